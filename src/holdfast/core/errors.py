@@ -1,0 +1,118 @@
+"""Every error Holdfast raises on purpose, in one tree, split by who must act.
+
+HoldfastError
+├── DefinitionError          the graph is wrong; nothing has run      → fix the code
+├── RunError                 this run cannot go on; carries run_id    → look at the run
+│   ├── HandlerFailed
+│   ├── RoutingFailed
+│   ├── SuperstepLimit
+│   ├── StateConflict
+│   ├── InputMismatch
+│   └── PrivateMissing
+└── DurabilityError          what is stored cannot be trusted or reached  → operate
+    ├── CheckpointMissing
+    ├── CheckpointCorrupt
+    ├── CommitConflict
+    ├── RunBusy
+    ├── GraphChanged
+    ├── StoreUnavailable
+    └── CodecError           carries the path of the value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class HoldfastError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class DefinitionError(HoldfastError):
+    """A definition was refused. `problems` holds every problem found, one sentence each."""
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(f"- {p}" for p in self.problems) if len(self.problems) > 1 else self.problems[0])
+
+
+class RunError(HoldfastError):
+    """This run cannot go on. `run_id` says which one."""
+
+    def __init__(self, message: str, *, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(message)
+
+
+class HandlerFailed(RunError):
+    """A handler raised; its exception is the `__cause__`. What its siblings finished is kept."""
+
+    def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(message, run_id=run_id)
+
+
+class RoutingFailed(RunError):
+    """A message has no taker, or a condition or selection could not decide."""
+
+
+class SuperstepLimit(RunError):
+    """The run took as many supersteps as it may since the last message from outside."""
+
+
+class StateConflict(RunError):
+    """Two executors wrote one state key in one superstep, and no reducer joins them."""
+
+
+class InputMismatch(RunError):
+    """A run of that id was started with another input."""
+
+
+class PrivateMissing(RunError, KeyError):
+    """A private value was read that this call of `run` was not given."""
+
+    __str__ = Exception.__str__  # KeyError would show the repr of the sentence
+
+
+class DurabilityError(HoldfastError):
+    """What is stored cannot be trusted or reached."""
+
+
+class CheckpointMissing(DurabilityError):
+    """No such checkpoint or run is stored."""
+
+
+class CheckpointCorrupt(DurabilityError):
+    """A stored record is damaged, or is not what its name says."""
+
+
+class CommitConflict(DurabilityError):
+    """Someone else moved the run since it was read: this process must stop driving it."""
+
+
+class RunBusy(DurabilityError):
+    """Someone alive is driving the run. `owner` says who."""
+
+    def __init__(self, message: str, *, run_id: str, owner: str) -> None:
+        self.run_id, self.owner = run_id, owner
+        super().__init__(message)
+
+
+class GraphChanged(DurabilityError):
+    """The stored run belongs to another shape of the graph. `differences` says how, in words."""
+
+    def __init__(self, message: str, *, differences: Sequence[str]) -> None:
+        self.differences = tuple(differences)
+        super().__init__(message)
+
+
+class StoreUnavailable(DurabilityError):
+    """The store could not be reached or could not write."""
+
+
+class CodecError(DurabilityError):
+    """A value cannot be written, or stored bytes cannot be read. `path` says where in the value."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        self.message, self.path = message, path
+        super().__init__(f"{message}, at `{path}`")

@@ -1,0 +1,110 @@
+"""A payload on its way: closed when it is handed over, opened afresh by each reader.
+
+What a handler does to an object after sending it, and what a receiver does to what it got, is
+therefore seen by nobody else, and a live run cannot differ from a resumed one.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Protocol
+
+UNCHANGEABLE: frozenset[type] = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, datetime, date, time, timedelta, Decimal, range, type}
+)
+
+
+class Parcel(Protocol):
+    """A value nobody can change any more."""
+
+    def open(self) -> Any:
+        """The value, as a copy that is the reader's own."""
+
+
+Pack = Callable[[object, str], Parcel]
+"""Close a value; the string says what it is (`$.message`, `$.state.cart`), for errors."""
+
+
+class Copied:
+    """A parcel for runs that are kept nowhere: plain data is copied, everything else is shared."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def open(self) -> Any:
+        return plain_copy(self._value)
+
+
+class Bundle:
+    """Several parcels opened together, as the list a fan-in delivers."""
+
+    __slots__ = ("_parcels",)
+
+    def __init__(self, parcels: Sequence[Parcel]) -> None:
+        self._parcels = tuple(parcels)
+
+    def open(self) -> list[Any]:
+        return [parcel.open() for parcel in self._parcels]
+
+
+def copied(value: object, what: str) -> Parcel:
+    """Pack by copying: the `Pack` of runs without storage."""
+    return Copied(plain_copy(value))
+
+
+def plain_copy(value: Any) -> Any:
+    """A deep copy of plain data; clients, locks and whatever else is not data are shared."""
+    kind = type(value)
+    if kind in UNCHANGEABLE or isinstance(value, Enum):
+        return value
+    return _copy(value, {})
+
+
+def _copy(value: Any, seen: dict[int, Any]) -> Any:
+    kind = type(value)
+    if kind in UNCHANGEABLE or isinstance(value, (Enum, type)):
+        return value
+    if id(value) in seen:
+        return seen[id(value)]
+    if kind is list:
+        made: Any = []
+        seen[id(value)] = made
+        made.extend(_copy(item, seen) for item in value)
+    elif kind is dict:
+        made = {}
+        seen[id(value)] = made
+        made.update((_copy(k, seen), _copy(v, seen)) for k, v in value.items())
+    elif kind in (set, frozenset, tuple):
+        made = kind([_copy(item, seen) for item in value])
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        made = kind(*(_copy(item, seen) for item in value))
+    elif isinstance(value, (list, dict, set)) or hasattr(value, "model_fields"):
+        made = copy.copy(value)
+        if isinstance(value, list):
+            made[:] = [_copy(item, seen) for item in value]
+        elif isinstance(value, dict):
+            for key in list(value):
+                made[key] = _copy(value[key], seen)
+        elif not isinstance(value, set):
+            made.__dict__.update({k: _copy(v, seen) for k, v in value.__dict__.items()})
+    elif dataclasses.is_dataclass(value):
+        made = copy.copy(value)
+        for name, item in _attributes(value):
+            object.__setattr__(made, name, _copy(item, seen))
+    else:
+        made = value
+    seen[id(value)] = made
+    return made
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """The fields of a dataclass that are set, and whatever else was hung on it."""
+    named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
+    return list((named | getattr(value, "__dict__", {})).items())
