@@ -1,1 +1,94 @@
-"""Holdfast."""
+"""Holdfast: agent workflows that do not lose their place."""
+
+from . import defaults as _defaults
+from .core.errors import (
+    CheckpointCorrupt,
+    CheckpointMissing,
+    CodecError,
+    CommitConflict,
+    DefinitionError,
+    DurabilityError,
+    GraphChanged,
+    HandlerFailed,
+    HoldfastError,
+    InputMismatch,
+    PrivateMissing,
+    RoutingFailed,
+    RunBusy,
+    RunError,
+    StateConflict,
+    StoreUnavailable,
+    SuperstepLimit,
+)
+from .core.events import (
+    CheckpointInfo,
+    WorkflowErrorDetails,
+    WorkflowEvent,
+    WorkflowEventSource,
+    WorkflowEventType,
+    WorkflowRunState,
+)
+from .durable.checkpoint import WorkflowCheckpoint, WorkflowMessage
+from .durable.codec import register_checkpoint_type
+from .durable.contract import CheckpointStorage
+from .graph.context import WorkflowContext
+from .graph.edges import Case, Default
+from .graph.executor import Executor
+from .graph.function import FunctionExecutor, executor
+from .graph.handlers import handler
+from .graph.persistent import persistent
+from .stores.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
+from .viz import WorkflowViz
+from .workflow.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
+from .workflow.result import WorkflowRunResult
+from .workflow.workflow import Workflow
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DEFAULT_MAX_ITERATIONS",
+    "Case",
+    "CheckpointCorrupt",
+    "CheckpointInfo",
+    "CheckpointMissing",
+    "CheckpointStorage",
+    "CodecError",
+    "CommitConflict",
+    "Default",
+    "DefinitionError",
+    "DurabilityError",
+    "Executor",
+    "FileCheckpointStorage",
+    "FunctionExecutor",
+    "GraphChanged",
+    "HandlerFailed",
+    "HoldfastError",
+    "InMemoryCheckpointStorage",
+    "InputMismatch",
+    "PrivateMissing",
+    "RoutingFailed",
+    "RunBusy",
+    "RunError",
+    "SQLiteCheckpointStorage",
+    "StateConflict",
+    "StoreUnavailable",
+    "SuperstepLimit",
+    "Workflow",
+    "WorkflowBuilder",
+    "WorkflowCheckpoint",
+    "WorkflowContext",
+    "WorkflowErrorDetails",
+    "WorkflowEvent",
+    "WorkflowEventSource",
+    "WorkflowEventType",
+    "WorkflowMessage",
+    "WorkflowRunResult",
+    "WorkflowRunState",
+    "WorkflowViz",
+    "executor",
+    "handler",
+    "persistent",
+    "register_checkpoint_type",
+]
+
+del _defaults

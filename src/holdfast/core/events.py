@@ -1,0 +1,143 @@
+"""What an observer is told.
+
+A durable event is computed from a commit and carries its number, so it can be told again; a live one
+(`superstep_started`, `executor_invoked`, progress) carries no number and is never stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, get_args
+
+from .parcel import Parcel
+
+
+class WorkflowRunState(StrEnum):
+    """Where a run is. Also what the stores call its status."""
+
+    STARTED = "STARTED"
+    IN_PROGRESS = "IN_PROGRESS"  # messages are waiting to be delivered
+    IN_PROGRESS_PENDING_REQUESTS = "IN_PROGRESS_PENDING_REQUESTS"
+    IDLE = "IDLE"  # nothing to deliver, nothing to wait for
+    IDLE_WITH_PENDING_REQUESTS = "IDLE_WITH_PENDING_REQUESTS"
+    FAILED = "FAILED"  # resumable: what finished is kept
+    CANCELLED = "CANCELLED"  # stopped on purpose at its last commit; resumable on purpose
+
+
+WorkflowEventType = Literal[
+    "started",
+    "status",
+    "superstep_started",
+    "superstep_completed",
+    "executor_invoked",
+    "executor_completed",
+    "executor_failed",
+    "executor_bypassed",
+    "output",
+    "intermediate",
+    "checkpoint",
+    "warning",
+    "error",
+    "failed",
+    "data",
+]
+
+RESERVED_EVENT_TYPES: frozenset[str] = frozenset(get_args(WorkflowEventType)) - {"warning", "error", "data"}
+"""Types that only the engine may tell: a handler that could say `output` could tell what is not stored."""
+
+
+class WorkflowEventSource(StrEnum):
+    FRAMEWORK = "FRAMEWORK"
+    EXECUTOR = "EXECUTOR"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowErrorDetails:
+    """What went wrong, where, in which executor."""
+
+    error_type: str
+    message: str
+    traceback: str | None = None
+    executor_id: str | None = None
+    extra: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """Where a commit is: enough to find it again."""
+
+    run_id: str
+    checkpoint_id: str
+    number: int
+
+
+class WorkflowEvent:
+    """One thing told. `type` says which; the other attributes are None where they do not apply."""
+
+    __slots__ = (
+        "_data",
+        "_opened",
+        "checkpoint",
+        "commit",
+        "details",
+        "executor_id",
+        "iteration",
+        "origin",
+        "replayed",
+        "run_id",
+        "state",
+        "type",
+    )
+
+    def __init__(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        state: WorkflowRunState | None = None,
+        executor_id: str | None = None,
+        iteration: int | None = None,
+        details: WorkflowErrorDetails | None = None,
+        checkpoint: CheckpointInfo | None = None,
+        run_id: str | None = None,
+        commit: int | None = None,
+        replayed: bool = False,
+        origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR,
+    ) -> None:
+        self.type = type
+        self._data, self._opened = data, True
+        self.state = state
+        self.executor_id = executor_id
+        self.iteration = iteration
+        self.details = details
+        self.checkpoint = checkpoint
+        self.run_id = run_id
+        self.commit = commit
+        self.replayed = replayed
+        self.origin = origin
+
+    @classmethod
+    def closed(cls, type: str, parcel: Parcel, **known: Any) -> WorkflowEvent:
+        """An event whose data is opened only if somebody looks at it."""
+        event = cls(type, parcel, **known)
+        event._opened = False
+        return event
+
+    @property
+    def data(self) -> Any:
+        """The payload, as a copy of the reader's own."""
+        if not self._opened:
+            self._data, self._opened = self._data.open(), True
+        return self._data
+
+    @property
+    def durable(self) -> bool:
+        """True if this event is part of a commit and can be told again."""
+        return self.commit is not None
+
+    def __repr__(self) -> str:
+        shown = [f"{n}={v!r}" for n in ("executor_id", "iteration", "details") if (v := getattr(self, n)) is not None]
+        if self.data is not None:
+            shown.insert(0, f"data={self.data!r}")
+        return f"WorkflowEvent({', '.join([repr(self.type), *shown, f'state={self.state and self.state.value}'])})"

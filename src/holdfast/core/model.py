@@ -1,0 +1,181 @@
+"""The values that flow through a superstep. All frozen; none knows how it is stored.
+
+Message  → route →  Delivery  → handler →  Outcome  → merge →  Commit  → apply →  Checkpoint
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from .events import WorkflowErrorDetails, WorkflowRunState
+from .parcel import Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A payload on its way. Who takes it was decided when it was sent, once, and is part of it."""
+
+    id: str
+    source: str | None  # None: from outside
+    payload: Parcel
+    target: str | None = None  # the one asked for; None: whoever the edges say
+    takers: tuple[str, ...] = ()  # executors it is delivered to
+    joins: tuple[str, ...] = ()  # fan-ins that hold it until they are complete
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One handler call to make in this superstep."""
+
+    id: str
+    executor: str
+    payload: Parcel
+    sources: tuple[str, ...]
+
+
+Held = Mapping[str, Mapping[str, tuple[Parcel, ...]]]
+"""What fan-ins hold: fan-in → source → payloads, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The handler calls of one superstep, and what the fan-ins hold once they are made."""
+
+    deliveries: tuple[Delivery, ...]
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    value: Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    items: tuple[Parcel, ...]
+
+
+Write = Assigned | Deleted | Appended
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    payload: Parcel
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    kind: Literal["output", "intermediate"]
+    payload: Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything one delivery wants to happen, staged until the commit."""
+
+    delivery: str
+    executor: str
+    sent: tuple[Sent, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    writes: Mapping[str, Write] = field(default_factory=dict)
+    saved: Parcel | None = None  # the executor's own state afterwards; None: it keeps none
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Who takes one sent message; where nobody does, the words why."""
+
+    takers: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+    missing: str | None = None  # there is no way for it to go
+    declined: str | None = None  # there are ways, and the user's conditions all said no
+
+
+class CommitKind(StrEnum):
+    INPUT = "input"
+    SUPERSTEP = "superstep"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    FORKED = "forked"
+    SAVED = "saved"  # a checkpoint that was handed to a storage by hand
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What only the world outside the kernel can know of a commit."""
+
+    checkpoint_id: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The summary of one outcome: what its events are computed from."""
+
+    delivery: str
+    executor: str
+    sent: tuple[str, ...]  # ids of messages
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One step of a run's history: what changed, and what was done to change it."""
+
+    number: int
+    kind: CommitKind
+    stamp: Stamp
+    status: WorkflowRunState
+    iteration: int
+    since_input: int
+    place: int
+    messages: tuple[Message, ...] | None = None  # None: as before
+    held: Held | None = None  # None: as before
+    state: Mapping[str, Write] = field(default_factory=dict)
+    executors: Mapping[str, Parcel] = field(default_factory=dict)
+    done: tuple[Done, ...] = ()
+    failures: tuple[WorkflowErrorDetails, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """What never changes in a run."""
+
+    run_id: str
+    workflow: str
+    signature: Mapping[str, Any]
+    input_digest: str
+    epoch: int = 0
+    parent_id: str | None = None  # the checkpoint this run was forked from
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The whole of a run at a commit: enough to go on from nothing else."""
+
+    header: RunHeader
+    number: int
+    stamp: Stamp
+    previous_id: str | None
+    status: WorkflowRunState
+    iteration: int  # supersteps of the run
+    since_input: int  # supersteps since the last message from outside
+    place: int  # the commit that put the messages here: deliveries are named after it
+    messages: tuple[Message, ...] = ()
+    held: Held = field(default_factory=dict)
+    state: Mapping[str, Parcel] = field(default_factory=dict)
+    executors: Mapping[str, Parcel] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        return self.header.run_id

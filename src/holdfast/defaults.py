@@ -1,0 +1,29 @@
+"""The one place that picks a store when none was named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .durable.contract import CheckpointStorage
+from .stores.storages import SQLiteCheckpointStorage
+from .workflow.storages import BY_NAME
+
+
+def default_path() -> Path:
+    """`$HOLDFAST_HOME/runs.db`; without the variable, in `.holdfast` of the working directory."""
+    return Path(os.environ.get("HOLDFAST_HOME", ".holdfast")).resolve() / "runs.db"
+
+
+_OPEN: dict[Path, SQLiteCheckpointStorage] = {}
+
+
+def default_storage() -> CheckpointStorage:
+    """What `checkpoint_storage="default"` means: one SQLite file, one storage object for the whole process."""
+    path = default_path()
+    if path not in _OPEN:
+        _OPEN[path] = SQLiteCheckpointStorage(path)
+    return _OPEN[path]
+
+
+BY_NAME["default"] = default_storage

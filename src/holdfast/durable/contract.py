@@ -1,0 +1,99 @@
+"""The contract users see and may implement, and an archive on whoever keeps only that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..core.errors import CheckpointMissing, DefinitionError
+from ..core.model import Checkpoint, Commit, Outcome
+from .checkpoint import WorkflowCheckpoint, unview, view
+from .codec import Codec
+from .ownership import Owner
+
+CONTRACT = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
+
+
+class CheckpointStorage(Protocol):
+    """Any class with these six methods keeps runs. The built-in ones can do more, and also take a `run_id`."""
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        """Keep a checkpoint; its id. What it raises fails the superstep."""
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        """The checkpoint of that id. Raises if there is none."""
+
+    async def list_checkpoints(self, *, workflow_name: str) -> Sequence[WorkflowCheckpoint]:
+        """The checkpoints of a workflow, oldest first."""
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        """Remove one; False if there is none."""
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+        """The newest checkpoint of any run of a workflow."""
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> Sequence[str]:
+        """The ids of a workflow's checkpoints, oldest first."""
+
+
+def check_contract(storage: object) -> None:
+    """Raises DefinitionError, naming what is missing, unless the six methods are there."""
+    missing = [name for name in CONTRACT if not callable(getattr(storage, name, None))]
+    if missing:
+        raise DefinitionError(
+            f"{type(storage).__name__!r} is not a checkpoint storage: it has no {', '.join(missing)}; "
+            f'give an object with {", ".join(CONTRACT)}, or "default"'
+        )
+
+
+class ContractArchive:
+    """An archive on the six methods alone: checkpoints at superstep ends, and nothing in between."""
+
+    shortcomings: str | None = (
+        "this storage keeps whole checkpoints only: after a crash the superstep that was under way runs "
+        "again as a whole, and nothing stops two processes from driving one run"
+    )
+
+    def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
+        self._storage, self._workflow, self._codec = storage, workflow, codec
+
+    async def head(self, run_id: str) -> Checkpoint | None:
+        kept = await self._of_run(run_id)
+        return unview(kept[-1], self._codec)[0] if kept else None
+
+    async def find(self, checkpoint_id: str) -> tuple[Checkpoint, bool] | None:
+        try:
+            found: WorkflowCheckpoint | None = await self._storage.load(checkpoint_id)
+        except (CheckpointMissing, LookupError):
+            return None
+        if found is None:
+            return None
+        kept = await self._of_run(found.run_id)
+        return unview(found, self._codec)[0], not kept or kept[-1].number == found.number
+
+    async def commit(self, commit: Commit, after: Checkpoint, *, settled: int | None) -> None:
+        await self._storage.save(view(after, commit))
+
+    async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
+        kept = [seen for seen in await self._of_run(checkpoint.run_id) if seen.number <= checkpoint.number]
+        found = [(seen.run_id, unview(seen, self._codec)[1]) for seen in kept]
+        return [(run_id, commit) for run_id, commit in found if any(done.outputs for done in commit.done)]
+
+    async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
+        """Not kept: `shortcomings` says so."""
+
+    async def recall(self, run_id: str, place: int) -> dict[str, Outcome]:
+        return {}
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
+        """Not kept: `shortcomings` says so."""
+
+    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
+        """Nothing is claimed."""
+
+    def release(self, run_id: str, owner: Owner) -> None:
+        """Nothing is claimed."""
+
+    async def _of_run(self, run_id: str) -> list[WorkflowCheckpoint]:
+        kept = await self._storage.list_checkpoints(workflow_name=self._workflow)
+        return sorted((seen for seen in kept if seen.run_id == run_id), key=lambda seen: seen.number)

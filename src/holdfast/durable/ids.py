@@ -1,0 +1,19 @@
+"""Ids that leave a run: derived from run, epoch and place, so that a retry finds the same and no two runs share one."""
+
+from __future__ import annotations
+
+import uuid
+
+_HOUSE = uuid.UUID("6f1d7a52-94c6-5d0e-8a3b-2f0c61d5e7a4")
+
+
+def checkpoint_id(run_id: str, epoch: int, number: int) -> str:
+    return str(uuid.uuid5(_HOUSE, f"checkpoint/{epoch}/{number}/{run_id}"))
+
+
+def idempotency_key(run_id: str, epoch: int, delivery: str) -> str:
+    return str(uuid.uuid5(_HOUSE, f"delivery/{epoch}/{delivery}/{run_id}"))
+
+
+def new_run_id() -> str:
+    return str(uuid.uuid4())

@@ -1,0 +1,137 @@
+"""What every built-in storage is: the six methods, on top of a store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Self
+
+from ..core.errors import CheckpointMissing
+from ..core.events import WorkflowEvent
+from ..core.model import Commit, CommitKind
+from ..kernel.telling import events
+from .archive import Archive, StoreArchive, fold, record
+from .checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, view
+from .codec import DEFAULT_CODEC, Codec
+from .contract import CONTRACT, CheckpointStorage, ContractArchive, check_contract
+from .ports import Entry, Record, Store
+from .wire import header_of, read_commit
+
+
+class BuiltInStorage:
+    """The six methods of `CheckpointStorage`, and what only a built-in storage can tell.
+
+    A subclass that overrides one of the six is obeyed: its runs then go through the six methods only.
+    Works from any thread and across successive event loops.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        """Keep a checkpoint that came from elsewhere; durable when it returns. Its id."""
+        await self.store.put(record_of(checkpoint))
+        return checkpoint.checkpoint_id
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        """The checkpoint of that id. Raises CheckpointMissing, or CheckpointCorrupt if it is damaged."""
+        return view(*await StoreArchive(self.store, DEFAULT_CODEC).at(await self._entry(checkpoint_id)))
+
+    async def list_checkpoints(
+        self, *, workflow_name: str | None = None, run_id: str | None = None
+    ) -> list[WorkflowCheckpoint]:
+        """The checkpoints of a workflow, of a run, or of all, oldest first by commit."""
+        entries = await self.store.entries(workflow=workflow_name, run_id=run_id)
+        seen: dict[tuple[str, int], WorkflowCheckpoint] = {}
+        for run in dict.fromkeys(entry.run_id for entry in entries):
+            for checkpoint, commit in fold(await self.store.history(run), DEFAULT_CODEC):
+                seen[run, checkpoint.number] = view(checkpoint, commit)
+        # what was committed while we read is in one list and not yet in the other
+        return [seen[entry.run_id, entry.number] for entry in entries if (entry.run_id, entry.number) in seen]
+
+    async def list_checkpoint_ids(self, *, workflow_name: str | None = None, run_id: str | None = None) -> list[str]:
+        """The ids of those checkpoints, oldest first by commit; no payload is read."""
+        return [entry.checkpoint_id for entry in await self.store.entries(workflow=workflow_name, run_id=run_id)]
+
+    async def get_latest(
+        self, *, workflow_name: str | None = None, run_id: str | None = None
+    ) -> WorkflowCheckpoint | None:
+        """The newest commit of any run that matches; None if there is none."""
+        newest = await self.store.newest(workflow=workflow_name, run_id=run_id)
+        return None if newest is None else view(*await StoreArchive(self.store, DEFAULT_CODEC).at(newest))
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        """Remove a checkpoint; False if there is none. Those before and after it stay readable."""
+        entry = await self.store.locate(checkpoint_id)
+        if entry is None:
+            return False
+        follower = await self._as_frame(entry.run_id, entry.number + 1)
+        return await self.store.remove(entry.run_id, entry.number, follower=follower)
+
+    async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
+        """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from."""
+        return [seen_message(m) for _, commit in await self._commits(checkpoint_id) for m in commit.messages or ()]
+
+    async def event_history(self, run_id: str) -> list[WorkflowEvent]:
+        """The durable events of a run, told again from its commits."""
+        records = await self.store.history(run_id)
+        if not records:
+            raise CheckpointMissing(f"no run {run_id!r} is stored here")
+        commits = [read_commit(one, DEFAULT_CODEC)[0] for one in records]
+        return [event for commit in commits for event in events(run_id, commit, stored=True, replayed=True)]
+
+    async def close(self) -> None:
+        """Finish what is under way and give back files. The storage opens again if it is used again."""
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def _entry(self, checkpoint_id: str) -> Entry:
+        entry = await self.store.locate(checkpoint_id)
+        if entry is None:
+            raise CheckpointMissing(
+                f"no checkpoint {checkpoint_id!r} is stored here; list_checkpoint_ids() says which are"
+            )
+        return entry
+
+    async def _as_frame(self, run_id: str, number: int) -> Record | None:
+        chain = await self.store.chain(run_id, number)
+        if not chain or chain[-1].entry.frame:
+            return None
+        checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
+        return record(commit, checkpoint, framed=True)
+
+    async def _commits(self, checkpoint_id: str) -> list[tuple[str, Commit]]:
+        """The commits that brought new messages on the way to a checkpoint, oldest first."""
+        entry = await self._entry(checkpoint_id)
+        found: list[tuple[str, Commit]] = []
+        async for run_id, commit in self._backwards(entry):
+            if commit.kind in (CommitKind.INPUT, CommitKind.SUPERSTEP):
+                found.append((run_id, commit))
+        return found[::-1]
+
+    async def _backwards(self, entry: Entry | None) -> AsyncIterator[tuple[str, Commit]]:
+        while entry is not None:
+            parent_id: str | None = None
+            for one in reversed(await self.store.history(entry.run_id, upto=entry.number)):
+                commit, shape = read_commit(one, DEFAULT_CODEC)
+                parent_id = header_of(shape).parent_id if shape.run is not None else parent_id
+                yield entry.run_id, commit
+            entry = None if parent_id is None else await self.store.locate(parent_id)
+
+
+def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Archive:
+    """The best archive a storage allows."""
+    check_contract(storage)
+    if isinstance(storage, BuiltInStorage) and not _overridden(storage):
+        return StoreArchive(storage.store, codec)
+    return ContractArchive(storage, workflow, codec)
+
+
+def _overridden(storage: BuiltInStorage) -> bool:
+    return any(
+        name in vars(storage) or getattr(type(storage), name) is not getattr(BuiltInStorage, name) for name in CONTRACT
+    )

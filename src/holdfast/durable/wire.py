@@ -1,0 +1,293 @@
+"""Format 1: how a commit and an outcome look as JSON text. `docs/format.md` says it in words.
+
+These shapes are for ever: a change is a new format number, and the old one stays readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ..core.errors import CheckpointCorrupt, CodecError
+from ..core.events import WorkflowErrorDetails, WorkflowRunState
+from ..core.model import (
+    Appended,
+    Assigned,
+    Commit,
+    CommitKind,
+    Deleted,
+    Done,
+    Held,
+    Message,
+    Outcome,
+    Output,
+    RunHeader,
+    Sent,
+    Stamp,
+    Write,
+)
+from ..core.parcel import Parcel
+from ..core.state import Grown
+from .codec import Codec, Encoded, encoded
+from .ports import Record
+
+FORMAT = 1
+Raw = msgspec.Raw
+
+
+class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    pass
+
+
+class WireMessage(_Shape):
+    id: str
+    source: str | None
+    payload: Raw
+    target: str | None = None
+    takers: list[str] = []
+    joins: list[str] = []
+
+
+class WireOutput(_Shape):
+    kind: Literal["output", "intermediate"]
+    payload: Raw
+
+
+class WireDone(_Shape):
+    delivery: str
+    executor: str
+    sent: list[str] = []
+    outputs: list[WireOutput] = []
+
+
+class WireWrites(_Shape):
+    set: dict[str, Raw] = {}
+    append: dict[str, list[Raw]] = {}
+    delete: list[str] = []
+
+
+class WireFailure(_Shape):
+    error_type: str
+    message: str
+    traceback: str | None = None
+    executor_id: str | None = None
+
+
+class WireRun(_Shape):
+    """What never changes in a run; in every frame."""
+
+    run_id: str
+    workflow: str
+    signature: dict[str, Any]
+    input_digest: str
+    epoch: int = 0
+    parent_id: str | None = None
+
+
+class WireCommit(_Shape):
+    kind: CommitKind
+    status: WorkflowRunState
+    iteration: int
+    since_input: int
+    place: int
+    format: int = 0  # first written as 1: a field that is left out must never mean a format
+    run: WireRun | None = None
+    previous_id: str | None = None
+    messages: list[WireMessage] | None = None
+    held: dict[str, dict[str, list[Raw]]] | None = None
+    state: WireWrites = msgspec.field(default_factory=WireWrites)
+    executors: dict[str, Raw] = {}
+    done: list[WireDone] = []
+    failures: list[WireFailure] = []
+    warnings: list[str] = []
+
+
+class WireSent(_Shape):
+    payload: Raw
+    target: str | None = None
+
+
+class WireOutcome(_Shape):
+    delivery: str
+    executor: str
+    format: int = 0
+    sent: list[WireSent] = []
+    outputs: list[WireOutput] = []
+    state: WireWrites = msgspec.field(default_factory=WireWrites)
+    saved: Raw | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_commit = msgspec.json.Decoder(WireCommit).decode
+_decode_outcome = msgspec.json.Decoder(WireOutcome).decode
+
+
+def json_of(parcel: Parcel) -> bytes:
+    """The JSON text of a stored payload."""
+    if isinstance(parcel, Encoded):
+        return parcel.json
+    if isinstance(parcel, Grown):
+        parts = [json_of(item) for item in parcel.items]
+        if parcel.base is not None and (before := json_of(parcel.base)[1:-1].strip()):
+            parts.insert(0, before)
+        return b"[" + b",".join(parts) + b"]"
+    raise CodecError(f"`{type(parcel).__name__}` was never made to be stored", path="$")
+
+
+def write_commit(commit: Commit, frame: RunHeader | None, previous_id: str | None) -> bytes:
+    """The body of a record; with `frame` it stands alone."""
+    held = commit.held
+    shape = WireCommit(
+        format=FORMAT,
+        kind=commit.kind,
+        status=commit.status,
+        iteration=commit.iteration,
+        since_input=commit.since_input,
+        place=commit.place,
+        run=None if frame is None else _run(frame),
+        previous_id=None if frame is None else previous_id,
+        messages=None if commit.messages is None else [_message(m) for m in commit.messages],
+        held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
+        state=_writes(commit.state),
+        executors={id: _raw(parcel) for id, parcel in commit.executors.items()},
+        done=[WireDone(d.delivery, d.executor, list(d.sent), _outputs(d.outputs)) for d in commit.done],
+        failures=[WireFailure(f.error_type, f.message, f.traceback, f.executor_id) for f in commit.failures],
+        warnings=list(commit.warnings),
+    )
+    return _encode(shape)
+
+
+def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
+    """A commit from its record. Raises CheckpointCorrupt, naming it, if it is not one."""
+    entry = record.entry
+    try:
+        shape = _decode_commit(record.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointCorrupt(
+            f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} is damaged: {error}"
+        ) from error
+    _check_format(shape.format, f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}")
+    if shape.run is not None and shape.run.run_id != entry.run_id:
+        raise CheckpointCorrupt(
+            f"checkpoint {entry.checkpoint_id} is filed under run {entry.run_id!r} but was written by run "
+            f"{shape.run.run_id!r}"
+        )
+    held = shape.held
+    return Commit(
+        number=entry.number,
+        kind=shape.kind,
+        stamp=Stamp(entry.checkpoint_id, entry.at),
+        status=shape.status,
+        iteration=shape.iteration,
+        since_input=shape.since_input,
+        place=shape.place,
+        messages=None if shape.messages is None else tuple(_read_message(m, codec) for m in shape.messages),
+        held=None if held is None else _read_held(held, codec),
+        state=_read_writes(shape.state, codec),
+        executors={id: _parcel(raw, codec) for id, raw in shape.executors.items()},
+        done=tuple(Done(d.delivery, d.executor, tuple(d.sent), _read_outputs(d.outputs, codec)) for d in shape.done),
+        failures=tuple(
+            WorkflowErrorDetails(f.error_type, f.message, f.traceback, f.executor_id) for f in shape.failures
+        ),
+        warnings=tuple(shape.warnings),
+    ), shape
+
+
+def header_of(shape: WireCommit) -> RunHeader:
+    """Whose run a frame belongs to."""
+    assert shape.run is not None
+    run = shape.run
+    return RunHeader(run.run_id, run.workflow, run.signature, run.input_digest, run.epoch, run.parent_id)
+
+
+def write_outcome(outcome: Outcome) -> bytes:
+    return _encode(
+        WireOutcome(
+            format=FORMAT,
+            delivery=outcome.delivery,
+            executor=outcome.executor,
+            sent=[WireSent(_raw(s.payload), s.target) for s in outcome.sent],
+            outputs=_outputs(outcome.outputs),
+            state=_writes(outcome.writes),
+            saved=None if outcome.saved is None else _raw(outcome.saved),
+        )
+    )
+
+
+def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
+    what = f"what run {run_id!r} remembered as {key!r}"
+    try:
+        shape = _decode_outcome(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointCorrupt(f"{what} is damaged: {error}") from error
+    _check_format(shape.format, what)
+    return Outcome(
+        delivery=shape.delivery,
+        executor=shape.executor,
+        sent=tuple(Sent(_parcel(s.payload, codec), s.target) for s in shape.sent),
+        outputs=_read_outputs(shape.outputs, codec),
+        writes=_read_writes(shape.state, codec),
+        saved=None if shape.saved is None else _parcel(shape.saved, codec),
+    )
+
+
+def _check_format(found: int, what: str) -> None:
+    if found != FORMAT:
+        raise CheckpointCorrupt(
+            f"{what} is of format {found}, and this version reads format {FORMAT}; use a newer Holdfast"
+        )
+
+
+def _raw(parcel: Parcel) -> Raw:
+    return Raw(json_of(parcel))
+
+
+def _parcel(raw: Raw, codec: Codec) -> Parcel:
+    return encoded(bytes(raw), codec)
+
+
+def _run(header: RunHeader) -> WireRun:
+    return WireRun(
+        header.run_id, header.workflow, dict(header.signature), header.input_digest, header.epoch, header.parent_id
+    )
+
+
+def _message(m: Message) -> WireMessage:
+    return WireMessage(m.id, m.source, _raw(m.payload), m.target, list(m.takers), list(m.joins))
+
+
+def _read_message(m: WireMessage, codec: Codec) -> Message:
+    return Message(m.id, m.source, _parcel(m.payload, codec), m.target, tuple(m.takers), tuple(m.joins))
+
+
+def _read_held(held: dict[str, dict[str, list[Raw]]], codec: Codec) -> Held:
+    return {key: {s: tuple(_parcel(p, codec) for p in ps) for s, ps in v.items()} for key, v in held.items()}
+
+
+def _outputs(outputs: tuple[Output, ...]) -> list[WireOutput]:
+    return [WireOutput(output.kind, _raw(output.payload)) for output in outputs]
+
+
+def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]:
+    return tuple(Output(output.kind, _parcel(output.payload, codec)) for output in outputs)
+
+
+def _writes(writes: Mapping[str, Write]) -> WireWrites:
+    shape = WireWrites({}, {}, [])
+    for key, write in writes.items():
+        match write:
+            case Assigned(value=value):
+                shape.set[key] = _raw(value)
+            case Deleted():
+                shape.delete.append(key)
+            case Appended(items=items):
+                shape.append[key] = [_raw(item) for item in items]
+    return shape
+
+
+def _read_writes(shape: WireWrites, codec: Codec) -> dict[str, Write]:
+    writes: dict[str, Write] = {key: Assigned(_parcel(raw, codec)) for key, raw in shape.set.items()}
+    writes |= {key: Appended(tuple(_parcel(raw, codec) for raw in raws)) for key, raws in shape.append.items()}
+    return writes | {key: Deleted() for key in shape.delete}

@@ -1,0 +1,112 @@
+"""What a handler may do to the world. Declared here, where handlers need its type; done in `runtime`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, Never
+
+from ..core.events import WorkflowEvent
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    OutT = TypeVar("OutT", contravariant=True, default=Never)
+    WorkflowOutT = TypeVar("WorkflowOutT", contravariant=True, default=Never)
+else:
+    # At run time the parameters are only read from annotations; `WorkflowContext[int]` must be as
+    # good as `WorkflowContext[int, str]`, which `typing` learnt only in Python 3.13.
+    from typing import TypeVar
+
+    OutT = TypeVar("OutT")
+    WorkflowOutT = TypeVar("WorkflowOutT")
+
+
+class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
+    """The handler's hands: `WorkflowContext[Out, WorkflowOut]` says what it sends and what it yields.
+
+    Everything done through it is staged and happens all at once, when the superstep commits. The
+    methods that return an awaitable take effect when they are called: a plain function that runs in a
+    thread calls them without `await`.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, params):
+            return GenericAlias(cls, params)
+
+    @property
+    @abstractmethod
+    def run_id(self) -> str:
+        """The run this call belongs to."""
+
+    @property
+    @abstractmethod
+    def executor_id(self) -> str:
+        """The executor that is being called."""
+
+    @property
+    @abstractmethod
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this delivery, and for no other delivery anywhere."""
+
+    @property
+    @abstractmethod
+    def source_executor_ids(self) -> list[str]:
+        """Who sent the message: several for a fan-in, none if it came from outside."""
+
+    @abstractmethod
+    def get_source_executor_id(self) -> str | None:
+        """Who sent the message; None if it came from outside. Raises RuntimeError if there are several."""
+
+    @abstractmethod
+    def send_message(self, message: OutT, target_id: str | None = None) -> Awaitable[None]:
+        """Send along the outgoing edges, or only along the one to `target_id`; delivered in the next superstep.
+
+        Raises CodecError, naming the place in the value, if the run is stored and the value cannot be.
+        """
+
+    @abstractmethod
+    def yield_output(self, output: WorkflowOutT) -> Awaitable[None]:
+        """Yield an output of the workflow; told when the superstep commits."""
+
+    @abstractmethod
+    def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
+        """Tell those who watch right now; it is not stored and not told again.
+
+        Raises ValueError for the types that only the engine may tell.
+        """
+
+    @abstractmethod
+    def get_state(self, key: str, default: Any = None) -> Any:
+        """A copy of the value as of the last commit, or as this executor wrote it since."""
+
+    @abstractmethod
+    def set_state(self, key: str, value: Any) -> None:
+        """Write a value. Two executors writing one key in one superstep is an error unless a reducer joins them."""
+
+    @abstractmethod
+    def delete_state(self, key: str) -> None:
+        """Remove a value. Raises KeyError if it is not there."""
+
+    @abstractmethod
+    def append_state(self, key: str, *items: Any) -> None:
+        """Append to a list, begun if it is not there; costs what is appended. Several executors may."""
+
+    @property
+    @abstractmethod
+    def private(self) -> Mapping[str, Any]:
+        """What `run(private={...})` was given. Never written; reading what is not there raises PrivateMissing."""
+
+    @abstractmethod
+    def is_streaming(self) -> bool:
+        """True if somebody watches the events of this run as they happen."""
+
+    @abstractmethod
+    def get_sent_messages(self) -> list[Any]:
+        """What this call has sent so far."""
+
+    @abstractmethod
+    def get_yielded_outputs(self) -> list[Any]:
+        """What this call has yielded so far."""

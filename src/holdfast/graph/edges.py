@@ -1,0 +1,117 @@
+"""Edges are data. Conditions and selections are asked by the runtime; what follows is decided in the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Condition = Callable[[Any], bool | Awaitable[bool]]
+Selection = Callable[[Any, list[str]], Sequence[str] | Awaitable[Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way out of a switch, taken if it is the first whose condition holds."""
+
+    condition: Condition
+    target: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The way out of a switch if no case holds."""
+
+    target: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    source: str
+    target: str
+    condition: Condition | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.target,)
+
+    def describe(self) -> str:
+        asked = f" if {name_of(self.condition)}" if self.condition else ""
+        return f"{self.source} -> {self.target}{asked}"
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    source: str
+    targets: tuple[str, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    def describe(self) -> str:
+        return f"{self.source} -> each of {', '.join(self.targets)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    source: str
+    cases: tuple[tuple[Condition, str], ...]
+    default: str
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*(target for _, target in self.cases), self.default]))
+
+    def describe(self) -> str:
+        cases = [f"{target} if {name_of(condition)}" for condition, target in self.cases]
+        return f"{self.source} -> first of {', '.join([*cases, f'{self.default} otherwise'])}"
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    source: str
+    targets: tuple[str, ...]
+    choose: Selection
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    def describe(self) -> str:
+        return f"{self.source} -> those of {', '.join(self.targets)} chosen by {name_of(self.choose)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FanIn:
+    """Holds what its sources send until each has sent something, then delivers all of it as one list."""
+
+    sources: tuple[str, ...]
+    target: str
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.target,)
+
+    @property
+    def key(self) -> str:
+        return self.describe()
+
+    def describe(self) -> str:
+        return f"all of {', '.join(self.sources)} -> {self.target}"
+
+
+Edge = Direct | FanOut | Switch | Select | FanIn
+
+
+def name_of(function: object) -> str:
+    """What a condition or selection is called, in the signature and in pictures."""
+    return getattr(function, "__name__", None) or type(function).__name__

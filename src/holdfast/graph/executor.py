@@ -1,0 +1,153 @@
+"""An executor: an id, one handler per message type, and perhaps state of its own."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any, ClassVar, Self
+
+from ..core.errors import DefinitionError
+from ..core.parcel import plain_copy
+from .handlers import SPEC, HandlerSpec, read_method
+from .persistent import persistent_names
+from .types import describe, is_instance_of, most_specific
+
+
+class HandlerTable:
+    """The handlers of an executor, and which of them takes a value: the most specific one."""
+
+    def __init__(self, specs: Iterable[HandlerSpec], problems: Iterable[str] = ()) -> None:
+        self.specs = tuple(specs)
+        self.problems = [*problems, *_duplicates(self.specs)]
+        self._entries = [(taken, spec) for spec in self.specs for taken in spec.input]
+        # a choice may be kept by class only if nothing but the class of a value decides it
+        self._by_class: dict[type, HandlerSpec | None] | None = (
+            {} if all(type(taken) is type for taken, _ in self._entries) else None
+        )
+
+    def choose(self, value: object) -> HandlerSpec | None:
+        """The handler that takes the value, or None."""
+        if self._by_class is None:
+            return self._look(value)
+        cls = type(value)
+        if cls not in self._by_class:
+            self._by_class[cls] = self._look(value)
+        return self._by_class[cls]
+
+    @property
+    def input_types(self) -> tuple[object, ...]:
+        return tuple(taken for taken, _ in self._entries)
+
+    @property
+    def output_types(self) -> tuple[object, ...]:
+        return tuple(dict.fromkeys(t for spec in self.specs for t in spec.output))
+
+    @property
+    def workflow_output_types(self) -> tuple[object, ...]:
+        return tuple(dict.fromkeys(t for spec in self.specs for t in spec.workflow_output))
+
+    def _look(self, value: object) -> HandlerSpec | None:
+        taking = [(taken, spec) for taken, spec in self._entries if is_instance_of(value, taken)]
+        if len(taking) <= 1:
+            return taking[0][1] if taking else None
+        return taking[most_specific([taken for taken, _ in taking])][1]
+
+
+def _duplicates(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
+    seen: dict[object, str] = {}
+    for spec in specs:
+        for taken in spec.input:
+            first = seen.setdefault(taken, spec.name)
+            if first != spec.name:
+                yield f"handlers {first!r} and {spec.name!r} both take {describe(taken)}"
+
+
+class Executor:
+    """A node of a workflow: subclass it and mark its handlers with `@handler`.
+
+    Without an id it is named after its class. Attributes set by handlers live in one run: every run
+    works on its own instance or a clone. To survive a restart they must be declared `persistent(...)`
+    or go through `on_checkpoint_save` and `on_checkpoint_restore`.
+    """
+
+    _id: str | None = None
+    description: ClassVar[str | None] = None
+
+    def __init__(self, id: str | None = None) -> None:
+        if id is not None and (not isinstance(id, str) or not id):
+            raise ValueError(f"an executor id is a non-empty string, not {id!r}")
+        self._id = id
+
+    @property
+    def id(self) -> str:
+        """Its stable name in the graph and in every checkpoint."""
+        return self._id or type(self).__name__
+
+    @property
+    def handlers(self) -> HandlerTable:
+        cls: Any = type(self)
+        return table_of(cls)
+
+    @property
+    def input_types(self) -> list[object]:
+        return list(self.handlers.input_types)
+
+    @property
+    def output_types(self) -> list[object]:
+        return list(self.handlers.output_types)
+
+    @property
+    def workflow_output_types(self) -> list[object]:
+        return list(self.handlers.workflow_output_types)
+
+    def can_handle(self, message: object) -> bool:
+        return self.handlers.choose(message) is not None
+
+    def callable_of(self, spec: HandlerSpec) -> Callable[..., Any]:
+        """The function to call for a handler."""
+        function: Callable[..., Any] = getattr(self, spec.name)
+        return function
+
+    async def on_checkpoint_save(self) -> dict[str, Any]:
+        """What must survive, as data. Called for all executors at the input, then after each message handled."""
+        return {}
+
+    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
+        """Take back what `on_checkpoint_save` gave. Called for every executor when a run is resumed."""
+
+    def clone(self) -> Self:
+        """An executor for another run: plain data is copied, clients, locks and the like are shared."""
+        twin = copy.copy(self)
+        vars(twin).update(plain_copy(vars(self)))
+        return twin
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id!r}>"
+
+
+def keeps_state(executor: Executor) -> bool:
+    """False if there is nothing to save: neither a hook nor a persistent attribute."""
+    cls = type(executor)
+    hooked = cls.on_checkpoint_save is not Executor.on_checkpoint_save
+    return hooked or bool(persistent_names(cls))
+
+
+@cache
+def table_of(cls: type) -> HandlerTable:
+    """The handlers of a class. A method that overrides a handler is one too, marked or not."""
+    marked: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        for name, attribute in vars(base).items():
+            if hasattr(attribute, SPEC):
+                marked[name] = attribute
+    specs: list[HandlerSpec] = []
+    problems: list[str] = []
+    for name, method in marked.items():
+        try:
+            specs.append(replace(read_method(method), is_async=inspect.iscoroutinefunction(getattr(cls, name))))
+        except DefinitionError as error:
+            problems += error.problems
+    return HandlerTable(specs, problems)

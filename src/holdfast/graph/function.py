@@ -1,0 +1,75 @@
+"""A function as an executor."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, overload
+
+from ..core.errors import DefinitionError
+from .executor import Executor, HandlerTable
+from .handlers import Declared, HandlerSpec, local_names, read_function
+
+
+class FunctionExecutor(Executor):
+    """A function `(message)` or `(message, ctx)` as an executor, named after the function.
+
+    An async function runs on the event loop, a plain one in a thread. What it returns, unless it is
+    None, is sent on.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        id: str | None = None,
+        *,
+        input: Any = None,
+        output: Any = None,
+        workflow_output: Any = None,
+        _names: dict[str, Any] | None = None,
+    ) -> None:
+        if isinstance(func, (staticmethod, classmethod)) or not callable(func):
+            raise DefinitionError(f"an executor is made of a function, not of {func!r}")
+        super().__init__(id or getattr(func, "__name__", None) or type(func).__name__)
+        self.func = func
+        self._table = _read(func, Declared(input, output, workflow_output, _names or {}))
+
+    @property
+    def handlers(self) -> HandlerTable:
+        return self._table
+
+    def callable_of(self, spec: HandlerSpec) -> Callable[..., Any]:
+        return self.func
+
+
+def _read(func: Callable[..., Any], declared: Declared) -> HandlerTable:
+    """A wrong signature is a problem of the definition, told with all the others at `build()`."""
+    plain = func if inspect.isfunction(func) or inspect.ismethod(func) else type(func).__call__.__get__(func)
+    try:
+        return HandlerTable([read_function(plain, declared)])
+    except DefinitionError as error:
+        return HandlerTable([], error.problems)
+
+
+@overload
+def executor(func: Callable[..., Any]) -> FunctionExecutor: ...
+@overload
+def executor(
+    func: None = None, *, id: str | None = ..., input: Any = ..., output: Any = ..., workflow_output: Any = ...
+) -> Callable[[Callable[..., Any]], FunctionExecutor]: ...
+def executor(
+    func: Callable[..., Any] | None = None,
+    *,
+    id: str | None = None,
+    input: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+) -> Any:
+    """Make a function an executor: `@executor` or `@executor(id="upper", ...)`."""
+
+    def make(function: Callable[..., Any], depth: int = 1) -> FunctionExecutor:
+        names = local_names(function, (input, output, workflow_output), sys._getframe(depth))
+        return FunctionExecutor(function, id, input=input, output=output, workflow_output=workflow_output, _names=names)
+
+    return make if func is None else make(func, 2)

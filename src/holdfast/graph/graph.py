@@ -1,0 +1,72 @@
+"""The frozen graph, and the signature by which a stored run knows it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..core.state import Reducer
+from .edges import Edge
+from .executor import Executor
+
+OutputKind = Literal["output", "intermediate"]
+OnUnroutable = Literal["fail", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Everything a workflow is. `executors` are patterns for those that run; they never run themselves."""
+
+    start: str
+    executors: Mapping[str, Executor]
+    edges: tuple[Edge, ...]
+    outputs: Mapping[str, OutputKind] | None = None  # None: every yield is an output
+    reducers: Mapping[str, Reducer] = field(default_factory=dict)
+    on_unroutable: OnUnroutable = "fail"
+    outgoing: Mapping[str, tuple[Edge, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        leaving: dict[str, list[Edge]] = {}
+        for edge in self.edges:
+            for source in edge.sources:
+                leaving.setdefault(source, []).append(edge)
+        object.__setattr__(self, "outgoing", {source: tuple(edges) for source, edges in leaving.items()})
+
+    def output_kind(self, executor_id: str) -> OutputKind | None:
+        """How a yield of that executor is told; None: it is not."""
+        return "output" if self.outputs is None else self.outputs.get(executor_id)
+
+
+def signature(graph: Graph) -> dict[str, Any]:
+    """What must be the same for a stored run to go on: where messages can go, by declared names.
+
+    Modules and classes are not in it, nor the code of handlers and conditions: they may move and change.
+    """
+    return {
+        "start": graph.start,
+        "executors": sorted(graph.executors),
+        "edges": sorted(edge.describe() for edge in graph.edges),
+    }
+
+
+def signature_hash(signature: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(signature, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def differences(stored: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+    """What changed between two signatures, one sentence each; empty if a run may go on."""
+    found = []
+    if stored.get("start") != present.get("start"):
+        found.append(f"the start was {stored.get('start')!r} and is now {present.get('start')!r}")
+    for part, word in (("executors", "executor"), ("edges", "edge")):
+        found += _changed(word, stored.get(part, ()), present.get(part, ()))
+    return found
+
+
+def _changed(word: str, before: Sequence[str], after: Sequence[str]) -> list[str]:
+    gone = [f"{word} {name!r} is gone" for name in before if name not in after]
+    new = [f"{word} {name!r} is new" for name in after if name not in before]
+    return gone + new

@@ -1,0 +1,34 @@
+"""The superstep as decisions.
+
+Everything that decides what a superstep means is on this floor. It does no I/O, reads no clock, starts
+no task: the same checkpoint, verdicts and outcomes give the same commit, always.
+
+    begin, fork   input, or a stored checkpoint  → the first commit of a run
+    route         one sent message, with verdicts → who takes it
+    plan          checkpoint                      → the handler calls to make
+    merge         checkpoint, plan, outcomes      → the next commit
+    fail, cancel  checkpoint                      → a commit that changes only the status
+    apply         checkpoint, commit              → the next checkpoint
+    events        commit                          → what observers may be told
+"""
+
+from .history import apply, begin, cancel, fail, fork
+from .merging import Merged, merge
+from .planning import plan, waiting_joins
+from .routing import route
+from .telling import events, output_events
+
+__all__ = [
+    "Merged",
+    "apply",
+    "begin",
+    "cancel",
+    "events",
+    "fail",
+    "fork",
+    "merge",
+    "output_events",
+    "plan",
+    "route",
+    "waiting_joins",
+]

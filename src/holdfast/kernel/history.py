@@ -1,0 +1,103 @@
+"""How a run begins, how a commit moves it on, and the commits that change nothing but its status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..core.events import WorkflowErrorDetails, WorkflowRunState
+from ..core.model import Assigned, Checkpoint, Commit, CommitKind, Message, RunHeader, Stamp
+from ..core.parcel import Parcel
+from ..core.state import apply_write
+
+
+def begin(start: str, payload: Parcel, executors: Mapping[str, Parcel], stamp: Stamp) -> Commit:
+    """The first commit of a run: its input is stored before any handler sees it."""
+    first = Message("input", None, payload, target=start, takers=(start,))
+    return Commit(
+        number=0,
+        kind=CommitKind.INPUT,
+        stamp=stamp,
+        status=WorkflowRunState.IN_PROGRESS,
+        iteration=0,
+        since_input=0,
+        place=0,
+        messages=(first,),
+        held={},
+        executors=executors,
+    )
+
+
+def fork(source: Checkpoint, stamp: Stamp) -> Commit:
+    """The first commit of a new run that goes on from where another was, executing afresh."""
+    return replace(whole(source), number=0, kind=CommitKind.FORKED, stamp=stamp, place=0)
+
+
+def whole(checkpoint: Checkpoint) -> Commit:
+    """A commit that says everything a checkpoint holds, for whoever has nothing before it."""
+    return Commit(
+        number=checkpoint.number,
+        kind=CommitKind.SAVED,
+        stamp=checkpoint.stamp,
+        status=checkpoint.status,
+        iteration=checkpoint.iteration,
+        since_input=checkpoint.since_input,
+        place=checkpoint.place,
+        messages=checkpoint.messages,
+        held=checkpoint.held,
+        state={key: Assigned(value) for key, value in checkpoint.state.items()},
+        executors=checkpoint.executors,
+    )
+
+
+def fail(before: Checkpoint, failures: tuple[WorkflowErrorDetails, ...], stamp: Stamp) -> Commit:
+    """The run stops here; its messages stay where they are, for a resume."""
+    return _same_but(before, CommitKind.FAILED, WorkflowRunState.FAILED, stamp, failures)
+
+
+def cancel(before: Checkpoint, stamp: Stamp) -> Commit:
+    """The run was stopped on purpose at its last commit."""
+    return _same_but(before, CommitKind.CANCELLED, WorkflowRunState.CANCELLED, stamp)
+
+
+def _same_but(
+    before: Checkpoint,
+    kind: CommitKind,
+    status: WorkflowRunState,
+    stamp: Stamp,
+    failures: tuple[WorkflowErrorDetails, ...] = (),
+) -> Commit:
+    return Commit(
+        number=before.number + 1,
+        kind=kind,
+        stamp=stamp,
+        status=status,
+        iteration=before.iteration,
+        since_input=before.since_input,
+        place=before.place,
+        failures=failures,
+    )
+
+
+def apply(
+    header: RunHeader, before: Checkpoint | None, commit: Commit, *, previous_id: str | None = None
+) -> Checkpoint:
+    """The checkpoint a commit leads to. `before` is None for one that says everything, and names its previous."""
+    state = dict(before.state) if before else {}
+    for key, write in commit.state.items():
+        apply_write(state, key, write)
+    messages, held = commit.messages, commit.held
+    return Checkpoint(
+        header=header,
+        number=commit.number,
+        stamp=commit.stamp,
+        previous_id=before.stamp.checkpoint_id if before else previous_id,
+        status=commit.status,
+        iteration=commit.iteration,
+        since_input=commit.since_input,
+        place=commit.place,
+        messages=messages if messages is not None else before.messages if before else (),
+        held=held if held is not None else before.held if before else {},
+        state=state,
+        executors={**before.executors, **commit.executors} if before else dict(commit.executors),
+    )

@@ -1,0 +1,92 @@
+"""Many outcomes become one commit, in the order of the plan and never of the race."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core.errors import RoutingFailed
+from ..core.events import WorkflowRunState
+from ..core.model import Checkpoint, Commit, CommitKind, Done, Message, Outcome, Plan, Routed, Stamp
+from ..core.parcel import Pack, Parcel
+from ..core.state import fold
+from ..graph.graph import Graph
+from .planning import plan, waiting_joins
+
+Routes = Mapping[str, Sequence[Routed]]
+"""For each delivery, who takes each message it sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    commit: Commit
+    next: Plan
+
+
+def merge(
+    graph: Graph,
+    before: Checkpoint,
+    made: Plan,
+    outcomes: Mapping[str, Outcome],
+    routes: Routes,
+    pack: Pack,
+    stamp: Stamp,
+) -> Merged:
+    """The commit of a superstep, and the plan of the next.
+
+    Raises StateConflict, RoutingFailed or the error of a reducer, and then nothing has changed.
+    """
+    ordered = [outcomes[delivery.id] for delivery in made.deliveries]
+    warnings = _without_taker(graph, before, ordered, routes)
+    messages, done = _sent(ordered, routes)
+    number = before.number + 1
+    following = plan(graph, number, messages, made.held)
+    if not following.deliveries:
+        warnings += waiting_joins(graph, following.held)
+    commit = Commit(
+        number=number,
+        kind=CommitKind.SUPERSTEP,
+        stamp=stamp,
+        status=WorkflowRunState.IN_PROGRESS if following.deliveries else WorkflowRunState.IDLE,
+        iteration=before.iteration + 1,
+        since_input=before.since_input + 1,
+        place=number,
+        messages=messages,
+        held=made.held if made.held is not before.held else None,
+        state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
+        executors=_saved(before, ordered),
+        done=done,
+        warnings=tuple(warnings),
+    )
+    return Merged(commit, following)
+
+
+def _sent(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[Message, ...], tuple[Done, ...]]:
+    messages: list[Message] = []
+    done: list[Done] = []
+    for outcome in ordered:
+        ids = []
+        for n, (sent, routed) in enumerate(zip(outcome.sent, routes[outcome.delivery], strict=True)):
+            ids.append(f"{outcome.delivery}.{n}")
+            messages.append(Message(ids[-1], outcome.executor, sent.payload, sent.target, routed.takers, routed.joins))
+        done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs))
+    return tuple(messages), tuple(done)
+
+
+def _saved(before: Checkpoint, ordered: Sequence[Outcome]) -> dict[str, Parcel]:
+    """The state of the executors that ran, where it is not what it was."""
+    last = {outcome.executor: outcome.saved for outcome in ordered}
+    return {id: saved for id, saved in last.items() if saved is not None and saved != before.executors.get(id)}
+
+
+def _without_taker(graph: Graph, before: Checkpoint, ordered: Sequence[Outcome], routes: Routes) -> list[str]:
+    all_routes = [routed for outcome in ordered for routed in routes[outcome.delivery]]
+    missing = [routed.missing for routed in all_routes if routed.missing]
+    if missing and graph.on_unroutable == "fail":
+        raise RoutingFailed(
+            f"run {before.run_id!r}: {'; '.join(missing)}. Add the edge or the handler, or build the workflow "
+            f'with on_unroutable="drop" and resume',
+            run_id=before.run_id,
+        )
+    dropped = [f"dropped: {words}" for words in missing]
+    return dropped + [routed.declined for routed in all_routes if routed.declined]

@@ -1,0 +1,57 @@
+"""The durable events, computed from a commit: told after it, and told again from history at will."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.events import CheckpointInfo, WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource
+from ..core.model import Commit, CommitKind, Done
+from ..core.parcel import Bundle, Parcel
+
+
+def events(run_id: str, commit: Commit, *, stored: bool, replayed: bool = False) -> Iterator[WorkflowEvent]:
+    """Everything that may be told of a commit, in a fixed order."""
+    teller = _Teller(run_id, commit, replayed)
+    payloads = {message.id: message.payload for message in commit.messages or ()}
+    for done in commit.done:
+        yield from teller.outputs(done)
+        yield teller.completed(done, payloads)
+    for warning in commit.warnings:
+        yield teller.say("warning", warning)
+    for details in commit.failures:
+        if details.executor_id is not None:
+            yield teller.failure("executor_failed", details)
+    if commit.failures:
+        yield teller.failure("failed", commit.failures[0])
+    if commit.kind is CommitKind.SUPERSTEP:
+        info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
+        yield teller.say("superstep_completed", iteration=commit.iteration, checkpoint=info)
+
+
+def output_events(run_id: str, commit: Commit) -> Iterator[WorkflowEvent]:
+    """Only what was yielded, told again."""
+    teller = _Teller(run_id, commit, True)
+    for done in commit.done:
+        yield from teller.outputs(done)
+
+
+class _Teller:
+    def __init__(self, run_id: str, commit: Commit, replayed: bool) -> None:
+        self._known = {"run_id": run_id, "commit": commit.number, "state": commit.status, "replayed": replayed}
+
+    def say(self, type: str, data: object = None, **more: object) -> WorkflowEvent:
+        return WorkflowEvent(type, data, origin=WorkflowEventSource.FRAMEWORK, **self._known, **more)  # type: ignore[arg-type]
+
+    def outputs(self, done: Done) -> Iterator[WorkflowEvent]:
+        for output in done.outputs:
+            yield WorkflowEvent.closed(output.kind, output.payload, executor_id=done.executor, **self._known)
+
+    def completed(self, done: Done, payloads: dict[str, Parcel]) -> WorkflowEvent:
+        given = [*(payloads[id] for id in done.sent), *(output.payload for output in done.outputs)]
+        known = {"executor_id": done.executor, "origin": WorkflowEventSource.FRAMEWORK, **self._known}
+        if not given:
+            return WorkflowEvent("executor_completed", None, **known)  # type: ignore[arg-type]
+        return WorkflowEvent.closed("executor_completed", Bundle(given), **known)
+
+    def failure(self, type: str, details: WorkflowErrorDetails) -> WorkflowEvent:
+        return self.say(type, details, details=details, executor_id=details.executor_id)

@@ -1,0 +1,1 @@
+"""The moving parts: tasks, threads and clocks live here and nowhere below."""

@@ -1,0 +1,94 @@
+"""The runs this process drives: claimed before anything is read, renewed from a thread, let go at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..core.errors import DurabilityError
+from ..durable.archive import Archive
+from ..durable.ownership import Owner
+
+LEASE_SECONDS = 30.0
+_RENEW_EVERY = LEASE_SECONDS / 3
+
+
+@dataclass(frozen=True)
+class Claim:
+    archive: Archive
+    run_id: str
+    owner: Owner
+
+
+class _Renewer:
+    """A thread of its own: a handler that blocks the event loop must not cost a run its claim."""
+
+    def __init__(self) -> None:
+        self._claims: set[Claim] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, claim: Claim) -> None:
+        with self._changed:
+            self._claims.add(claim)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._renew, name="holdfast-claims", daemon=True)
+                self._thread.start()
+
+    def drop(self, claim: Claim) -> None:
+        with self._changed:
+            self._claims.discard(claim)
+
+    def _renew(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait(_RENEW_EVERY)
+                claims = list(self._claims)
+            for claim in claims:
+                # Tried again before the lease is over. Claims only save work: if somebody takes the run
+                # over meanwhile, the append check refuses our next commit.
+                with suppress(DurabilityError):
+                    claim.archive.renew([claim.run_id], claim.owner, seconds=LEASE_SECONDS)
+
+    def forget(self) -> None:
+        """In a forked child: the claims are the parent's, and must end with the parent."""
+        self.__init__()  # type: ignore[misc]
+
+
+_RENEWER = _Renewer()
+os.register_at_fork(after_in_child=_RENEWER.forget)
+
+
+async def claim(archive: Archive, run_id: str, owner: Owner) -> Claim:
+    """Become the one who drives a run. Raises RunBusy, naming who does."""
+    await archive.claim(run_id, owner, seconds=LEASE_SECONDS)
+    held = Claim(archive, run_id, owner)
+    _RENEWER.add(held)
+    return held
+
+
+def let_go(held: Claim) -> None:
+    _RENEWER.drop(held)
+    held.archive.release(held.run_id, held.owner)
+
+
+_LEAVING: dict[str, set[asyncio.Future[None]]] = {}
+
+
+def leave(run_id: str, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+    """Note that a drive of this process is about to let a run go; the future is to be resolved when it has."""
+    future: asyncio.Future[None] = loop.create_future()
+    _LEAVING.setdefault(run_id, set()).add(future)
+    return future
+
+
+async def left(run_id: str) -> None:
+    """Wait for the drives of this loop that are about to let the run go."""
+    here = asyncio.get_running_loop()
+    leaving = _LEAVING.pop(run_id, set())
+    for future in leaving:
+        if future.get_loop() is here:  # another loop's is gone with its loop, or the claim will say busy
+            await future

@@ -1,0 +1,179 @@
+"""The handler's hands: everything it does is staged here until the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import PrivateMissing
+from ..core.events import RESERVED_EVENT_TYPES, WorkflowEvent
+from ..core.model import Delivery, Outcome, Output, Sent
+from ..core.parcel import Pack, Parcel
+from ..core.state import StateView
+from ..durable.ids import idempotency_key
+from ..graph.context import WorkflowContext
+from ..graph.graph import Graph
+
+
+class Private(Mapping[str, Any]):
+    """What `run(private={...})` was given: readable, never written anywhere."""
+
+    def __init__(self, run_id: str, values: Mapping[str, Any]) -> None:
+        self._run_id, self._values = run_id, values
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._values:
+            raise PrivateMissing(
+                f"run {self._run_id!r} was not given the private value {key!r}; private values are never stored: "
+                f"pass run(..., private={{{key!r}: ...}}) at every start and every resume",
+                run_id=self._run_id,
+            )
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:  # a secret must not end up in a log
+        return f"<private values {sorted(self._values)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is the same for every handler call of a drive."""
+
+    graph: Graph
+    run_id: str
+    epoch: int
+    pack: Pack
+    private: Private
+    streaming: bool
+    tell: Callable[[WorkflowEvent], None]
+
+
+class _Done:
+    """An awaitable that has already happened."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_DONE = _Done()
+
+
+class HandlerContext(WorkflowContext[Any, Any]):
+    """The context of one delivery."""
+
+    __slots__ = ("_delivery", "_open", "_outputs", "_scope", "_sent", "_state")
+
+    def __init__(self, scope: Scope, delivery: Delivery, state: StateView) -> None:
+        self._scope, self._delivery, self._state = scope, delivery, state
+        self._sent: list[Sent] = []
+        self._outputs: list[Output] = []
+        self._open = True
+
+    @property
+    def run_id(self) -> str:
+        return self._scope.run_id
+
+    @property
+    def executor_id(self) -> str:
+        return self._delivery.executor
+
+    @property
+    def idempotency_key(self) -> str:
+        return idempotency_key(self._scope.run_id, self._scope.epoch, self._delivery.id)
+
+    @property
+    def source_executor_ids(self) -> list[str]:
+        return list(self._delivery.sources)
+
+    def get_source_executor_id(self) -> str | None:
+        if len(self._delivery.sources) > 1:
+            raise RuntimeError(
+                f"the message to {self.executor_id!r} came from several executors, "
+                f"{', '.join(self._delivery.sources)}: use source_executor_ids"
+            )
+        return self._delivery.sources[0] if self._delivery.sources else None
+
+    def send_message(self, message: Any, target_id: str | None = None) -> Awaitable[None]:
+        self._check_open("send_message")
+        self._sent.append(Sent(self._scope.pack(message, "$.message"), target_id))
+        return _DONE
+
+    def yield_output(self, output: Any) -> Awaitable[None]:
+        self._check_open("yield_output")
+        kind = self._scope.graph.output_kind(self._delivery.executor)
+        if kind is not None:
+            self._outputs.append(Output(kind, self._scope.pack(output, "$.output")))
+        return _DONE
+
+    def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
+        self._check_open("add_event")
+        if event.type in RESERVED_EVENT_TYPES:
+            raise ValueError(f"an event of type {event.type!r} is told by the engine only; choose another type")
+        event.executor_id = event.executor_id or self._delivery.executor
+        event.run_id = self._scope.run_id
+        self._scope.tell(event)
+        return _DONE
+
+    def get_state(self, key: str, default: Any = None) -> Any:
+        return self._state.get(key, default)
+
+    def set_state(self, key: str, value: Any) -> None:
+        self._check_open("set_state")
+        self._state.set(_key(key), value)
+
+    def delete_state(self, key: str) -> None:
+        self._check_open("delete_state")
+        self._state.delete(_key(key))
+
+    def append_state(self, key: str, *items: Any) -> None:
+        self._check_open("append_state")
+        self._state.append(_key(key), items)
+
+    @property
+    def private(self) -> Mapping[str, Any]:
+        return self._scope.private
+
+    def is_streaming(self) -> bool:
+        return self._scope.streaming
+
+    def get_sent_messages(self) -> list[Any]:
+        return [sent.payload.open() for sent in self._sent]
+
+    def get_yielded_outputs(self) -> list[Any]:
+        return [output.payload.open() for output in self._outputs]
+
+    def finish(self) -> None:
+        """The handler has returned: what it does from now on can no longer be part of its outcome."""
+        self._open = False
+
+    def outcome(self, saved: Parcel | None) -> Outcome:
+        return Outcome(
+            self._delivery.id,
+            self._delivery.executor,
+            tuple(self._sent),
+            tuple(self._outputs),
+            self._state.take_page(),
+            saved,
+        )
+
+    def _check_open(self, what: str) -> None:
+        if not self._open:
+            raise RuntimeError(
+                f"{what} was called after the handler of {self._delivery.executor!r} had returned; "
+                f"await what you start inside a handler"
+            )
+
+
+def _key(key: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a state key is a string, not {key!r}")
+    return key

@@ -1,0 +1,213 @@
+"""Where a drive begins: a new run, the head of a stored one, or a fork of an older checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from .. import kernel
+from ..core.errors import CheckpointMissing, GraphChanged, InputMismatch, RoutingFailed, RunError
+from ..core.model import Checkpoint, Commit, Outcome, RunHeader, Stamp
+from ..core.parcel import Pack
+from ..durable.archive import Archive
+from ..durable.codec import Codec
+from ..durable.ids import checkpoint_id, new_run_id
+from ..graph.graph import Graph, differences
+from ..graph.types import describe
+from .cast import Cast
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a workflow is, as far as the engine must know."""
+
+    name: str
+    graph: Graph
+    signature: Mapping[str, Any]
+    codec: Codec
+    max_iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Start with a message; if a run of that id is stored, go on with it, provided it began with the same."""
+
+    message: object
+    run_id: str
+    named: bool  # the id was given, so it may be stored already
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on from the head of a stored run."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """Go on from exactly that checkpoint: the head continues its run, an older one starts a new run."""
+
+    checkpoint_id: str
+    run_id: str | None  # the name of the new run
+
+
+Position = Fresh | Continue | Rewind
+ClaimRun = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    header: RunHeader
+    message: object
+
+    @property
+    def run_id(self) -> str:
+        return self.header.run_id
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    at: Checkpoint
+
+    @property
+    def run_id(self) -> str:
+        return self.at.run_id
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    source: Checkpoint
+    header: RunHeader
+
+    @property
+    def run_id(self) -> str:
+        return self.header.run_id
+
+
+Found = New | Stored | Older
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A run that can be moved on."""
+
+    at: Checkpoint
+    first: Commit | None  # the commit that was just made; None if the run went on from its head
+    recalled: Mapping[str, Outcome]
+
+
+def stamp(run_id: str, epoch: int, number: int) -> Stamp:
+    return Stamp(checkpoint_id(run_id, epoch, number), datetime.now(UTC).isoformat())
+
+
+async def find(definition: Definition, position: Position, archive: Archive | None, claim: ClaimRun) -> Found:
+    """What a position means. A stored run is claimed before its head is read."""
+    if archive is None:
+        return _unstored(definition, position)
+    match position:
+        case Fresh(message=message, run_id=run_id, named=named):
+            await claim(run_id)
+            head = await archive.head(run_id) if named else None
+            if head is None:
+                return _new(definition, message, run_id, definition.codec.digest(message))
+            _check_graph(definition, head)
+            _check_input(definition, head, message)
+            return Stored(head)
+        case Continue(run_id=run_id):
+            await claim(run_id)
+            head = await archive.head(run_id)
+            if head is None:
+                raise CheckpointMissing(f"no run {run_id!r} is stored; give a message to start it")
+            _check_graph(definition, head)
+            return Stored(head)
+        case Rewind(checkpoint_id=id, run_id=new_id):
+            return await _rewind(definition, archive, id, new_id, claim)
+
+
+async def enter(definition: Definition, found: Found, archive: Archive | None, cast: Cast, pack: Pack) -> Entered:
+    """Make what was found ready to move on; the first commit of a new run is made here."""
+    match found:
+        case Stored(at=at):
+            await cast.restore_all(at.executors)
+            return Entered(at, None, await archive.recall(at.run_id, at.place) if archive else {})
+        case Older(source=source, header=header):
+            first = kernel.fork(source, stamp(header.run_id, header.epoch, 0))
+            await cast.restore_all(first.executors)
+        case New(header=header, message=message):
+            payload = pack(message, "$.input")
+            first = kernel.begin(
+                definition.graph.start, payload, await cast.save_all(), stamp(header.run_id, header.epoch, 0)
+            )
+    at = kernel.apply(header, None, first, previous_id=header.parent_id)
+    if archive is not None:
+        await archive.commit(first, at, settled=None)
+    return Entered(at, first, {})
+
+
+def _unstored(definition: Definition, position: Position) -> New:
+    if not isinstance(position, Fresh):
+        raise CheckpointMissing(
+            "a run can be resumed only from where it was stored: give checkpoint_storage to run() or to the builder"
+        )
+    return _new(definition, position.message, position.run_id, digest="")
+
+
+def _new(definition: Definition, message: object, run_id: str, digest: str) -> New:
+    start = definition.graph.executors[definition.graph.start]
+    if not start.can_handle(message):
+        taken = " | ".join(describe(one) for one in start.input_types)
+        raise RoutingFailed(
+            f"the start executor {start.id!r} takes {taken}, not the {type(message).__name__} that run() was given",
+            run_id=run_id,
+        )
+    return New(RunHeader(run_id, definition.name, definition.signature, digest), message)
+
+
+async def _rewind(
+    definition: Definition, archive: Archive, id: str, new_id: str | None, claim: ClaimRun
+) -> Stored | Older:
+    found = await archive.find(id)
+    if found is None:
+        raise CheckpointMissing(f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage says which are")
+    source, is_head = found
+    _check_graph(definition, source)
+    if is_head and new_id in (None, source.run_id):
+        await claim(source.run_id)
+        head = await archive.head(source.run_id)
+        if head is not None and head.number == source.number:
+            return Stored(head)
+    run_id = new_id or new_run_id()
+    if run_id == source.run_id:
+        raise RunError(
+            f"checkpoint {id!r} is not the head of run {run_id!r}; going on from it starts a new run: "
+            f"leave run_id out, or give the new run a name of its own",
+            run_id=run_id,
+        )
+    await claim(run_id)
+    if new_id is not None and (head := await archive.head(run_id)) is not None:
+        if head.header.parent_id != id:
+            raise RunError(f"a run {run_id!r} is stored already, and it was not begun from {id!r}", run_id=run_id)
+        return Stored(head)
+    return Older(source, replace(source.header, run_id=run_id, workflow=definition.name, epoch=0, parent_id=id))
+
+
+def _check_graph(definition: Definition, at: Checkpoint) -> None:
+    changed = differences(at.header.signature, definition.signature)
+    if changed:
+        raise GraphChanged(
+            f"run {at.run_id!r} was stored by another shape of the workflow: {'; '.join(changed)}. "
+            f"Resume it with the graph that started it",
+            differences=changed,
+        )
+
+
+def _check_input(definition: Definition, head: Checkpoint, message: object) -> None:
+    if head.header.input_digest != definition.codec.digest(message):
+        raise InputMismatch(
+            f"run {head.run_id!r} was started with another input; to go on with it leave the message out, "
+            f"to start a new run give another run_id",
+            run_id=head.run_id,
+        )

@@ -1,0 +1,164 @@
+"""The handlers of one superstep: executors side by side, one executor one message at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import HandlerFailed, HoldfastError
+from ..core.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from ..core.model import Checkpoint, Delivery, Outcome, Plan
+from ..core.parcel import Parcel
+from ..core.state import StateView
+from ..durable.archive import Archive
+from .cast import Cast
+from .context import HandlerContext, Scope
+from .threads import in_thread
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    error: HoldfastError
+    details: WorkflowErrorDetails
+
+
+class Superstep:
+    """The acts of one superstep. Each outcome is remembered the moment its handler returns."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        cast: Cast,
+        archive: Archive | None,
+        at: Checkpoint,
+        plan: Plan,
+        recalled: Mapping[str, Outcome],
+    ) -> None:
+        self._scope, self._cast, self._archive, self._at, self._plan = scope, cast, archive, at, plan
+        self._recalled = recalled
+        self._remembering: dict[str, asyncio.Task[None]] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.failures: dict[str, Failure] = {}
+
+    async def act(self) -> None:
+        """Make every call of the plan. Failures are kept, not raised: siblings of a failed handler finish."""
+        lanes: dict[str, list[Delivery]] = {}
+        for delivery in self._plan.deliveries:
+            lanes.setdefault(delivery.executor, []).append(delivery)
+        if len(lanes) == 1:
+            await self._lane(*lanes.popitem())
+            return
+        tasks = [asyncio.create_task(self._lane(id, lane)) for id, lane in lanes.items()]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)  # they clean up; ours is the error that counts
+            raise
+
+    async def keep(self) -> None:
+        """Make durable every outcome there is, for a superstep that will not be committed now."""
+        for outcome in self.outcomes.values():
+            self._remember(outcome)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait for what is being remembered. Raises if something could not be."""
+        if self._remembering:
+            await asyncio.gather(*self._remembering.values())
+
+    async def _lane(self, id: str, lane: Iterable[Delivery]) -> None:
+        state = StateView(self._at.state, self._scope.pack)
+        for delivery in lane:
+            if (known := self._recalled.get(delivery.id)) is not None:
+                await self._recall(known, state)
+                continue
+            outcome = await self._handle(delivery, state)
+            if outcome is None:
+                return  # what comes after a failed message waits for it
+            self.outcomes[delivery.id] = outcome
+            if len(self.outcomes) + len(self.failures) < len(self._plan.deliveries):
+                self._remember(outcome)  # the last one travels in the commit itself
+
+    async def _recall(self, known: Outcome, state: StateView) -> None:
+        state.recall(known.writes)
+        if known.saved is not None:
+            await self._cast.restore(known.executor, known.saved)
+        self.outcomes[known.delivery] = known
+        self._tell("executor_bypassed", known.executor)
+
+    def _remember(self, outcome: Outcome) -> None:
+        known = outcome.delivery in self._recalled or outcome.delivery in self._remembering
+        if self._archive is not None and not known:
+            keeping = self._archive.remember(self._at.run_id, self._at.place, outcome)
+            self._remembering[outcome.delivery] = asyncio.create_task(keeping)
+
+    async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
+        context = HandlerContext(self._scope, delivery, state)
+        self._tell("executor_invoked", delivery.executor, delivery.payload)
+        try:
+            await self._call(delivery, context)
+            return context.outcome(await self._cast.save(delivery.executor))
+        except Exception as error:
+            state.take_page()
+            self._fail(delivery, error)
+            return None
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # we are being stopped
+            self._fail(delivery, error)  # the handler let a cancellation of its own escape
+            return None
+        finally:
+            context.finish()
+
+    async def _call(self, delivery: Delivery, context: HandlerContext) -> None:
+        executor = self._cast[delivery.executor]
+        value = delivery.payload.open()
+        spec = executor.handlers.choose(value)
+        if spec is None:
+            raise TypeError(f"no handler takes a {type(value).__name__}")
+        function = executor.callable_of(spec)
+        args = (value, context) if spec.takes_context else (value,)
+        result: Any = await function(*args) if spec.is_async else await in_thread(function, *args)
+        if inspect.isawaitable(result):
+            result = await result
+        if result is not None:
+            context.send_message(result)
+
+    def _fail(self, delivery: Delivery, error: BaseException) -> None:
+        self.failures[delivery.id] = failure(self._at.run_id, delivery.executor, error)
+
+    def _tell(self, type: str, executor: str, payload: Parcel | None = None) -> None:
+        known: dict[str, Any] = {
+            "executor_id": executor,
+            "run_id": self._at.run_id,
+            "state": WorkflowRunState.IN_PROGRESS,
+            "origin": WorkflowEventSource.FRAMEWORK,
+        }
+        event = WorkflowEvent.closed(type, payload, **known) if payload is not None else WorkflowEvent(type, **known)
+        self._scope.tell(event)
+
+
+def failure(run_id: str, executor_id: str | None, error: BaseException) -> Failure:
+    """What went wrong, for whoever called and for whoever watches."""
+    details = WorkflowErrorDetails(
+        type(error).__name__, str(error), "".join(traceback.format_exception(error)), executor_id
+    )
+    if isinstance(error, HoldfastError):
+        if executor_id is not None:
+            error.add_note(f"in executor {executor_id!r} of run {run_id!r}")
+        return Failure(error, details)
+    failed = HandlerFailed(
+        f"executor {executor_id!r} failed in run {run_id!r}: {type(error).__name__}: {error}. "
+        f"What finished is kept; resume with run(run_id={run_id!r})",
+        run_id=run_id,
+        executor_id=executor_id or "",
+    )
+    failed.__cause__ = error
+    return Failure(failed, details)

@@ -1,0 +1,143 @@
+"""A run being watched: iterate over its events, await its result, leave it early, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from contextlib import suppress
+from typing import Any, Generic, Self, TypeVar
+
+from ..core.errors import RunError
+from ..core.events import WorkflowEvent
+from .engine import Drive
+
+R = TypeVar("R")
+
+
+class RunStream(Generic[R]):
+    """The events of a run as they become true; awaited, its result.
+
+    The run moves only as far as it is read: leaving the loop stops it at its last commit, resumable and
+    not cancelled.
+    """
+
+    def __init__(self, begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> None:
+        self._begin, self._finish = begin, finish
+        self._watched: _Watched | None = None
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that is watched; None until it is known."""
+        return self._watched.drive.run_id if self._watched else None
+
+    def __aiter__(self) -> AsyncIterator[WorkflowEvent]:
+        if self._watched is not None:
+            raise RuntimeError("this stream was read already; await it for the result, or resume the run by its run_id")
+        self._watched = _Watched(self._begin())
+        return _Reader(self._watched)
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._result().__await__()
+
+    async def _result(self) -> R:
+        if self._watched is None:
+            async for _ in self:
+                pass
+        watched = self._watched
+        assert watched is not None
+        if watched.error is not None:
+            raise watched.error
+        if not watched.finished:
+            raise RunError(
+                f"this stream was left before the run ended; go on with run(run_id={watched.drive.run_id!r})",
+                run_id=watched.drive.run_id or "",
+            )
+        return self._finish(watched.events)
+
+    async def cancel(self) -> None:
+        """Stop on purpose: handlers may clean up, and the run ends CANCELLED at its last commit."""
+        if self._watched is None:
+            self._watched = _Watched(self._begin())
+        await self._watched.cancel()
+
+    async def aclose(self) -> None:
+        """Leave: the run stops at its last commit."""
+        if self._watched is not None:
+            await self._watched.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+class _Watched:
+    """A drive and what was read of it. Known by its run while it lasts, so that a new drive can wait for its end."""
+
+    def __init__(self, drive: Drive) -> None:
+        self.drive = drive
+        self.events: list[WorkflowEvent] = []
+        self.finished = False
+        self.left = False
+        self.error: BaseException | None = None
+        self._generator: AsyncGenerator[WorkflowEvent, None] = drive.events()
+        self._turn = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+
+    async def next(self) -> WorkflowEvent:
+        async with self._turn:
+            try:
+                event = await anext(self._generator)
+            except StopAsyncIteration:
+                self.finished = not self.left
+                raise
+            except BaseException as error:
+                self.error = error
+                raise
+        if event.type != "checkpoint":  # what is stored need not be held here too
+            self.events.append(event)
+        return event
+
+    async def cancel(self) -> None:
+        self.drive.cancel()
+        with suppress(StopAsyncIteration):
+            while not self.finished:
+                await self.next()
+
+    async def close(self) -> None:
+        self.left = True
+        async with self._turn:
+            await self._generator.aclose()
+
+    def abandon(self) -> None:
+        """Nobody reads any more: stop as soon as the loop comes round to it."""
+        self.left = True
+        if not self.finished and self.error is None:
+            self.drive.leave()
+            with suppress(RuntimeError):  # the loop is closed, and has closed the drive with it
+                self._loop.call_soon_threadsafe(self._close_soon)
+
+    def _close_soon(self) -> None:
+        task = self._loop.create_task(self.close())
+        _CLOSING.add(task)
+        task.add_done_callback(_CLOSING.discard)
+
+
+_CLOSING: set[asyncio.Task[None]] = set()
+
+
+class _Reader(AsyncIterator[WorkflowEvent]):
+    """What a `for` loop holds: when the loop is left, this is dropped, and so is the run."""
+
+    def __init__(self, watched: _Watched) -> None:
+        self._watched = watched
+
+    async def __anext__(self) -> WorkflowEvent:
+        return await self._watched.next()
+
+    async def aclose(self) -> None:
+        await self._watched.close()
+
+    def __del__(self) -> None:
+        self._watched.abandon()

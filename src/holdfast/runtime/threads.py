@@ -1,0 +1,19 @@
+"""Plain functions run in threads, so that one that computes or blocks does not stall the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+# More than asyncio's own pool has: these threads mostly wait for somebody else's answer.
+_POOL = ThreadPoolExecutor(max_workers=64, thread_name_prefix="holdfast")
+
+
+async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a plain function in a thread, with the caller's context variables."""
+    call = partial(contextvars.copy_context().run, function, *args)
+    return await asyncio.get_running_loop().run_in_executor(_POOL, call)

@@ -1,0 +1,351 @@
+"""How a store looks on disk: the names of files and folders, what is in them, and how they are written safely.
+
+    <root>/holdfast.json                              the mark of a store, with the version of its format
+    <root>/<workflow>/<run>/000012-<checkpoint>.json  one record
+    <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way
+    <root>/<workflow>/<run>/owner.json                who drives the run
+    <root>/.new/<run>/                                a run that has no record yet
+
+Names that begin with a dot are never records: locks, and files that a killed writer left half written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ..core.errors import CheckpointCorrupt, StoreUnavailable
+from ..durable.ownership import Lease, Owner
+from ..durable.ports import Entry, Record
+
+FORMAT = 1
+MARK, OWNER, MEMORY, LOCK, NEW, TEMPORARY = "holdfast.json", "owner.json", "memory", ".lock", ".new", ".tmp-"
+PATIENCE = 30.0  # seconds to wait for another process that holds a lock
+
+RECORD_NAME = re.compile(r"(\d{6,})-.*\.json")
+PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,99}")
+_counter = itertools.count()
+
+
+class Mark(msgspec.Struct):
+    format: int
+
+
+class Sheet(msgspec.Struct):
+    """A record as it is written to its file."""
+
+    format: int
+    run_id: str
+    number: int
+    checkpoint_id: str
+    workflow: str
+    status: str
+    iteration: int
+    at: str
+    frame: bool
+    outputs: bool
+    seq: int  # when it was committed, in nanoseconds: the order of commits over all runs
+    body: msgspec.Raw
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(
+            self.run_id,
+            self.number,
+            self.checkpoint_id,
+            self.workflow,
+            self.status,
+            self.iteration,
+            self.at,
+            self.frame,
+            self.outputs,
+        )
+
+    @property
+    def record(self) -> Record:
+        return Record(self.entry, compact(self.body))
+
+
+class Memo(msgspec.Struct):
+    """One remembered thing as it is written to its file."""
+
+    format: int
+    key: str
+    body: msgspec.Raw
+
+
+class Claim(msgspec.Struct):
+    """A lease as it is written to its file."""
+
+    format: int
+    host: str
+    machine: str
+    pid: int
+    started: str
+    drive: str
+    until: float
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(Owner(self.host, self.machine, self.pid, self.started, self.drive), self.until)
+
+
+S = TypeVar("S", Mark, Sheet, Memo, Claim)
+
+
+def safe_name(text: str) -> str:
+    """A file name for any text: never hidden, never a path, and never the same for two texts.
+
+    Plain lower-case names stay as they are. Others get a hash behind a `~`, which no plain name contains;
+    capitals count as others because some file systems cannot tell them from small letters.
+    """
+    if PLAIN.fullmatch(text):
+        return text
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:60]
+    return f"{readable}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
+
+
+def record_name(number: int, checkpoint_id: str) -> str:
+    return f"{number:06d}-{safe_name(checkpoint_id)}.json"
+
+
+def memo_name(place: int, key: str) -> str:
+    return f"{place:06d}-{safe_name(key)}.json"
+
+
+def compact(body: bytes | msgspec.Raw) -> bytes:
+    """JSON without white space. Numbers, strings and the order of keys stay as they were written."""
+    return msgspec.json.format(bytes(body), indent=-1)
+
+
+def sheet_of(record: Record, seq: int) -> Sheet:
+    e, body = record.entry, msgspec.Raw(compact(record.body))
+    return Sheet(
+        FORMAT,
+        e.run_id,
+        e.number,
+        e.checkpoint_id,
+        e.workflow,
+        e.status,
+        e.iteration,
+        e.at,
+        e.frame,
+        e.outputs,
+        seq,
+        body,
+    )
+
+
+def claim_of(owner: Owner, until: float) -> Claim:
+    return Claim(FORMAT, owner.host, owner.machine, owner.pid, owner.started, owner.drive, until)
+
+
+def read_sheet(path: Path) -> Sheet:
+    """The record in that file. Raises CheckpointCorrupt unless it is the record that its name and folders say."""
+    sheet = read(path, Sheet)
+    e = sheet.entry
+    told = Path(safe_name(e.workflow), safe_name(e.run_id), record_name(e.number, e.checkpoint_id))
+    if path.parts[-3:] != told.parts:
+        raise CheckpointCorrupt(
+            f"{path} is not what its name says: it holds commit {e.number} ({e.checkpoint_id}) "
+            f"of run {e.run_id!r} of workflow {e.workflow!r}; put it back where it belongs"
+        )
+    return sheet
+
+
+def read_memo(path: Path, place: int) -> Memo:
+    memo = read(path, Memo)
+    if path.name != memo_name(place, memo.key):
+        raise CheckpointCorrupt(f"{path} is not what its name says: it holds {memo.key!r}; put it back or delete it")
+    return memo
+
+
+def read(path: Path, kind: type[S]) -> S:
+    """What is in a file. Raises CheckpointCorrupt, naming it, if that cannot be trusted; FileNotFoundError as it is."""
+    try:
+        data = path.read_bytes()
+        data.decode()
+        found = msgspec.json.decode(data, type=kind)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # says nothing about this file
+            raise
+        raise CheckpointCorrupt(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise CheckpointCorrupt(
+            f"{path} is damaged: {error}; restore it from a backup, or delete it to do without it"
+        ) from error
+    if found.format > FORMAT:
+        raise StoreUnavailable(
+            f"{path} was written by a newer Holdfast (format {found.format}, this one knows {FORMAT}); "
+            f"it was left as it is. Upgrade Holdfast to use it"
+        )
+    return found
+
+
+def write(path: Path, content: Mark | Sheet | Memo | Claim, *, stamp: int | None = None) -> None:
+    """Put the content in place of whatever is there: after a crash it is wholly there or not at all.
+
+    `stamp` becomes the time of modification, in nanoseconds.
+    """
+    data = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+    half = path.with_name(f"{TEMPORARY}{os.getpid()}-{next(_counter)}")
+    try:
+        with open(half, "xb") as file:
+            file.write(data)
+            file.flush()
+            if stamp is not None:
+                os.utime(file.fileno(), ns=(stamp, stamp))
+            os.fsync(file.fileno())
+        os.replace(half, path)
+    except BaseException:
+        with suppress(OSError):
+            half.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power failure."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and those above it, durably."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with suppress(FileExistsError):  # another process was faster; a file of that name fails at the next use
+        folder.mkdir()
+    sync_folder(folder.parent)
+
+
+def records_in(folder: Path) -> dict[int, Path]:
+    """The record files of a run by number, from their names alone, lowest first."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:  # the run is gone
+        return {}
+    found: dict[int, Path] = {}
+    for name in names:
+        match = RECORD_NAME.fullmatch(name)
+        if match:
+            number, path = int(match[1]), folder / name
+            found[number] = _later(found[number], path) if number in found else path
+        elif name.endswith(".json") and name != OWNER and not name.startswith(".") and LOCK in names:
+            raise CheckpointCorrupt(f"{folder / name} does not have the name of a record; move it elsewhere")
+    return dict(sorted(found.items()))
+
+
+def _later(one: Path, other: Path) -> Path:
+    """Of two files of one number, the one that was to replace the other when its writer was killed."""
+    return max(one, other, key=lambda path: path.stat().st_mtime_ns)
+
+
+def sweep(folder: Path, stored: dict[int, Path]) -> None:
+    """Delete what killed writers left: half-written files, and records that were replaced. Only under the lock."""
+    kept = {path.name for path in stored.values()}
+    for name in os.listdir(folder):
+        match = RECORD_NAME.fullmatch(name) if name not in kept else None
+        if match and int(match[1]) in stored:
+            read_sheet(stored[int(match[1])])  # a file that somebody else put there must not cost the true one
+        if match or name.startswith(TEMPORARY):
+            (folder / name).unlink()
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder / MEMORY):
+            if name.startswith(TEMPORARY):
+                (folder / MEMORY / name).unlink()
+
+
+def newest_in(folder: Path) -> Sheet | None:
+    """The record of a run that was committed last: its head, or one that was put after the head was written."""
+    stored = records_in(folder)
+    if not stored:
+        return None
+    times = {path: path.stat().st_mtime_ns for path in stored.values()}
+    latest = times[stored[max(stored)]]  # files carry the time of their commit
+    return max((read_sheet(path) for path, at in times.items() if at >= latest), key=order)
+
+
+def order(sheet: Sheet) -> tuple[int, str, int]:
+    """What sorts records as they were committed."""
+    return (sheet.seq, sheet.run_id, sheet.number)
+
+
+def memos_in(folder: Path, place: int | None = None) -> list[Path]:
+    """The files of a run's memory, or of one place in it."""
+    start = "" if place is None else f"{place:06d}-"
+    try:
+        names = sorted(os.listdir(folder / MEMORY))
+    except FileNotFoundError:
+        return []
+    return [folder / MEMORY / name for name in names if RECORD_NAME.fullmatch(name) and name.startswith(start)]
+
+
+def forget(folder: Path, upto: int | None = None) -> None:
+    """Delete the memory of every place, or of those up to one."""
+    for path in memos_in(folder):
+        if upto is None or int(path.name.partition("-")[0]) <= upto:
+            path.unlink()
+    if upto is None:
+        with suppress(OSError):  # it is not there, or something is left in it
+            (folder / MEMORY).rmdir()
+
+
+def claim_in(folder: Path) -> Claim | None:
+    try:
+        return read(folder / OWNER, Claim)
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Keep every other process and thread out. False if the folder was moved or deleted while we waited."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        _wait_for_lock(handle, folder / LOCK)
+        try:
+            yield _is_at(handle, folder / LOCK)
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not free it if a forked child has the handle too
+    finally:
+        os.close(handle)
+
+
+def _wait_for_lock(handle: int, path: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                raise StoreUnavailable(f"another process has kept {path} locked for {PATIENCE:.0f} s") from error
+        time.sleep(0.002)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False

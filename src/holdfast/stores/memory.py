@@ -1,0 +1,200 @@
+"""A store that lives and dies with its process: for tests, for trying things out, for runs worth nothing later."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from ..core.errors import CheckpointCorrupt, CommitConflict
+from ..durable.ownership import Lease, Owner
+from ..durable.ports import Entry, Record
+
+Entries = dict[tuple[str, int], Entry]  # by run and number, in the order they were committed
+
+
+@dataclass(slots=True)
+class _Run:
+    workflow: str
+    records: dict[int, Record] = field(default_factory=dict)
+    latest: int = -1  # the highest number
+
+
+class MemoryStore:
+    """Keeps everything in dictionaries. Keeps every promise of `Store` except that of outliving the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[str, _Run] = {}
+        self._entries: Entries = {}
+        self._by_workflow: dict[str, Entries] = {}
+        self._by_run: dict[str, Entries] = {}
+        self._by_id: dict[str, Entries] = {}
+        self._memory: dict[str, dict[int, dict[str, bytes]]] = {}
+        self._leases: dict[str, Lease] = {}
+
+    async def append(self, record: Record, *, settled: int | None = None) -> None:
+        entry = record.entry
+        with self._lock:
+            run = self._runs.get(entry.run_id)
+            latest = run.latest if run else -1
+            if entry.number != latest + 1:
+                raise CommitConflict(
+                    f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
+                    f"another process has moved the run; stop driving it here"
+                )
+            self._add(record)
+            if settled is not None:
+                places = self._memory.get(entry.run_id, {})
+                for place in [p for p in places if p <= settled]:
+                    del places[place]
+
+    async def put(self, record: Record) -> None:
+        with self._lock:
+            self._add(record)
+
+    async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
+        with self._lock:
+            if (run_id, number) not in self._entries:
+                return False
+            if follower is not None:
+                self._replace(follower)
+            self._take_out(run_id, number)
+            if not self._runs[run_id].records:
+                del self._runs[run_id], self._by_run[run_id]
+                self._memory.pop(run_id, None)
+            return True
+
+    async def head(self, run_id: str) -> Record | None:
+        with self._lock:
+            run = self._runs.get(run_id)
+            return run.records[run.latest] if run else None
+
+    async def chain(self, run_id: str, number: int) -> list[Record]:
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is None or number not in run.records:
+                return []
+            links = [run.records[number]]
+            while not links[-1].entry.frame:
+                before = run.records.get(links[-1].entry.number - 1)
+                if before is None:
+                    raise CheckpointCorrupt(
+                        f"commit {links[-1].entry.number} of run {run_id!r} cannot be read: it tells only what "
+                        f"changed since commit {links[-1].entry.number - 1}, which is not stored"
+                    )
+                links.append(before)
+            return links[::-1]
+
+    async def history(self, run_id: str, *, upto: int | None = None, outputs_only: bool = False) -> list[Record]:
+        with self._lock:
+            run = self._runs.get(run_id)
+            found = sorted(run.records.items()) if run else []
+            return [
+                record
+                for number, record in found
+                if (upto is None or number <= upto) and (record.entry.outputs or not outputs_only)
+            ]
+
+    async def locate(self, checkpoint_id: str) -> Entry | None:
+        with self._lock:
+            return next(reversed(self._by_id.get(checkpoint_id, {}).values()), None)
+
+    async def entries(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Entry]:
+        with self._lock:
+            return list(self._matching(workflow, run_id).values())
+
+    async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
+        with self._lock:
+            return next(reversed(self._matching(workflow, run_id).values()), None)
+
+    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
+        with self._lock:
+            kept = self._memory.setdefault(run_id, {}).setdefault(place, {})
+            if key in kept:
+                return False
+            kept[key] = body
+            return True
+
+    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        with self._lock:
+            return dict(self._memory.get(run_id, {}).get(place, {}))
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
+        with self._lock:
+            lease = self._leases.get(run_id)
+            if lease is not None and lease.owner != owner and not lease.is_over():
+                raise lease.refuse(run_id)
+            self._leases[run_id] = Lease(owner, time.time() + seconds)
+
+    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
+        with self._lock:
+            for run_id in run_ids:
+                lease = self._leases.get(run_id)
+                if lease is not None and lease.owner == owner:
+                    self._leases[run_id] = Lease(owner, time.time() + seconds)
+
+    def release(self, run_id: str, owner: Owner) -> None:
+        with self._lock:
+            lease = self._leases.get(run_id)
+            if lease is not None and lease.owner == owner:
+                del self._leases[run_id]
+
+    async def close(self) -> None:
+        """Nothing to give back; what is stored stays as long as this object."""
+
+    def _add(self, record: Record) -> None:
+        """Store a record as the last one committed, in place of one of the same number."""
+        entry = record.entry
+        run = self._runs.get(entry.run_id)
+        if run is not None and run.workflow != entry.workflow:
+            raise CommitConflict(
+                f"run {entry.run_id!r} belongs to workflow {run.workflow!r} and cannot go on as one of "
+                f"{entry.workflow!r}; give the new run another id"
+            )
+        if run is None:
+            run = self._runs[entry.run_id] = _Run(entry.workflow)
+        elif entry.number in run.records:
+            self._take_out(entry.run_id, entry.number)
+        run.records[entry.number] = record
+        run.latest = max(run.latest, entry.number)
+        for entries in self._indexes(entry):
+            entries[entry.run_id, entry.number] = entry
+
+    def _replace(self, record: Record) -> None:
+        """Store a record where the one of its number stands, without moving it in the order of commits."""
+        entry = record.entry
+        place = (entry.run_id, entry.number)
+        old = self._entries.get(place)
+        if old is None or old.workflow != entry.workflow:
+            self._add(record)
+            return
+        self._by_id[old.checkpoint_id].pop(place)
+        self._runs[entry.run_id].records[entry.number] = record
+        for entries in self._indexes(entry):
+            entries[place] = entry
+
+    def _take_out(self, run_id: str, number: int) -> None:
+        run = self._runs[run_id]
+        entry = run.records.pop(number).entry
+        for entries in self._indexes(entry):
+            del entries[run_id, number]
+        if not self._by_id[entry.checkpoint_id]:
+            del self._by_id[entry.checkpoint_id]
+        if number == run.latest:
+            run.latest = max(run.records, default=-1)
+
+    def _indexes(self, entry: Entry) -> tuple[Entries, ...]:
+        """Every dictionary in which the entry is to be found."""
+        return (
+            self._entries,
+            self._by_workflow.setdefault(entry.workflow, {}),
+            self._by_run.setdefault(entry.run_id, {}),
+            self._by_id.setdefault(entry.checkpoint_id, {}),
+        )
+
+    def _matching(self, workflow: str | None, run_id: str | None) -> Entries:
+        if run_id is None:
+            return self._entries if workflow is None else self._by_workflow.get(workflow, {})
+        run = self._runs.get(run_id)
+        return self._by_run[run_id] if run is not None and workflow in (None, run.workflow) else {}

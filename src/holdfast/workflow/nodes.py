@@ -1,0 +1,102 @@
+"""Executors as a builder is given them: instances, classes, factories, or the id of one given elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import DefinitionError
+from ..core.parcel import plain_copy
+from ..graph.executor import Executor
+from ..graph.persistent import persistent_names
+
+ExecutorLike = Executor | type[Executor] | Callable[[], Executor] | str
+"""What stands for an executor in a builder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One executor of a definition: the pattern it was at `build()`, and how each run gets its own."""
+
+    id: str
+    pattern: Executor  # never runs
+    given: Executor | None = None  # the very instance, for the first run
+    factory: Callable[[], Executor] | None = None
+
+    def make(self) -> Executor:
+        return self.pattern.clone() if self.factory is None else _made(self.factory)
+
+
+def node_of(given: ExecutorLike) -> Node:
+    """The node an executor, a class or a factory stands for. Raises DefinitionError for anything else."""
+    if isinstance(given, Executor):
+        _begin_state(given)
+        return Node(given.id, given, given=given)
+    if callable(given):
+        made = _made(given)
+        return Node(made.id, made, factory=given)
+    raise DefinitionError(f"{given!r} is no executor: give an Executor, a subclass of it, or a function that makes one")
+
+
+def frozen(node: Node) -> Node:
+    """The node as it is now: what happens to the instance later does not change what later runs get."""
+    return node if node.given is None else Node(node.id, node.given.clone(), given=node.given)
+
+
+def _made(factory: Callable[[], Any]) -> Executor:
+    made = factory()
+    if not isinstance(made, Executor):
+        raise DefinitionError(f"the factory {factory!r} made {made!r}, which is no executor")
+    return made
+
+
+_BEGINNING = "_persistent_beginning"
+
+
+def _begin_state(executor: Executor) -> None:
+    """Keep what persistent attributes were before any run: a new run begins with that, not with a leftover."""
+    if _BEGINNING not in vars(executor):
+        names = persistent_names(type(executor))
+        vars(executor)[_BEGINNING] = {n: plain_copy(vars(executor)[n]) for n in names if n in vars(executor)}
+
+
+def _reset(executor: Executor) -> None:
+    for name in persistent_names(type(executor)):
+        vars(executor).pop(name, None)
+    vars(executor).update(plain_copy(vars(executor).get(_BEGINNING, {})))
+
+
+class Casting:
+    """Gives each run its executors: the first run of a workflow the very instances, every other one clones."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+        self._first = True
+        self._lock = threading.Lock()
+
+    def take(self) -> dict[str, Executor]:
+        with self._lock:
+            first, self._first = self._first, False
+        taken = {id: self._one(node, first) for id, node in self._nodes.items()}
+        for executor in taken.values():
+            _reset(executor)
+        return taken
+
+    def give_back(self, executors: Mapping[str, Executor]) -> None:
+        with _BUSY_LOCK:
+            for executor in executors.values():
+                _BUSY.discard(id(executor))
+
+    def _one(self, node: Node, first: bool) -> Executor:
+        if first and node.given is not None:
+            with _BUSY_LOCK:  # an instance given to two workflows plays in one run at a time
+                if id(node.given) not in _BUSY:
+                    _BUSY.add(id(node.given))
+                    return node.given
+        return node.make()
+
+
+_BUSY: set[int] = set()
+_BUSY_LOCK = threading.Lock()

@@ -1,0 +1,24 @@
+"""Storages as they are given: an object, or the name of one that another floor provides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..core.errors import DefinitionError
+from ..durable.contract import CheckpointStorage, check_contract
+
+StorageLike = CheckpointStorage | str
+BY_NAME: dict[str, Callable[[], CheckpointStorage]] = {}
+"""What a name stands for. `defaults` fills it: this floor knows no concrete store."""
+
+
+def storage_of(given: StorageLike | None) -> CheckpointStorage | None:
+    """The storage that is meant. Raises DefinitionError if there is none such."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given not in BY_NAME:
+            raise DefinitionError(f"no storage is called {given!r}; give a storage object, or one of {sorted(BY_NAME)}")
+        return BY_NAME[given]()
+    check_contract(given)
+    return given

@@ -1,0 +1,202 @@
+"""The definition that was built, and the ways to run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, overload
+
+from ..core.events import WorkflowEvent
+from ..durable.codec import Codec, reachable_types
+from ..durable.contract import CheckpointStorage
+from ..durable.ids import new_run_id
+from ..durable.storage import open_archive
+from ..graph.edges import Edge
+from ..graph.executor import Executor
+from ..graph.graph import Graph, signature, signature_hash
+from ..runtime.engine import Drive, Options, Troupe
+from ..runtime.opening import Continue, Definition, Fresh, Position, Rewind
+from ..runtime.stream import RunStream
+from .nodes import Casting, Node
+from .result import WorkflowRunResult
+from .storages import StorageLike, storage_of
+
+
+class _Omitted:
+    def __repr__(self) -> str:
+        return "<omitted>"
+
+
+OMITTED: Any = _Omitted()
+
+
+class Workflow:
+    """An immutable definition. One object serves any number of runs at once; each run has its `run_id`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Mapping[str, Node],
+        name: str | None,
+        description: str | None,
+        max_iterations: int,
+        checkpoint_storage: CheckpointStorage | None,
+    ) -> None:
+        self._signature = signature(graph)
+        self._graph, self._storage = graph, checkpoint_storage
+        self._casting = Casting(nodes)
+        self._description = description
+        types = [
+            t for e in graph.executors.values() for t in (*e.input_types, *e.output_types, *e.workflow_output_types)
+        ]
+        self._definition = Definition(
+            name or f"workflow-{signature_hash(self._signature)[:12]}",
+            graph,
+            self._signature,
+            Codec(reachable_types(types)),
+            max_iterations,
+        )
+
+    @property
+    def name(self) -> str:
+        """As given, or made from the structure: the same structure has the same name in every process."""
+        return self._definition.name
+
+    @property
+    def description(self) -> str | None:
+        return self._description
+
+    @property
+    def max_iterations(self) -> int:
+        return self._definition.max_iterations
+
+    @property
+    def start_executor_id(self) -> str:
+        return self._graph.start
+
+    @property
+    def executors(self) -> Mapping[str, Executor]:
+        """The executors as they were at `build()`. They never run: each run has its own."""
+        return MappingProxyType(dict(self._graph.executors))
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        return self._graph.edges
+
+    @property
+    def graph_signature(self) -> dict[str, Any]:
+        """What a stored run compares: start, executors and edges, by declared names."""
+        return signature(self._graph)
+
+    @property
+    def graph_signature_hash(self) -> str:
+        return signature_hash(self._signature)
+
+    @property
+    def input_types(self) -> list[object]:
+        return self._graph.executors[self._graph.start].input_types
+
+    @property
+    def output_types(self) -> list[object]:
+        return list(dict.fromkeys(t for e in self._graph.executors.values() for t in e.workflow_output_types))
+
+    @overload
+    def run(
+        self,
+        message: Any = ...,
+        *,
+        stream: Literal[True],
+        run_id: str | None = ...,
+        checkpoint_id: str | None = ...,
+        checkpoint_storage: StorageLike | None = ...,
+        private: Mapping[str, Any] | None = ...,
+        include_status_events: bool = ...,
+    ) -> RunStream[WorkflowRunResult]: ...
+    @overload
+    def run(
+        self,
+        message: Any = ...,
+        *,
+        stream: Literal[False] = ...,
+        run_id: str | None = ...,
+        checkpoint_id: str | None = ...,
+        checkpoint_storage: StorageLike | None = ...,
+        private: Mapping[str, Any] | None = ...,
+        include_status_events: bool = ...,
+    ) -> Awaitable[WorkflowRunResult]: ...
+    def run(
+        self,
+        message: Any = OMITTED,
+        *,
+        stream: bool = False,
+        run_id: str | None = None,
+        checkpoint_id: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        private: Mapping[str, Any] | None = None,
+        include_status_events: bool = False,
+    ) -> RunStream[WorkflowRunResult] | Awaitable[WorkflowRunResult]:
+        """Start a run, or go on with one.
+
+        With a message a run starts; if `run_id` names a stored run that began with the same message, it
+        goes on from its head. Without one, `run_id` goes on from the head of that run, `checkpoint_id` from
+        exactly that checkpoint: the head continues its run, an older one starts a new run with that
+        lineage. `checkpoint_storage` beats the one given to the builder. `private` values can be read by
+        handlers and are never written.
+
+        Gives an awaitable result; with `stream=True` an object that can be iterated and awaited.
+        """
+        position = _position(message, run_id, checkpoint_id)
+        storage = storage_of(checkpoint_storage) or self._storage
+        given = dict(private or {})
+
+        def begin() -> Drive:
+            archive = None if storage is None else open_archive(storage, self.name, self._definition.codec)
+            options = Options(position, archive, stream, given)
+            return Drive(self._definition, options, Troupe(self._casting.take, self._casting.give_back))
+
+        def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
+            return WorkflowRunResult(events, include_status_events=include_status_events)
+
+        if stream:
+            return RunStream(begin, finish)
+
+        async def drive() -> WorkflowRunResult:
+            return finish([event async for event in begin().events()])
+
+        return drive()
+
+    def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
+        """`run` for programs without an event loop."""
+
+        async def drive() -> WorkflowRunResult:
+            result: WorkflowRunResult = await self.run(message, **options)
+            return result
+
+        return asyncio.run(drive())
+
+    def run_streaming(self, message: Any = OMITTED, **options: Any) -> RunStream[WorkflowRunResult]:
+        """`run(message, stream=True)`."""
+        return self.run(message, stream=True, **options)
+
+    def run_stream_from_checkpoint(
+        self, checkpoint_id: str, checkpoint_storage: StorageLike | None = None, **options: Any
+    ) -> RunStream[WorkflowRunResult]:
+        """`run(checkpoint_id=..., stream=True)`."""
+        return self.run(checkpoint_id=checkpoint_id, checkpoint_storage=checkpoint_storage, stream=True, **options)
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name!r}: {', '.join(self._graph.executors)}>"
+
+
+def _position(message: Any, run_id: str | None, checkpoint_id: str | None) -> Position:
+    for name, id in (("run_id", run_id), ("checkpoint_id", checkpoint_id)):
+        if id is not None and (not isinstance(id, str) or not id):
+            raise ValueError(f"{name} is a non-empty string, not {id!r}")
+    if checkpoint_id is not None:
+        if message is not OMITTED:
+            raise ValueError("give a message to start a run, or checkpoint_id to go on from there, not both")
+        return Rewind(checkpoint_id, run_id)
+    if message is OMITTED and run_id is not None:
+        return Continue(run_id)
+    return Fresh(None if message is OMITTED else message, run_id or new_run_id(), run_id is not None)

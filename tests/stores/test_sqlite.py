@@ -1,0 +1,367 @@
+"""What is special about the store in one SQLite file."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
+from holdfast.durable.ownership import this_process
+from holdfast.stores import sqlite, sqlite_access
+from holdfast.stores.sqlite import SQLiteStore
+from store_rules import fill, meaning, numbers, record
+
+TESTS = Path(__file__).parent.parent
+
+RACE = """
+import asyncio, sys, time
+sys.path.insert(0, {tests!r})
+from holdfast.core.errors import CommitConflict
+from holdfast.stores.sqlite import SQLiteStore
+from store_rules import record
+
+async def main():
+    store, won = SQLiteStore({path!r}), []
+    while time.time() < {start}: pass
+    for number in range({count}):
+        try:
+            await store.append(record("r", number, body={name!r}))
+            won.append(number)
+        except CommitConflict:
+            head = await store.head("r")
+            assert head.entry.number >= number, (head, number)
+    await store.close()
+    print(*won)
+
+asyncio.run(main())
+"""
+
+ENDLESS = """
+import asyncio, sys
+sys.path.insert(0, {tests!r})
+from holdfast.stores.sqlite import SQLiteStore
+from store_rules import record
+
+async def main():
+    store = SQLiteStore({path!r})
+    number = 0
+    while True:
+        await store.remember("r", number, "k", b"1")
+        await store.append(record("r", number, body="x" * 5000), settled=number)
+        print(number, flush=True)
+        number += 1
+
+asyncio.run(main())
+"""
+
+
+def python(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SQLiteStore]:
+    made = SQLiteStore(path)
+    yield made
+    await made.close()
+
+
+def ask(path: Path, query: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect(path) as db:
+        rows = db.execute(query).fetchall()
+    db.close()
+    return rows
+
+
+def test_processes_that_create_the_file_and_append_at_once_share_the_numbers(path: Path) -> None:
+    for attempt in range(3):
+        file = str(path.with_name(f"{attempt}.db"))
+        start = time.time() + 0.6
+        racers = [python(RACE.format(tests=str(TESTS), path=file, start=start, count=40, name=name)) for name in "abcd"]
+        won = [racer.communicate()[0].split() for racer in racers]
+        assert [racer.returncode for racer in racers] == [0, 0, 0, 0]
+        assert sorted(int(number) for numbers in won for number in numbers) == list(range(40))
+        for name, numbers_won in zip("abcd", won, strict=True):
+            rows = ask(Path(file), f"SELECT number FROM commits WHERE body = '\"{name}\"' ORDER BY number")
+            assert [row[0] for row in rows] == [int(number) for number in numbers_won]
+
+
+async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(path: Path) -> None:
+    for _ in range(3):
+        writer = python(ENDLESS.format(tests=str(TESTS), path=str(path)))
+        assert writer.stdout is not None
+        told = [writer.stdout.readline() for _ in range(20)]
+        writer.send_signal(signal.SIGKILL)
+        told += writer.stdout.read().splitlines()
+        writer.wait()
+        writer.stdout.close()
+        store = SQLiteStore(path)
+        kept = numbers(await store.history("r"))
+        assert kept == list(range(len(kept)))
+        assert len(kept) >= len([line for line in told if line])
+        assert await store.recall("r", len(kept) - 1) == {}
+        await store.append(record("r", len(kept)))
+        await store.close()
+        assert ask(path, "PRAGMA integrity_check") == [("ok",)]
+        path.unlink()
+
+
+async def test_concurrent_appends_of_many_runs_share_a_commit(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    commit = sqlite_access._commit
+    monkeypatch.setattr(sqlite_access, "_commit", lambda batch, *rest: (sizes.append(len(batch)), commit(batch, *rest)))
+    go_on = threading.Event()
+    blocked = asyncio.ensure_future(store._db.write(lambda db: go_on.wait(5)))
+    await asyncio.sleep(0.05)
+    waiting = asyncio.gather(*(store.append(record(f"r{n}", 0)) for n in range(200)))
+    await asyncio.sleep(0.05)
+    go_on.set()
+    await asyncio.gather(blocked, waiting)
+    assert sizes == [1, 200]
+    assert len(await store.entries()) == 200
+
+
+async def test_a_conflict_in_a_group_spoils_only_itself(store: SQLiteStore) -> None:
+    appends = [store.append(record(f"r{n}", n % 2)) for n in range(20)]
+    outcomes = await asyncio.gather(*appends, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), CommitConflict] * 10
+
+
+async def test_a_failed_commit_fails_everyone_and_applies_nothing(path: Path) -> None:
+    store = SQLiteStore(path)
+    await fill(store, "r", 1)
+
+    def fill_the_disk(db: sqlite3.Connection) -> None:
+        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] + 1}")
+
+    await store._db.write(fill_the_disk)
+    outcomes = await asyncio.gather(
+        *(store.append(record(f"r{n}", 0, body="x" * 100_000)) for n in range(3)), return_exceptions=True
+    )
+    assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+    assert "full" in str(outcomes[0])
+    assert str(path) in str(outcomes[0])
+    assert len(await store.entries()) == 1
+    await store.append(record("r", 1))  # with a new connection, which knows of no such limit
+    await store.close()
+
+
+async def test_a_lock_that_is_never_given_back_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_access, "PATIENCE", 0.2)
+    store = SQLiteStore(path)
+    await fill(store, "r", 1)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await store.append(record("r", 1))
+    assert numbers(await store.history("r")) == [0]  # readers do not mind
+    other.execute("ROLLBACK")
+    other.close()
+    await store.append(record("r", 1))
+    await store.close()
+
+
+async def test_a_reader_does_not_wait_for_the_writer(store: SQLiteStore) -> None:
+    await fill(store, "r", 1)
+    go_on = threading.Event()
+    writing = asyncio.ensure_future(store._db.write(lambda db: go_on.wait(5)))
+    await asyncio.sleep(0.02)
+    assert numbers(await asyncio.wait_for(store.history("r"), 1)) == [0]
+    assert not writing.done()
+    go_on.set()
+    await writing
+
+
+def test_a_loop_that_was_closed_while_it_waited_harms_nobody(path: Path) -> None:
+    store, go_on = SQLiteStore(path), threading.Event()
+
+    async def leave_early() -> None:
+        blocked = asyncio.ensure_future(store._db.write(lambda db: go_on.wait(5)))
+        task = asyncio.ensure_future(store.append(record("r", 0)))
+        await asyncio.sleep(0.02)
+        assert not blocked.done()
+        assert not task.done()
+
+    asyncio.run(leave_early())
+    go_on.set()
+
+    async def come_back() -> None:
+        await fill(store, "s", 2)
+        assert numbers(await store.history("s")) == [0, 1]
+        await store.close()
+
+    asyncio.run(come_back())
+
+
+def test_a_store_that_nobody_closed_leaves_no_thread_behind(path: Path) -> None:
+    store = SQLiteStore(path)
+    asyncio.run(fill(store, "r", 1))
+    del store
+    until = time.monotonic() + 5
+    while any(thread.name.startswith("holdfast-sqlite") for thread in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def fill_in_child(store: SQLiteStore, parent_is_done: str) -> None:
+    asyncio.run(fill(store, "child", 5))
+    while not os.path.exists(parent_is_done):
+        time.sleep(0.01)
+    asyncio.run(store.append(record("child", 5)))  # after the parent has closed its connections
+    asyncio.run(store.close())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_a_forked_child_uses_the_store_beside_its_parent(store: SQLiteStore, path: Path) -> None:
+    await fill(store, "parent", 3)
+    done = path.with_name("done")
+    child = multiprocessing.get_context("fork").Process(target=fill_in_child, args=(store, str(done)))
+    child.start()
+    for number in range(3, 10):
+        await store.append(record("parent", number))
+    await store.close()
+    done.touch()
+    await asyncio.to_thread(child.join, 20)
+    assert child.exitcode == 0
+    assert numbers(await store.history("parent")) == list(range(10))
+    assert numbers(await store.history("child")) == list(range(6))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_a_fork_in_the_midst_of_writing_waits_for_the_writer(store: SQLiteStore) -> None:
+    writing = asyncio.gather(*(fill(store, f"r{n}", 20) for n in range(5)))
+    for _ in range(10):
+        await asyncio.sleep(0.005)
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        await asyncio.to_thread(os.waitpid, child, 0)
+    await writing
+    assert len(await store.entries()) == 100
+
+
+@pytest.mark.parametrize("content", [b"hello", b"x" * 10_000, b"SQLite format 3\0" + b"x" * 4080])
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    store = SQLiteStore(path)
+    with pytest.raises((StoreUnavailable, CheckpointCorrupt), match=str(path)):
+        await store.append(record("r", 0))
+    with pytest.raises((StoreUnavailable, CheckpointCorrupt), match=str(path)):
+        await store.head("r")
+    await store.close()
+    assert path.read_bytes() == content
+    assert os.listdir(path.parent) == [path.name]
+
+
+async def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+    ask(path, "CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    store = SQLiteStore(path)
+    with pytest.raises(StoreUnavailable, match="another program"):
+        await store.append(record("r", 0))
+    await store.close()
+    assert path.read_bytes() == before
+
+
+async def test_a_newer_format_is_refused_and_left_alone(store: SQLiteStore, path: Path) -> None:
+    await fill(store, "r", 1)
+    await store.close()
+    ask(path, "PRAGMA user_version = 2")
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="newer"):
+        await store.append(record("r", 1))
+    with pytest.raises(StoreUnavailable, match="newer"):
+        await store.history("r")
+    await store.close()
+    assert path.read_bytes() == before
+
+
+async def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    store = SQLiteStore(path)
+    await fill(store, "r", 1)
+    await store.close()
+
+
+async def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "store.db"):
+        store = SQLiteStore(path)
+        with pytest.raises(StoreUnavailable, match=str(path)):
+            await store.append(record("r", 0))
+        await store.close()
+
+
+async def test_a_damaged_database_is_reported_as_damaged(store: SQLiteStore, path: Path) -> None:
+    for number in range(50):
+        await store.append(record("r", number, body="x" * 3000))
+    await store.close()
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+    with pytest.raises(CheckpointCorrupt, match=str(path)):
+        await store.history("r")
+    with pytest.raises(CheckpointCorrupt, match=str(path)):
+        await store.append(record("r", 50))
+
+
+async def test_a_person_reads_the_file_with_sqlite(store: SQLiteStore, path: Path) -> None:
+    await store.append(record("r", 0, body={"answer": 42}))
+    assert ask(path, "SELECT run_id, json_extract(body, '$.answer') FROM commits") == [("r", 42)]
+    assert ask(path, "PRAGMA user_version") == [(1,)]
+    assert ask(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+async def test_the_searches_use_their_indexes(store: SQLiteStore) -> None:
+    await fill(store, "r", 1)
+    for query, values, index in [
+        (sqlite.HEAD, ("r",), "sqlite_autoindex_commits_1"),
+        (sqlite.CHAIN, {"run_id": "r", "number": 0}, "commits_with_frame"),
+        (sqlite.HISTORY_OF_OUTPUTS, ("r", 0), "commits_with_outputs"),
+        (sqlite.LOCATE, ("c",), "commits_by_checkpoint"),
+        ("SELECT max(seq) FROM commits WHERE workflow = ?", ("w",), "commits_by_workflow"),
+    ]:
+        plan = await store._db.read(lambda db, q=query, v=values: db.execute(f"EXPLAIN QUERY PLAN {q}", v).fetchall())
+        assert index in str(plan)
+        assert "TEMP B-TREE" not in str(plan)
+
+
+async def test_a_path_is_fixed_when_the_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SQLiteStore("here.db")
+    monkeypatch.chdir("/")
+    await fill(store, "r", 1)
+    await store.close()
+    assert (tmp_path / "here.db").exists()
+
+
+async def test_two_stores_on_one_file_see_each_other(store: SQLiteStore, path: Path) -> None:
+    other = SQLiteStore(path)
+    for number in range(10):
+        await (store, other)[number % 2].append(record("r", number))
+        assert meaning(await (other, store)[number % 2].head("r")) == meaning(record("r", number))
+    await other.close()
+
+
+def test_renewing_needs_no_event_loop(path: Path) -> None:
+    store = SQLiteStore(path)
+    store.renew(["r"], this_process("mine"), seconds=1)
+    store.release("r", this_process("mine"))
+    asyncio.run(store.close())
