@@ -335,6 +335,14 @@ async def a_follower_of_nothing_is_not_stored(store: Store) -> None:
 
 
 @rule
+async def a_follower_that_is_refused_removes_nothing(store: Store) -> None:
+    await fill(store, "r", 2)
+    with pytest.raises(CommitConflict):
+        await store.remove("r", 0, follower=record("r", 1, workflow="another"))
+    assert meanings(await store.history("r")) == meanings([record("r", 0), record("r", 1)])
+
+
+@rule
 async def a_run_whose_last_record_goes_is_gone_with_its_memory(store: Store) -> None:
     await fill(store, "r", 1)
     await store.remember("r", 1, "k", b"1")

@@ -37,6 +37,9 @@ FORMAT = 1
 Raw = msgspec.Raw
 
 
+NOTHING = Raw()  # msgspec cannot read `Raw | None`; a default that is the same object is left out
+
+
 class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     pass
 
@@ -86,18 +89,18 @@ class WireRun(_Shape):
     parent_id: str | None = None
 
 
-class WireCommit(_Shape):
+class WireCommit(_Shape, kw_only=True):
+    format: int
     kind: CommitKind
     status: WorkflowRunState
     iteration: int
     since_input: int
     place: int
-    format: int = 0  # first written as 1: a field that is left out must never mean a format
     run: WireRun | None = None
     previous_id: str | None = None
     messages: list[WireMessage] | None = None
     held: dict[str, dict[str, list[Raw]]] | None = None
-    state: WireWrites = msgspec.field(default_factory=WireWrites)
+    state: WireWrites | None = None
     executors: dict[str, Raw] = {}
     done: list[WireDone] = []
     failures: list[WireFailure] = []
@@ -109,14 +112,14 @@ class WireSent(_Shape):
     target: str | None = None
 
 
-class WireOutcome(_Shape):
+class WireOutcome(_Shape, kw_only=True):
+    format: int
     delivery: str
     executor: str
-    format: int = 0
     sent: list[WireSent] = []
     outputs: list[WireOutput] = []
-    state: WireWrites = msgspec.field(default_factory=WireWrites)
-    saved: Raw | None = None
+    state: WireWrites | None = None
+    saved: Raw = NOTHING
 
 
 _encode = msgspec.json.Encoder().encode
@@ -211,7 +214,7 @@ def write_outcome(outcome: Outcome) -> bytes:
             sent=[WireSent(_raw(s.payload), s.target) for s in outcome.sent],
             outputs=_outputs(outcome.outputs),
             state=_writes(outcome.writes),
-            saved=None if outcome.saved is None else _raw(outcome.saved),
+            saved=NOTHING if outcome.saved is None else _raw(outcome.saved),
         )
     )
 
@@ -229,7 +232,7 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
         sent=tuple(Sent(_parcel(s.payload, codec), s.target) for s in shape.sent),
         outputs=_read_outputs(shape.outputs, codec),
         writes=_read_writes(shape.state, codec),
-        saved=None if shape.saved is None else _parcel(shape.saved, codec),
+        saved=_parcel(shape.saved, codec) if bytes(shape.saved) else None,
     )
 
 
@@ -274,7 +277,9 @@ def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]
     return tuple(Output(output.kind, _parcel(output.payload, codec)) for output in outputs)
 
 
-def _writes(writes: Mapping[str, Write]) -> WireWrites:
+def _writes(writes: Mapping[str, Write]) -> WireWrites | None:
+    if not writes:
+        return None
     shape = WireWrites({}, {}, [])
     for key, write in writes.items():
         match write:
@@ -287,7 +292,9 @@ def _writes(writes: Mapping[str, Write]) -> WireWrites:
     return shape
 
 
-def _read_writes(shape: WireWrites, codec: Codec) -> dict[str, Write]:
+def _read_writes(shape: WireWrites | None, codec: Codec) -> dict[str, Write]:
+    if shape is None:
+        return {}
     writes: dict[str, Write] = {key: Assigned(_parcel(raw, codec)) for key, raw in shape.set.items()}
     writes |= {key: Appended(tuple(_parcel(raw, codec) for raw in raws)) for key, raws in shape.append.items()}
     return writes | {key: Deleted() for key in shape.delete}

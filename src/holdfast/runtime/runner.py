@@ -96,7 +96,9 @@ class Superstep:
         known = outcome.delivery in self._recalled or outcome.delivery in self._remembering
         if self._archive is not None and not known:
             keeping = self._archive.remember(self._at.run_id, self._at.place, outcome)
-            self._remembering[outcome.delivery] = asyncio.create_task(keeping)
+            task = self._remembering[outcome.delivery] = asyncio.create_task(keeping)
+            # If the commit fails too, its error is the one that is raised; this one must not be noise.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
         context = HandlerContext(self._scope, delivery, state)

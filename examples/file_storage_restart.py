@@ -1,0 +1,70 @@
+"""A process stops in the middle of a workflow; another one finds the files and goes on.
+
+    python file_storage_restart.py [directory]
+
+The script starts itself twice as a child. The first child ends at once in the middle of the third
+parcel, without any chance to clean up. The second asks the storage for the newest checkpoint.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from holdfast import Executor, FileCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler, persistent
+
+
+class Loader(Executor):
+    loaded: persistent[list[str]] = persistent([])
+
+    @handler
+    async def load(self, parcels: list[str], ctx: WorkflowContext[list[str], list[str]]) -> None:
+        first, *rest = parcels
+        if first == "lamp" and ctx.private["stop_at_lamp"]:
+            print(f"  process {os.getpid()} stops now, holding the {first}", flush=True)
+            os._exit(9)
+        self.loaded.append(first)
+        print(f"  process {os.getpid()} loaded the {first}", flush=True)
+        if rest:
+            await ctx.send_message(rest)
+        else:
+            await ctx.yield_output(self.loaded)
+
+
+def build(directory: Path) -> Workflow:
+    builder = WorkflowBuilder(
+        name="loading", start_executor=Loader, checkpoint_storage=FileCheckpointStorage(directory)
+    )
+    return builder.add_edge(Loader, Loader).build()
+
+
+async def work(directory: Path) -> None:
+    """What a child does: go on from the newest checkpoint, or start if there is none."""
+    workflow = build(directory)
+    latest = await FileCheckpointStorage(directory).get_latest(workflow_name="loading")
+    if latest is None:
+        await workflow.run(["table", "chair", "lamp", "carpet"], private={"stop_at_lamp": True})
+    else:
+        print(f"  process {os.getpid()} goes on after superstep {latest.iteration_count}", flush=True)
+        result = await workflow.run(checkpoint_id=latest.checkpoint_id, private={"stop_at_lamp": False})
+        print(f"  output: {result.get_outputs()}", flush=True)
+
+
+async def main(directory: Path) -> None:
+    for attempt in ("first", "second"):
+        print(f"{attempt} process:", flush=True)
+        child = await asyncio.create_subprocess_exec(sys.executable, __file__, "--work", str(directory))
+        print(f"  it ended with code {await child.wait()}")
+    files = sorted(directory.glob("loading/*/*-*.json"))
+    print(f"one file per checkpoint: {len(files)} of them, {files[0].name[:6]} to {files[-1].name[:6]}")
+
+
+if __name__ == "__main__":
+    if "--work" in sys.argv:
+        asyncio.run(work(Path(sys.argv[2])))
+    elif len(sys.argv) > 1:
+        asyncio.run(main(Path(sys.argv[1])))
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            asyncio.run(main(Path(temporary)))

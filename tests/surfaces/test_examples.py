@@ -1,0 +1,63 @@
+"""Every program under examples/ runs, ends well, soon, and shows what it says it shows."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+SHOWN = {
+    "counter_with_hooks": "output after the resume: [5]",
+    "custom_storage": "gone on from the second line: [112]",
+    "file_storage_restart": "  output: [['table', 'chair', 'lamp', 'carpet']]",
+    "functions": "longest: lighthouse (10)",
+    "older_api": "new workflow: a jar of sliced clean apples",
+    "persistent_attribute": "gone on from there: [100, 200, 300] make 600",
+    "recovery_loop": "factored, in this order: [2, 3, 4, 5, 6, 7, 8, 9, 10]",
+    "resume_same_and_new_instance": "its lineage leads back to the older one: True",
+    "routing": "'a broken cup': archived 'a broken cup'; answered, because ['billing: checked', 'shipping: checked']",
+    "shared_state": "warmest of 3: 24",
+}
+"""A line that each example must print."""
+
+OTHERWISE_TESTED = {"demo"}  # it keeps its data on purpose and takes longer
+
+
+def found() -> list[str]:
+    return sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in OTHERWISE_TESTED)
+
+
+def run(name: str, directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *args]
+    environment = {**os.environ, "TMPDIR": str(directory), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize("name", found())
+def test_an_example_shows_what_it_says_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+    assert name in SHOWN, f"say in SHOWN which line examples/{name}.py must print"
+    done = run(name, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert SHOWN[name] in done.stdout.splitlines(), done.stdout
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_restart_example_keeps_its_files_where_it_is_told(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    done = run("file_storage_restart", tmp_path, str(kept))
+    assert done.returncode == 0, done.stderr
+    assert "  it ended with code 9" in done.stdout.splitlines()
+    assert len(list(kept.glob("loading/*/0*.json"))) == 5
+
+
+def test_every_line_that_is_looked_for_belongs_to_an_example() -> None:
+    assert set(SHOWN) == set(found())
+
+
+def test_an_example_is_short_enough_to_be_read() -> None:
+    lengths = {name: len((EXAMPLES / f"{name}.py").read_text().splitlines()) for name in found()}
+    assert {name: lines for name, lines in lengths.items() if lines > 85} == {}
