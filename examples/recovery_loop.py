@@ -8,8 +8,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import Executor, HandlerFailed, InMemoryCheckpointStorage, WorkflowCheckpoint
-from holdfast import WorkflowBuilder, WorkflowContext, handler
+from holdfast import (
+    Executor,
+    HandlerFailed,
+    InMemoryCheckpointStorage,
+    WorkflowBuilder,
+    WorkflowCheckpoint,
+    WorkflowContext,
+    handler,
+)
 
 BAD_MOMENTS = {4, 6, 9}  # numbers at which the worker fails once
 FACTORED: list[int] = []  # what really ran, outside every run

@@ -440,12 +440,10 @@ async def a_claim_stays_with_a_run_that_comes_and_goes(store: Store) -> None:
 async def a_released_run_is_free(store: Store) -> None:
     mine, other = this_process("mine"), somebody_else_alive()
     await store.claim("r", mine, seconds=60)
-    store.release("r", other)
-    await settle(store)
+    await store.release("r", other)
     with pytest.raises(RunBusy):
         await store.claim("r", other, seconds=60)
-    store.release("r", mine)
-    await settle(store)
+    await store.release("r", mine)
     await store.claim("r", other, seconds=60)
     assert await store.entries() == []
 
@@ -497,10 +495,6 @@ async def the_run_of_a_process_elsewhere_is_left_to_it(store: Store) -> None:
     with pytest.raises(RunBusy):
         await store.claim("r", this_process("mine"), seconds=60)
 
-
-async def settle(store: Store) -> None:
-    """Wait until what was released is released."""
-    await store.close()
 
 
 # -------------------------------------------------------------------- loops, threads, life

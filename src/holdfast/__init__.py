@@ -37,7 +37,9 @@ from .graph.executor import Executor
 from .graph.function import FunctionExecutor, executor
 from .graph.handlers import handler
 from .graph.persistent import persistent
-from .stores.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
+from .stores.file import FileCheckpointStorage
+from .stores.memory import InMemoryCheckpointStorage
+from .stores.sqlite import SQLiteCheckpointStorage
 from .viz import WorkflowViz
 from .workflow.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 from .workflow.result import WorkflowRunResult

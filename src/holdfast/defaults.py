@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from .durable.contract import CheckpointStorage
-from .stores.storages import SQLiteCheckpointStorage
+from .stores.sqlite import SQLiteCheckpointStorage
 from .workflow.storages import BY_NAME
 
 

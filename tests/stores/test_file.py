@@ -352,7 +352,7 @@ async def test_of_a_record_and_its_replacement_the_replacement_counts(store: Fil
 
 async def test_a_released_run_without_records_leaves_no_folder(store: FileStore, root: Path) -> None:
     await store.claim("r", this_process("mine"), seconds=60)
-    store.release("r", this_process("mine"))
+    await store.release("r", this_process("mine"))
     await store.close()
     assert os.listdir(root / ".new") == []
 
@@ -468,6 +468,5 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: FileStore)
 def test_renewing_needs_no_event_loop(root: Path) -> None:
     store = FileStore(root)
     store.renew(["r"], this_process("mine"), seconds=1)
-    store.release("r", this_process("mine"))
     asyncio.run(store.close())
     assert not root.exists()

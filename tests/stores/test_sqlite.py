@@ -362,6 +362,9 @@ async def test_two_stores_on_one_file_see_each_other(store: SQLiteStore, path: P
 
 def test_renewing_needs_no_event_loop(path: Path) -> None:
     store = SQLiteStore(path)
-    store.renew(["r"], this_process("mine"), seconds=1)
-    store.release("r", this_process("mine"))
+    asyncio.run(store.claim("r", this_process("mine"), seconds=0.2))
+    store.renew(["r"], this_process("mine"), seconds=60)
+    time.sleep(0.3)
+    with pytest.raises(RunBusy):
+        asyncio.run(store.claim("r", this_process("other"), seconds=60))
     asyncio.run(store.close())

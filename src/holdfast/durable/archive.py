@@ -45,7 +45,7 @@ class Archive(Protocol):
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None: ...
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None: ...
-    def release(self, run_id: str, owner: Owner) -> None: ...
+    async def release(self, run_id: str, owner: Owner) -> None: ...
 
 
 class StoreArchive:
@@ -110,8 +110,8 @@ class StoreArchive:
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
         self._store.renew(run_ids, owner, seconds=seconds)
 
-    def release(self, run_id: str, owner: Owner) -> None:
-        self._store.release(run_id, owner)
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self._store.release(run_id, owner)
 
 
 def record(commit: Commit, after: Checkpoint, *, framed: bool) -> Record:

@@ -91,7 +91,7 @@ class ContractArchive:
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
         """Nothing is claimed."""
 
-    def release(self, run_id: str, owner: Owner) -> None:
+    async def release(self, run_id: str, owner: Owner) -> None:
         """Nothing is claimed."""
 
     async def _of_run(self, run_id: str) -> list[WorkflowCheckpoint]:

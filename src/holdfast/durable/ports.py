@@ -99,8 +99,8 @@ class Store(Protocol):
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
         """Extend the claims on those runs that `owner` still holds. Called from a thread; may block."""
 
-    def release(self, run_id: str, owner: Owner) -> None:
-        """Let go, if `owner` still holds it. Must not block; may be done a moment later."""
+    async def release(self, run_id: str, owner: Owner) -> None:
+        """Let go, if `owner` still holds it. When it returns, anybody may claim the run."""
 
     async def close(self) -> None:
         """Finish what is under way and give back files and connections. May be called twice."""

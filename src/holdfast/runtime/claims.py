@@ -70,9 +70,10 @@ async def claim(archive: Archive, run_id: str, owner: Owner) -> Claim:
     return held
 
 
-def let_go(held: Claim) -> None:
+async def let_go(held: Claim) -> None:
     _RENEWER.drop(held)
-    held.archive.release(held.run_id, held.owner)
+    with suppress(DurabilityError):  # then it ends by itself, and whatever else went wrong is the news
+        await held.archive.release(held.run_id, held.owner)
 
 
 _LEAVING: dict[str, set[asyncio.Future[None]]] = {}

@@ -109,7 +109,7 @@ class Drive:
                 plan, recalled = decided.next, {}
             yield self._status(at)
         finally:
-            self._end()
+            await self._end()
 
     async def _open(self) -> tuple[Cast, Entered]:
         found = await find(self._definition, self._options.position, self._archive, self._claim_run)
@@ -120,7 +120,7 @@ class Drive:
 
     async def _claim_run(self, run_id: str) -> None:
         if self._archive is not None:
-            self._let_go()
+            await self._let_go()
             await claims.left(run_id)
             self._claim = await claims.claim(self._archive, run_id, this_process(new_run_id()))
 
@@ -246,13 +246,13 @@ class Drive:
         given = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **known}
         return WorkflowEvent(type, **given)
 
-    def _let_go(self) -> None:
+    async def _let_go(self) -> None:
         if self._claim is not None:
-            claims.let_go(self._claim)
-            self._claim = None
+            held, self._claim = self._claim, None
+            await claims.let_go(held)
 
-    def _end(self) -> None:
-        self._let_go()
+    async def _end(self) -> None:
+        await self._let_go()
         if self._leaving is not None and not self._leaving.done():
             self._leaving.set_result(None)
         if self._executors:

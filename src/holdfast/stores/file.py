@@ -16,6 +16,7 @@ import msgspec
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..durable.ownership import Owner
 from ..durable.ports import Entry, Record
+from ..durable.storage import BuiltInStorage
 from . import file_layout as disk
 from .file_layout import FORMAT, LOCK, MARK, MEMORY, NEW, OWNER, Mark, Memo, Sheet
 
@@ -81,9 +82,8 @@ class FileStore:
         for run_id in run_ids:
             self._translating(self._renew, run_id, owner, seconds)
 
-    def release(self, run_id: str, owner: Owner) -> None:
-        # if this fails the claim ends by itself, so nobody needs to hear of it
-        self._executor().submit(self._release, run_id, owner)
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self._off_loop(self._release, run_id, owner)
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -371,3 +371,10 @@ def _refuse_other_workflow(folder: Path, stored: dict[int, Path], entry: Entry) 
             f"run {entry.run_id!r} belongs to the workflow in {folder.parent} and cannot go on as one of "
             f"{entry.workflow!r}; give the new run another id"
         )
+
+
+class FileCheckpointStorage(BuiltInStorage):
+    """Runs kept in a directory a person can read: one JSON file per checkpoint. Several processes may share it."""
+
+    def __init__(self, storage_path: str | os.PathLike[str]) -> None:
+        super().__init__(FileStore(storage_path))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import Entry, Record
+from ..durable.storage import BuiltInStorage
 
 Entries = dict[tuple[str, int], Entry]  # by run and number, in the order they were committed
 
@@ -134,7 +135,7 @@ class MemoryStore:
                 if lease is not None and lease.owner == owner:
                     self._leases[run_id] = Lease(owner, time.time() + seconds)
 
-    def release(self, run_id: str, owner: Owner) -> None:
+    async def release(self, run_id: str, owner: Owner) -> None:
         with self._lock:
             lease = self._leases.get(run_id)
             if lease is not None and lease.owner == owner:
@@ -198,3 +199,10 @@ class MemoryStore:
             return self._entries if workflow is None else self._by_workflow.get(workflow, {})
         run = self._runs.get(run_id)
         return self._by_run[run_id] if run is not None and workflow in (None, run.workflow) else {}
+
+
+class InMemoryCheckpointStorage(BuiltInStorage):
+    """Runs kept in this process, for tests and short-lived programs; gone with it."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())

@@ -10,6 +10,7 @@ from typing import Any
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import Entry, Record
+from ..durable.storage import BuiltInStorage
 from .sqlite_access import Database
 
 APPLICATION = 0x486F6C64  # "Hold": tells our files from those of other programs
@@ -205,9 +206,8 @@ class SQLiteStore:
 
         self._db.write_blocking(work)
 
-    def release(self, run_id: str, owner: Owner) -> None:
-        # if this fails the claim ends by itself, so nobody needs to hear of it
-        self._db.write_later(lambda db: db.execute(RELEASE, (run_id, *_fields(owner))))
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self._db.write(lambda db: db.execute(RELEASE, (run_id, *_fields(owner))))
 
     async def close(self) -> None:
         await self._db.close()
@@ -289,3 +289,10 @@ def _create(db: sqlite3.Connection) -> None:
         db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION}")
     db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+class SQLiteCheckpointStorage(BuiltInStorage):
+    """Runs kept in one SQLite file, fully durable, shared by any number of processes of one machine."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(SQLiteStore(path))

@@ -52,10 +52,6 @@ class Database:
         self._submit(_Job(work, waiting, None))
         return waiting.result()
 
-    def write_later(self, work: Work[object]) -> None:
-        """Leave work that nobody waits for."""
-        self._submit(_Job(work, Future(), None))
-
     async def read(self, work: Work[T]) -> T:
         """What `work` finds. Everything that was committed before is seen."""
         with self._lock:
