@@ -221,7 +221,7 @@ def alike(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right and repr(left) == repr(right)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: ascii(value)[:40])
+@pytest.mark.parametrize("value", VALUES, ids=[f"{n}-{type(value).__name__}" for n, value in enumerate(VALUES)])
 def test_a_value_comes_back_equal_and_of_the_same_type(value: Any) -> None:
     codec = Codec()
     for whole in (value, [value], {"key": (value,)}, Node(value)):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
+from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
 from holdfast.durable.ownership import this_process
 from holdfast.stores import sqlite, sqlite_access
 from holdfast.stores.sqlite import SQLiteStore

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 Condition = Callable[[Any], bool | Awaitable[bool]]
@@ -40,8 +42,8 @@ class Direct:
         return (self.target,)
 
     def describe(self) -> str:
-        asked = f" if {name_of(self.condition)}" if self.condition else ""
-        return f"{self.source} -> {self.target}{asked}"
+        asked = "" if self.condition is None else f" if {name_of(self.condition)}"
+        return f"{shown(self.source)} -> {shown(self.target)}{asked}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class FanOut:
         return (self.source,)
 
     def describe(self) -> str:
-        return f"{self.source} -> each of {', '.join(self.targets)}"
+        return f"{shown(self.source)} -> each of {shown(*self.targets)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,8 @@ class Switch:
         return tuple(dict.fromkeys([*(target for _, target in self.cases), self.default]))
 
     def describe(self) -> str:
-        cases = [f"{target} if {name_of(condition)}" for condition, target in self.cases]
-        return f"{self.source} -> first of {', '.join([*cases, f'{self.default} otherwise'])}"
+        cases = [f"{shown(target)} if {name_of(condition)}" for condition, target in self.cases]
+        return f"{shown(self.source)} -> first of {', '.join([*cases, f'{shown(self.default)} otherwise'])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Select:
         return (self.source,)
 
     def describe(self) -> str:
-        return f"{self.source} -> those of {', '.join(self.targets)} chosen by {name_of(self.choose)}"
+        return f"{shown(self.source)} -> those of {shown(*self.targets)} chosen by {name_of(self.choose)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,19 @@ class FanIn:
         return self.describe()
 
     def describe(self) -> str:
-        return f"all of {', '.join(self.sources)} -> {self.target}"
+        return f"all of {shown(*self.sources)} -> {shown(self.target)}"
 
 
 Edge = Direct | FanOut | Switch | Select | FanIn
 
 
 def name_of(function: object) -> str:
-    """What a condition or selection is called, in the signature and in pictures."""
+    """What a function is called: in ids, in the signature and in pictures."""
+    while isinstance(function, partial):
+        function = function.func
     return getattr(function, "__name__", None) or type(function).__name__
+
+
+def shown(*ids: str) -> str:
+    """Ids in a description. Odd ones are quoted, so that two different edges are never described alike."""
+    return ", ".join(id if re.fullmatch(r"[\w.:/-]+", id) else repr(id) for id in ids)

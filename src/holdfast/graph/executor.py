@@ -73,18 +73,18 @@ class Executor:
     or go through `on_checkpoint_save` and `on_checkpoint_restore`.
     """
 
-    _id: str | None = None
+    _executor_id: str | None = None  # also for a subclass whose __init__ does not call ours
     description: ClassVar[str | None] = None
 
     def __init__(self, id: str | None = None) -> None:
         if id is not None and (not isinstance(id, str) or not id):
             raise ValueError(f"an executor id is a non-empty string, not {id!r}")
-        self._id = id
+        self._executor_id = id
 
     @property
     def id(self) -> str:
         """Its stable name in the graph and in every checkpoint."""
-        return self._id or type(self).__name__
+        return self._executor_id or type(self).__name__
 
     @property
     def handlers(self) -> HandlerTable:
@@ -147,7 +147,9 @@ def table_of(cls: type) -> HandlerTable:
     problems: list[str] = []
     for name, method in marked.items():
         try:
-            specs.append(replace(read_method(method), is_async=inspect.iscoroutinefunction(getattr(cls, name))))
+            # called by the name it has in the class, and as what stands there now: an override may be plain or async
+            is_async = inspect.iscoroutinefunction(getattr(cls, name))
+            specs.append(replace(read_method(method), name=name, is_async=is_async))
         except DefinitionError as error:
             problems += error.problems
     return HandlerTable(specs, problems)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable
 from typing import Any, overload
 
 from ..core.errors import DefinitionError
+from .edges import name_of
 from .executor import Executor, HandlerTable
 from .handlers import Declared, HandlerSpec, local_names, read_function
 
@@ -27,13 +26,13 @@ class FunctionExecutor(Executor):
         input: Any = None,
         output: Any = None,
         workflow_output: Any = None,
-        _names: dict[str, Any] | None = None,
     ) -> None:
-        if isinstance(func, (staticmethod, classmethod)) or not callable(func):
+        if isinstance(func, (staticmethod, classmethod, type)) or not callable(func):
             raise DefinitionError(f"an executor is made of a function, not of {func!r}")
-        super().__init__(id or getattr(func, "__name__", None) or type(func).__name__)
+        super().__init__(name_of(func) if id is None else id)
         self.func = func
-        self._table = _read(func, Declared(input, output, workflow_output, _names or {}))
+        names = local_names(func, (input, output, workflow_output))
+        self._table = _read(func, Declared(input, output, workflow_output, names))
 
     @property
     def handlers(self) -> HandlerTable:
@@ -45,9 +44,8 @@ class FunctionExecutor(Executor):
 
 def _read(func: Callable[..., Any], declared: Declared) -> HandlerTable:
     """A wrong signature is a problem of the definition, told with all the others at `build()`."""
-    plain = func if inspect.isfunction(func) or inspect.ismethod(func) else type(func).__call__.__get__(func)
     try:
-        return HandlerTable([read_function(plain, declared)])
+        return HandlerTable([read_function(func, declared)])
     except DefinitionError as error:
         return HandlerTable([], error.problems)
 
@@ -68,8 +66,7 @@ def executor(
 ) -> Any:
     """Make a function an executor: `@executor` or `@executor(id="upper", ...)`."""
 
-    def make(function: Callable[..., Any], depth: int = 1) -> FunctionExecutor:
-        names = local_names(function, (input, output, workflow_output), sys._getframe(depth))
-        return FunctionExecutor(function, id, input=input, output=output, workflow_output=workflow_output, _names=names)
+    def make(function: Callable[..., Any]) -> FunctionExecutor:
+        return FunctionExecutor(function, id, input=input, output=output, workflow_output=workflow_output)
 
-    return make if func is None else make(func, 2)
+    return make if func is None else make(func)

@@ -8,12 +8,13 @@ import sys
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FrameType
+from functools import partial
+from types import CodeType, FrameType, FunctionType, SimpleNamespace
 from typing import Any, TypeVar, overload
 
 from ..core.errors import DefinitionError
 from .context import WorkflowContext
-from .types import flatten
+from .types import describe, flatten
 
 F = TypeVar("F", bound=Callable[..., Any])
 SPEC = "__holdfast_handler__"
@@ -52,99 +53,184 @@ def handler(func: Any = None, *, input: Any = None, output: Any = None, workflow
     method runs in a thread. What a handler returns, unless it is None, is sent on.
     """
 
-    def mark(method: F, depth: int = 1) -> F:
-        names = local_names(method, (input, output, workflow_output), sys._getframe(depth))
+    def mark(method: F) -> F:
+        if not isinstance(method, _MARKABLE):
+            raise DefinitionError(f"@handler marks a method, not {method!r}; a type is given as @handler(input=...)")
+        names = local_names(method, (input, output, workflow_output))
         setattr(method, SPEC, Declared(input, output, workflow_output, names))
         return method
 
-    return mark if func is None else mark(func, 2)
+    return mark if func is None else mark(func)
 
 
-def local_names(func: Callable[..., Any], declared: tuple[object, ...], frame: FrameType | None) -> dict[str, Any]:
-    """What the names in string annotations mean around `frame`, as long as it is inside a function or class."""
-    strings = [a for a in (*getattr(func, "__annotations__", {}).values(), *declared) if isinstance(a, str)]
-    wanted = {word for text in strings for word in re.findall(r"[A-Za-z_]\w*", text)}
+# static and class methods are refused later, with all the other problems
+_MARKABLE = (FunctionType, staticmethod, classmethod)
+
+
+def local_names(func: Callable[..., Any], declared: tuple[object, ...]) -> dict[str, Any]:
+    """What the names in postponed annotations mean in the functions and classes around `func`, if it is in any.
+
+    Those scopes must still be on the stack. Only what the annotations name is kept, not all that lives there.
+    """
+    written = (*getattr(_code_of(func), "__annotations__", {}).values(), *declared)
+    unclear = (str(annotation) for annotation in written if not isinstance(annotation, type))
+    wanted = {word for text in unclear for word in re.findall(r"[^\W\d]\w*", text)}
     found: dict[str, Any] = {}
-    while wanted and frame is not None and frame.f_locals is not frame.f_globals:
+    frame = _scope_of(getattr(_code_of(func), "__code__", None)) if wanted else None
+    while frame is not None and frame.f_locals is not frame.f_globals:
         found = {name: frame.f_locals[name] for name in wanted if name in frame.f_locals} | found
-        frame = frame.f_back
+        frame = _scope_of(frame.f_code, frame)
     return found
+
+
+def _scope_of(code: CodeType | None, frame: FrameType | None = None) -> FrameType | None:
+    """The running frame in whose source the code stands; a caller's variables are not its own."""
+    frame = frame or sys._getframe()
+    while frame is not None and not any(constant is code for constant in frame.f_code.co_consts):
+        frame = frame.f_back
+    return frame
 
 
 def read_method(method: Callable[..., Any]) -> HandlerSpec:
     """The spec of a method that `@handler` marked. Raises DefinitionError in words."""
-    params = list(inspect.signature(method).parameters.values())[1:]
-    return _read(method, params, getattr(method, SPEC), needs_context=True)
+    if isinstance(method, (staticmethod, classmethod)):
+        raise DefinitionError(
+            f"handler {_name(method)!r} must be a method of an instance, not a {type(method).__name__}"
+        )
+    return _read(method, getattr(method, SPEC), _Shape("(self, message, ctx)", skipped=1, allowed=(2,)))
 
 
 def read_function(func: Callable[..., Any], declared: Declared) -> HandlerSpec:
     """The spec of a function `(message)` or `(message, ctx)`."""
-    return _read(func, list(inspect.signature(func).parameters.values()), declared, needs_context=False)
+    return _read(func, declared, _Shape("(message) or (message, ctx)", skipped=0, allowed=(1, 2)))
 
 
-def _read(
-    func: Callable[..., Any], params: list[inspect.Parameter], declared: Declared, *, needs_context: bool
-) -> HandlerSpec:
-    name = getattr(func, "__qualname__", repr(func))
-    allowed = (2,) if needs_context else (1, 2)
-    if len(params) not in allowed or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in params):
-        shape = "(self, message, ctx)" if needs_context else "(message) or (message, ctx)"
-        raise DefinitionError(f"handler {name!r} must take {shape}, not {len(params)} parameters")
-    hints = _hints(func, declared.names)
-    taken = (
-        _resolve(func, declared.input, declared.names)
-        if declared.input is not None
-        else hints.get(params[0].name, _MISSING)
-    )
-    if taken is _MISSING:
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    words: str
+    skipped: int
+    allowed: tuple[int, ...]
+
+
+def _read(func: Callable[..., Any], declared: Declared, shape: _Shape) -> HandlerSpec:
+    name, params = _name(func), _parameters(func, shape)
+    read = _Reader(func, name, declared.names)
+    taken = read.explicit(declared.input) if declared.input is not None else read.annotation(params[0].name)
+    if taken is None:
         raise DefinitionError(
             f"handler {name!r} does not say what it takes: annotate {params[0].name!r}, or give input=... "
             f"in its decorator"
         )
-    sends, yields = _context_types(name, hints.get(params[1].name) if len(params) > 1 else None)
-    returned = hints.get("return", None)
-    sends += () if returned in (None, type(None)) else tuple(t for t in flatten(returned) if t is not type(None))
+    context = params[1].name if len(params) > 1 else None
     return HandlerSpec(
-        name=func.__name__,
-        input=_members(name, taken),
-        output=_members(name, _resolve(func, declared.output, declared.names))
-        if declared.output is not None
-        else sends,
+        name=name,
+        input=taken,
+        output=read.explicit(declared.output) if declared.output is not None else read.sent(context),
         workflow_output=(
-            _members(name, _resolve(func, declared.workflow_output, declared.names))
-            if declared.workflow_output is not None
-            else yields
+            read.explicit(declared.workflow_output) if declared.workflow_output is not None else read.yielded(context)
         ),
-        takes_context=len(params) > 1,
-        is_async=inspect.iscoroutinefunction(func),
+        takes_context=context is not None,
+        is_async=inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(_code_of(func)),
     )
 
 
-_MISSING = object()
-
-
-def _hints(func: Callable[..., Any], names: dict[str, Any]) -> dict[str, Any]:
-    """Annotations with postponed ones looked up."""
+def _parameters(func: Callable[..., Any], shape: _Shape) -> list[inspect.Parameter]:
+    """Those that a call fills. Options by keyword, such as those a `partial` has filled, are none of them."""
     try:
-        return typing.get_type_hints(func, localns=names or None)
-    except (NameError, AttributeError, TypeError):  # look one by one, so that the error can say which
-        found = {n: _resolve(func, a, names) for n, a in getattr(func, "__annotations__", {}).items()}
-        return {name: type(None) if value is None else value for name, value in found.items()}
+        params = list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):  # some functions written in C do not say
+        raise DefinitionError(f"handler {_name(func)!r} does not say its parameters; wrap it in a function") from None
+    filled = [p for p in params if p.kind is not p.KEYWORD_ONLY or p.default is p.empty][shape.skipped :]
+    if len(filled) not in shape.allowed or any(p.kind not in _POSITIONAL for p in filled):
+        given = ", ".join(str(p).partition(":")[0].partition("=")[0].strip() for p in params)
+        raise DefinitionError(f"handler {_name(func)!r} must take {shape.words}, not ({given})")
+    return filled
 
 
-def _resolve(func: Callable[..., Any], annotation: object, names: dict[str, Any]) -> object:
-    """An annotation that may be a string, looked up among the names the function can see."""
-    if not isinstance(annotation, str):
-        return annotation
-    code = inspect.unwrap(func)
-    seen = dict(vars(typing)) | getattr(code, "__globals__", {}) | _closure(code) | names
-    try:
-        return eval(annotation, seen)  # the function's own source text, as typing.get_type_hints does
-    except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        raise DefinitionError(
-            f"handler {getattr(func, '__qualname__', func)!r} names the type {annotation!r}, which cannot be "
-            f"found ({error}); define it at the top of its module, or give the class itself in the decorator"
-        ) from None
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class _Reader:
+    """Reads one function's types, each only when it is asked for: what the decorator said need not be found."""
+
+    def __init__(self, func: Callable[..., Any], name: str, names: dict[str, Any]) -> None:
+        self._name = name
+        code = inspect.unwrap(_code_of(func))
+        self._written: dict[str, Any] = getattr(code, "__annotations__", {})
+        self._globals: dict[str, Any] = getattr(code, "__globals__", {})
+        self._locals = _closure(code) | names
+
+    def explicit(self, given: object) -> tuple[object, ...]:
+        """The members of a type that the decorator gave."""
+        return self._members(self._found(given, vars(typing)))
+
+    def annotation(self, parameter: str) -> tuple[object, ...] | None:
+        """The members of a parameter's annotation; None if it has none."""
+        return self._members(self._found(self._written[parameter])) if parameter in self._written else None
+
+    def sent(self, context: str | None) -> tuple[object, ...]:
+        """What the context says is sent, and what is returned: that is sent too."""
+        returned = self.annotation("return") or ()
+        return (*self._context_types(context)[0], *(one for one in returned if one is not type(None)))
+
+    def yielded(self, context: str | None) -> tuple[object, ...]:
+        return self._context_types(context)[1]
+
+    def _context_types(self, parameter: str | None) -> tuple[tuple[object, ...], tuple[object, ...]]:
+        """`WorkflowContext[A | B, C]` → ((A, B), (C,))."""
+        annotation = self._found(self._written[parameter]) if parameter in self._written else Any
+        if annotation is WorkflowContext or annotation is Any:
+            return (), ()
+        if typing.get_origin(annotation) is not WorkflowContext:
+            raise DefinitionError(
+                f"handler {self._name!r}: the context must be annotated WorkflowContext[...], not {describe(annotation)}"
+            )
+        args = typing.get_args(annotation)
+        if len(args) > 2:
+            raise DefinitionError(f"handler {self._name!r}: WorkflowContext takes at most two types, not {len(args)}")
+        sends, yields = (*args, typing.Never, typing.Never)[:2]
+        return self._members(sends), self._members(yields)
+
+    def _found(self, annotation: object, also: dict[str, Any] | None = None) -> object:
+        """An annotation that may be a string, or have strings in it, looked up among the names in sight."""
+        holder = SimpleNamespace(__annotations__={"it": annotation})
+        try:
+            hints = typing.get_type_hints(holder, (also or {}) | self._globals, self._locals)
+        except (NameError, AttributeError, TypeError, SyntaxError) as error:
+            raise DefinitionError(
+                f"handler {self._name!r} names the type {describe(annotation)!r}, which cannot be found ({error}); "
+                f"define it before the handler and not under TYPE_CHECKING, or give the class itself in the decorator"
+            ) from None
+        return hints["it"]
+
+    def _members(self, annotation: object) -> tuple[object, ...]:
+        members = flatten(annotation)
+        for member in members:
+            if variable := _type_variable(member):
+                raise DefinitionError(f"handler {self._name!r} uses the type variable {variable}; name the type itself")
+            if not callable(member):  # as all types and all forms of `typing` are
+                raise DefinitionError(f"handler {self._name!r} names {member!r}, which is no type")
+        return members
+
+
+def _type_variable(member: Any) -> TypeVar | None:
+    """The type variable that an annotation leaves open. A generic class without arguments leaves none."""
+    if isinstance(member, type):
+        return None
+    inside = [member, *getattr(member, "__parameters__", ())]
+    return next((one for one in inside if isinstance(one, TypeVar)), None)
+
+
+def _code_of(func: Any) -> Any:
+    """The function written down somewhere: inside a `partial`, or the `__call__` of an object."""
+    while isinstance(func, partial):
+        func = func.func
+    return func if inspect.isroutine(func) else type(func).__call__
+
+
+def _name(func: Any) -> str:
+    written = _code_of(func)
+    return getattr(written, "__qualname__", None) or repr(written)
 
 
 def _closure(func: Any) -> dict[str, Any]:
@@ -156,27 +242,3 @@ def _closure(func: Any) -> dict[str, Any]:
         except ValueError:  # the variable is not bound yet
             continue
     return found
-
-
-def _members(name: str, annotation: object) -> tuple[object, ...]:
-    members = flatten(annotation)
-    for member in members:
-        if isinstance(member, TypeVar):
-            raise DefinitionError(f"handler {name!r} uses the type variable {member}; name the type itself")
-    return members
-
-
-def _context_types(name: str, annotation: object) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    """`WorkflowContext[A | B, C]` → ((A, B), (C,))."""
-    if annotation is None or annotation is WorkflowContext or annotation is Any:
-        return (), ()
-    origin = typing.get_origin(annotation)
-    if origin is not WorkflowContext:
-        raise DefinitionError(
-            f"handler {name!r}: the context must be annotated WorkflowContext[...], not {annotation!r}"
-        )
-    args = typing.get_args(annotation)
-    if len(args) > 2:
-        raise DefinitionError(f"handler {name!r}: WorkflowContext takes at most two types, not {len(args)}")
-    sends = flatten(args[0]) if args else ()
-    return sends, flatten(args[1]) if len(args) > 1 else ()

@@ -1,0 +1,187 @@
+"""What the docs say is true: every block of code runs, every output is the one shown, every link leads somewhere.
+
+A page's ```python blocks run in order in one namespace, in an empty directory, with `await` allowed at the
+top. What they print is compared with their `# -> ...` comments or with the ```text block that follows.
+A block that begins with `# file: NAME` is also written to that file, for the ```sh blocks of the page.
+"""
+
+import ast
+import asyncio
+import inspect
+import io
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = sorted(DOCS.glob("*.md"))
+WITH_COMMANDS = {"getting-started.md"}  # their ```sh blocks run too
+DATABASE = "runs.db"  # what ```sql blocks are asked of; made by the page's own python blocks
+
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ARROW = re.compile(r"#\s*->\s?(.*)$")
+LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    language: str
+    body: str
+    line: int  # of its first line in the page
+
+    @property
+    def arrows(self) -> list[str]:
+        return [found[1] for line in self.body.splitlines() if (found := ARROW.search(line))]
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(page, found[1].strip(), found[2], text.count("\n", 0, found.start()) + 2) for found in FENCE.finditer(text)
+    ]
+
+
+class Reader:
+    """Does what a reader of a page would do, and compares what comes of it with what the page shows."""
+
+    def __init__(self, module: types.ModuleType, loop: asyncio.Runner) -> None:
+        self._names, self._loop = vars(module), loop
+
+    def read(self, block: Block) -> list[str] | None:
+        """The lines a block printed; None if it is not of a kind that runs."""
+        match block.language:
+            case "python":
+                return self._python(block)
+            case "sql":
+                return _asked(block)
+            case "sh" if block.page.name in WITH_COMMANDS:
+                return _commanded(block)
+        return None
+
+    def _python(self, block: Block) -> list[str]:
+        named = re.match(r"# file: (\S+)\n", block.body)
+        if named:
+            Path(named[1]).write_text(block.body)
+        source = "\n" * (block.line - 1) + block.body  # so that tracebacks name the line of the page
+        code = compile(source, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            if code.co_flags & inspect.CO_COROUTINE:
+                self._loop.run(_awaited(code, self._names))
+            else:
+                exec(code, self._names)
+        return printed.getvalue().splitlines()
+
+
+async def _awaited(code: types.CodeType, names: dict[str, object]) -> None:
+    await eval(code, names)
+
+
+def _asked(block: Block) -> list[str]:
+    database = sqlite3.connect(f"file:{DATABASE}?mode=ro", uri=True)
+    try:
+        rows = database.execute(block.body).fetchall()
+    finally:
+        database.close()
+    assert rows, f"{block.where}: the query finds nothing"
+    return ["|".join("" if value is None else str(value) for value in row) for row in rows]
+
+
+def _commanded(block: Block) -> list[str]:
+    commands = "\n".join(line for line in block.body.splitlines() if not line.startswith("pip "))
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", commands], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr, f"{block.where}: {done.stderr}"
+    return done.stdout.splitlines()
+
+
+@contextmanager
+def reader_of(page: Path) -> Iterator[Reader]:
+    module = types.ModuleType(f"page_{page.stem.replace('-', '_').lower()}")
+    sys.modules[module.__name__] = module  # where the classes of the page are found again
+    try:
+        with asyncio.Runner() as loop:
+            yield Reader(module, loop)
+    finally:
+        del sys.modules[module.__name__]
+
+
+def compare(block: Block, printed: list[str], following: Block | None) -> None:
+    shown = following.body.splitlines() if following is not None and following.language == "text" else None
+    if block.arrows:
+        assert printed == block.arrows, block.where
+    elif shown is not None and block.language == "sh":  # how far it came before it was killed, nobody can say
+        assert shown[-1] in printed, block.where
+    elif shown is not None:
+        assert printed == shown, block.where
+    elif block.language == "python" and block.page.parent == DOCS:
+        assert printed == [], f"{block.where} prints something that the page does not show"
+
+
+@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
+def test_every_block_of_a_page_runs_and_prints_what_is_shown(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    blocks = blocks_of(page)
+    with reader_of(page) as reader:
+        for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+            printed = reader.read(block)
+            if printed is not None:
+                compare(block, printed, following)
+
+
+@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
+def test_no_block_of_a_page_is_kept_from_running(page: Path) -> None:
+    known = {"python", "text", "sh", "sql", "json", "mermaid", ""}
+    assert {block.language for block in blocks_of(page)} <= known
+    assert page.read_text().count("\n```") % 2 == 0, "a fence is not closed"
+
+
+@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
+def test_every_link_to_a_file_or_a_heading_leads_there(page: Path) -> None:
+    text = FENCE.sub("", page.read_text())
+    for link in LINK.findall(text):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor:
+            assert anchor in headings(target), f"{page.name} links to {link}"
+
+
+def headings(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_public_name_is_written_about() -> None:
+    words = set(re.findall(r"\w+", "\n".join(page.read_text() for page in PAGES)))
+    assert [name for name in holdfast.__all__ if name not in words] == []
+
+
+def test_the_map_leads_to_every_page() -> None:
+    linked = set(LINK.findall((DOCS / "index.md").read_text()))
+    assert {page.name for page in PAGES} - {"index.md"} <= linked
