@@ -112,16 +112,15 @@ def main() -> int:
     HOME.mkdir(exist_ok=True)
     run_id = f"demo-{time.time_ns():x}"
     say("1", f"A process starts run {run_id}: a planner asks five researchers at once.")
-    child = start(run_id)
-    done = relay(child, until=KILL_AFTER)
-    time.sleep(0.3)  # what has returned is on its way to the disk
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    with start(run_id) as child:
+        done = relay(child, until=KILL_AFTER)
+        time.sleep(0.3)  # what has returned is on its way to the disk
+        child.send_signal(signal.SIGKILL)
     say("2", f"Process {child.pid} was killed with SIGKILL while {len(RESEARCHERS) - done} of them were still working.")
     say("3", "A new process resumes the run.")
-    second = start(run_id)
-    relay(second)
-    if second.wait() != 0:
+    with start(run_id) as second:
+        relay(second)
+    if second.returncode != 0:
         say("!", "The resumed run failed.", colour="31")
         return 1
     say("4", "How often each executor ran, as written down by the executors themselves:")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch, name_of
+from .graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch, name_of, shown
 
 
 class Drawable(Protocol):
@@ -24,8 +24,8 @@ class Drawable(Protocol):
 class _Line:
     """One arrow; `label` says when it is taken."""
 
-    source: str
-    target: str
+    source: str | FanIn
+    target: str | FanIn
     label: str | None = None
 
 
@@ -34,15 +34,16 @@ class WorkflowViz:
 
     def __init__(self, workflow: Drawable) -> None:
         self._workflow = workflow
-        self._names = {id: f"n{number}" for number, id in enumerate(workflow.executors)}
         self._joins = [edge for edge in workflow.edges if isinstance(edge, FanIn)]
-        self._names |= {edge.key: f"j{number}" for number, edge in enumerate(self._joins)}
+        # numbered, because an id may hold anything: quotes, spaces, a word the format keeps for itself
+        self._names: dict[str | FanIn, str] = {id: f"n{number}" for number, id in enumerate(workflow.executors)}
+        self._names |= {edge: f"j{number}" for number, edge in enumerate(self._joins)}
 
     def to_mermaid(self) -> str:
         """A Mermaid flowchart."""
         rows = ["flowchart TD"]
         rows += [f'  {self._names[id]}["{_mermaid(self._label(id))}"];' for id in self._workflow.executors]
-        rows += [f"  {self._names[edge.key]}((fan-in));" for edge in self._joins]
+        rows += [f"  {self._names[edge]}((fan-in));" for edge in self._joins]
         for line in self._lines():
             arrow = f'-. "{_mermaid(line.label)}" .->' if line.label else "-->"
             rows.append(f"  {self._names[line.source]} {arrow} {self._names[line.target]};")
@@ -54,7 +55,7 @@ class WorkflowViz:
         for id in self._workflow.executors:
             colour = ", fillcolor=lightgreen" if id == self._workflow.start_executor_id else ""
             rows.append(f"  {self._names[id]} [label={_quoted(self._label(id))}{colour}];")
-        rows += [f'  {self._names[e.key]} [shape=ellipse, fillcolor=lightgrey, label="fan-in"];' for e in self._joins]
+        rows += [f'  {self._names[e]} [shape=ellipse, fillcolor=lightgrey, label="fan-in"];' for e in self._joins]
         for line in self._lines():
             look = f" [style=dashed, label={_quoted(line.label)}]" if line.label else ""
             rows.append(f"  {self._names[line.source]} -> {self._names[line.target]}{look};")
@@ -62,7 +63,7 @@ class WorkflowViz:
 
     def to_text(self) -> str:
         """One line per edge, in words."""
-        start = f"start: {self._workflow.start_executor_id}"
+        start = f"start: {shown(self._workflow.start_executor_id)}"
         return "\n".join([start, *(edge.describe() for edge in self._workflow.edges)])
 
     def _label(self, id: str) -> str:
@@ -72,7 +73,7 @@ class WorkflowViz:
         for edge in self._workflow.edges:
             match edge:
                 case Direct(source=source, target=target, condition=condition):
-                    yield _Line(source, target, name_of(condition) if condition else None)
+                    yield _Line(source, target, None if condition is None else name_of(condition))
                 case FanOut(source=source, targets=targets):
                     yield from (_Line(source, target) for target in targets)
                 case Switch(source=source, cases=cases, default=default):
@@ -81,8 +82,8 @@ class WorkflowViz:
                 case Select(source=source, targets=targets, choose=choose):
                     yield from (_Line(source, target, f"chosen by {name_of(choose)}") for target in targets)
                 case FanIn(sources=sources, target=target):
-                    yield from (_Line(source, edge.key) for source in sources)
-                    yield _Line(edge.key, target)
+                    yield from (_Line(source, edge) for source in sources)
+                    yield _Line(edge, target)
 
 
 def _mermaid(text: str) -> str:

@@ -18,6 +18,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ class Block:
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text()
     return [
-        Block(page, found[1].strip(), found[2], text.count("\n", 0, found.start()) + 2) for found in FENCE.finditer(text)
+        Block(page, found[1].strip(), found[2], text.count("\n", 0, found.start()) + 2)
+        for found in FENCE.finditer(text)
     ]
 
 
@@ -146,7 +148,7 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     blocks = blocks_of(page)
     with reader_of(page) as reader:
-        for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        for block, following in zip_longest(blocks, blocks[1:]):
             printed = reader.read(block)
             if printed is not None:
                 compare(block, printed, following)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from types import MethodType
 from typing import Any, Protocol
 
 UNCHANGEABLE: frozenset[type] = frozenset(
@@ -59,12 +61,15 @@ def copied(value: object, what: str) -> Parcel:
     return Copied(plain_copy(value))
 
 
-def plain_copy(value: Any) -> Any:
-    """A deep copy of plain data; clients, locks and whatever else is not data are shared."""
+def plain_copy(value: Any, standing_for: dict[int, Any] | None = None) -> Any:
+    """A deep copy of plain data; clients, locks and whatever else is not data are shared.
+
+    `standing_for` says, by identity, what stands for certain objects in the copy.
+    """
     kind = type(value)
     if kind in UNCHANGEABLE or isinstance(value, Enum):
         return value
-    return _copy(value, {})
+    return _copy(value, dict(standing_for or {}))
 
 
 def _copy(value: Any, seen: dict[int, Any]) -> Any:
@@ -81,11 +86,15 @@ def _copy(value: Any, seen: dict[int, Any]) -> Any:
         made = {}
         seen[id(value)] = made
         made.update((_copy(k, seen), _copy(v, seen)) for k, v in value.items())
-    elif kind in (set, frozenset, tuple):
+    elif kind in (set, frozenset, tuple, bytearray):
         made = kind([_copy(item, seen) for item in value])
+    elif kind is deque:
+        made = deque((_copy(item, seen) for item in value), value.maxlen)
+    elif kind is MethodType and id(value.__self__) in seen:
+        made = MethodType(value.__func__, seen[id(value.__self__)])
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         made = kind(*(_copy(item, seen) for item in value))
-    elif isinstance(value, (list, dict, set)) or hasattr(value, "model_fields"):
+    elif isinstance(value, (list, dict, set)) or hasattr(kind, "model_fields"):
         made = copy.copy(value)
         if isinstance(value, list):
             made[:] = [_copy(item, seen) for item in value]

@@ -110,25 +110,44 @@ def fold(
     Appending is not overwriting, so several executors may append to one key.
     """
     joined: dict[str, Write] = {}
-    author: dict[str, str] = {}
+    authors: dict[str, list[str]] = {}
     for outcome in outcomes:
         for key, write in outcome.writes.items():
-            if key in reducers and isinstance(write, Assigned):
-                there = _value(joined.get(key), committed.get(key))
-                write = write if there is None else Assigned(_reduce(run_id, key, reducers[key], there, write, pack))
-                joined[key] = write
-                continue
-            first = author.setdefault(key, outcome.executor)
-            both_append = isinstance(write, Appended) and isinstance(joined.get(key, write), Appended)
-            if first != outcome.executor and not both_append:
-                raise StateConflict(
-                    f"state[{key!r}] was written by {first!r} and {outcome.executor!r} in one superstep of run "
-                    f"{run_id!r}; give each its own key, or declare how to join them: "
-                    f"WorkflowBuilder(reducers={{{key!r}: ...}}), then resume",
-                    run_id=run_id,
-                )
-            joined[key] = _after(joined.get(key), write)
+            reducer, before = reducers.get(key), joined.get(key)
+            others = [one for one in authors.setdefault(key, []) if one != outcome.executor]
+            if before is not None and not _may_join(before, write, reducer, alone=not others):
+                raise _conflict(run_id, key, [*others, outcome.executor], reducer)
+            if len(others) == len(authors[key]):
+                authors[key].append(outcome.executor)
+            if reducer is not None and isinstance(write, Assigned):
+                write = _reduced(run_id, key, reducer, _value(before, committed.get(key)), write, pack)
+            joined[key] = _after(before, write)
     return joined
+
+
+def _may_join(before: Write, write: Write, reducer: Reducer | None, *, alone: bool) -> bool:
+    """Whether two writes come to one without either being lost. `alone`: one executor made both."""
+    match before, write:
+        case Appended(), Appended():
+            return True
+        case Assigned(), Assigned():
+            return alone or reducer is not None
+        case Assigned(value=reduced), Appended() if reducer is not None:
+            return alone and isinstance(reduced.open(), list)  # the reducer may have made something else of it
+    return alone
+
+
+def _conflict(run_id: str, key: str, writers: list[str], reducer: Reducer | None) -> StateConflict:
+    named = " and ".join(repr(writer) for writer in dict.fromkeys(writers))
+    how = (
+        f"declare how to join them: WorkflowBuilder(reducers={{{key!r}: ...}}), then resume"
+        if reducer is None
+        else "let all of them set it, or all of them append: its reducer joins only values that were set"
+    )
+    return StateConflict(
+        f"state[{key!r}] was written by {named} in one superstep of run {run_id!r}; give each its own key, or {how}",
+        run_id=run_id,
+    )
 
 
 def _after(before: Write | None, write: Write) -> Write:
@@ -156,9 +175,11 @@ def _value(write: Write | None, committed: Parcel | None) -> Parcel | None:
             return committed
 
 
-def _reduce(run_id: str, key: str, reducer: Reducer, there: Parcel, write: Assigned, pack: Pack) -> Parcel:
+def _reduced(run_id: str, key: str, reducer: Reducer, there: Parcel | None, write: Assigned, pack: Pack) -> Assigned:
+    if there is None:
+        return write
     try:
-        return pack(reducer(there.open(), write.value.open()), f"$.state.{key}")
+        return Assigned(pack(reducer(there.open(), write.value.open()), f"$.state.{key}"))
     except Exception as error:
         name = getattr(reducer, "__name__", repr(reducer))
         raise RunError(

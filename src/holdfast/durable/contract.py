@@ -75,9 +75,11 @@ class ContractArchive:
         await self._storage.save(view(after, commit))
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
+        before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
+        found = await self.told(before[0]) if before is not None else []
         kept = [seen for seen in await self._of_run(checkpoint.run_id) if seen.number <= checkpoint.number]
-        found = [(seen.run_id, unview(seen, self._codec)[1]) for seen in kept]
-        return [(run_id, commit) for run_id, commit in found if any(done.outputs for done in commit.done)]
+        commits = [(seen.run_id, unview(seen, self._codec)[1]) for seen in kept]
+        return found + [(run_id, commit) for run_id, commit in commits if any(done.outputs for done in commit.done)]
 
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Not kept: `shortcomings` says so."""

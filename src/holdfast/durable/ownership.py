@@ -51,7 +51,14 @@ class Lease:
 
 
 def this_process(drive: str) -> Owner:
-    return Owner(socket.gethostname(), _machine(), os.getpid(), process_start(os.getpid()), drive)
+    """This process as an owner, for one drive."""
+    return Owner(*_self(os.getpid()), drive)
+
+
+@cache
+def _self(pid: int) -> tuple[str, str, int, str]:
+    """Looked up once per process; a forked child asks with another pid."""
+    return socket.gethostname(), _machine(), pid, process_start(pid)
 
 
 @cache

@@ -106,12 +106,13 @@ class BuiltInStorage:
 
     async def _commits(self, checkpoint_id: str) -> list[tuple[str, Commit]]:
         """The commits that brought new messages on the way to a checkpoint, oldest first."""
-        entry = await self._entry(checkpoint_id)
-        found: list[tuple[str, Commit]] = []
-        async for run_id, commit in self._backwards(entry):
-            if commit.kind in (CommitKind.INPUT, CommitKind.SUPERSTEP):
-                found.append((run_id, commit))
-        return found[::-1]
+        found = [commit async for commit in self._backwards(await self._entry(checkpoint_id))]
+        # a fork begins with messages its parent had sent: they count only if the parent is not there to tell
+        return [
+            (run_id, commit)
+            for n, (run_id, commit) in enumerate(reversed(found))
+            if commit.kind in (CommitKind.INPUT, CommitKind.SUPERSTEP) or n == 0
+        ]
 
     async def _backwards(self, entry: Entry | None) -> AsyncIterator[tuple[str, Commit]]:
         while entry is not None:

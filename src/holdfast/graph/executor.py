@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from ..core.errors import DefinitionError
 from ..core.parcel import plain_copy
-from .handlers import SPEC, HandlerSpec, read_method
+from .handlers import HandlerSpec, is_marked, read_method
 from .persistent import persistent_names
 from .types import describe, is_instance_of, most_specific
 
@@ -119,9 +119,12 @@ class Executor:
         """Take back what `on_checkpoint_save` gave. Called for every executor when a run is resumed."""
 
     def clone(self) -> Self:
-        """An executor for another run: plain data is copied, clients, locks and the like are shared."""
+        """An executor for another run: plain data is copied, clients, locks and the like are shared.
+
+        Where it holds itself or its own methods, the clone holds the clone's.
+        """
         twin = copy.copy(self)
-        vars(twin).update(plain_copy(vars(self)))
+        vars(twin).update(plain_copy(vars(self), {id(self): twin}))
         return twin
 
     def __repr__(self) -> str:
@@ -141,7 +144,7 @@ def table_of(cls: type) -> HandlerTable:
     marked: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         for name, attribute in vars(base).items():
-            if hasattr(attribute, SPEC):
+            if is_marked(attribute):
                 marked[name] = attribute
     specs: list[HandlerSpec] = []
     problems: list[str] = []

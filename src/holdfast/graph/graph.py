@@ -44,6 +44,7 @@ def signature(graph: Graph) -> dict[str, Any]:
     """What must be the same for a stored run to go on: where messages can go, by declared names.
 
     Modules and classes are not in it, nor the code of handlers and conditions: they may move and change.
+    The order within one edge is in it, because deliveries follow it; the order of the edges is not.
     """
     return {
         "start": graph.start,

@@ -91,6 +91,11 @@ def _scope_of(code: CodeType | None, frame: FrameType | None = None) -> FrameTyp
     return frame
 
 
+def is_marked(attribute: object) -> bool:
+    """Whether `@handler` marked it, or the function inside a static or class method."""
+    return hasattr(attribute, SPEC) or hasattr(getattr(attribute, "__func__", None), SPEC)
+
+
 def read_method(method: Callable[..., Any]) -> HandlerSpec:
     """The spec of a method that `@handler` marked. Raises DefinitionError in words."""
     if isinstance(method, (staticmethod, classmethod)):
@@ -114,6 +119,8 @@ class _Shape:
 
 def _read(func: Callable[..., Any], declared: Declared, shape: _Shape) -> HandlerSpec:
     name, params = _name(func), _parameters(func, shape)
+    if inspect.isgeneratorfunction(_code_of(func)) or inspect.isasyncgenfunction(_code_of(func)):
+        raise DefinitionError(f"handler {name!r} is a generator; send with ctx.send_message(...) instead of `yield`")
     read = _Reader(func, name, declared.names)
     taken = read.explicit(declared.input) if declared.input is not None else read.annotation(params[0].name)
     if taken is None:
@@ -130,7 +137,7 @@ def _read(func: Callable[..., Any], declared: Declared, shape: _Shape) -> Handle
             read.explicit(declared.workflow_output) if declared.workflow_output is not None else read.yielded(context)
         ),
         takes_context=context is not None,
-        is_async=inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(_code_of(func)),
+        is_async=inspect.iscoroutinefunction(_code_of(func)),
     )
 
 
@@ -142,8 +149,8 @@ def _parameters(func: Callable[..., Any], shape: _Shape) -> list[inspect.Paramet
         raise DefinitionError(f"handler {_name(func)!r} does not say its parameters; wrap it in a function") from None
     filled = [p for p in params if p.kind is not p.KEYWORD_ONLY or p.default is p.empty][shape.skipped :]
     if len(filled) not in shape.allowed or any(p.kind not in _POSITIONAL for p in filled):
-        given = ", ".join(str(p).partition(":")[0].partition("=")[0].strip() for p in params)
-        raise DefinitionError(f"handler {_name(func)!r} must take {shape.words}, not ({given})")
+        given = inspect.Signature([p.replace(annotation=p.empty, default=p.empty) for p in params])
+        raise DefinitionError(f"handler {_name(func)!r} must take {shape.words}, not {given}")
     return filled
 
 
@@ -183,7 +190,8 @@ class _Reader:
             return (), ()
         if typing.get_origin(annotation) is not WorkflowContext:
             raise DefinitionError(
-                f"handler {self._name!r}: the context must be annotated WorkflowContext[...], not {describe(annotation)}"
+                f"handler {self._name!r} annotates its context as {describe(annotation)}; "
+                f"it must be WorkflowContext[...]"
             )
         args = typing.get_args(annotation)
         if len(args) > 2:

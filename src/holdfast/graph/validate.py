@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .edges import Edge, FanIn
+from .edges import Direct, Edge, FanIn, Select, Switch
 from .executor import Executor
 from .types import describe, is_type_compatible
 
 
 def problems(start: str | None, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> list[str]:
     """Everything wrong with a graph, one sentence each."""
-    found = [*_handlers(executors), *_unknown(executors, edges), *_repeated(edges), *_joins(edges)]
+    return [
+        *_start(start, executors),
+        *_handlers(executors),
+        *_unknown(executors, edges),
+        *_repeated(edges),
+        *_joins(edges),
+        *_questions(edges),
+        *_types(executors, edges),
+        *(_unreachable(start, executors, edges) if start is not None and start in executors else ()),
+    ]
+
+
+def _start(start: str | None, executors: Mapping[str, Executor]) -> Iterator[str]:
     if start is None:
-        return ["no start executor: give WorkflowBuilder(start_executor=...)", *found]
-    return [*found, *_types(executors, edges), *_unreachable(start, executors, edges)]
+        yield "no start executor: give WorkflowBuilder(start_executor=...)"
+    elif start not in executors:
+        yield f"unknown start {start!r}: no executor has that id"
 
 
 def _handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
@@ -45,34 +58,72 @@ def _repeated(edges: Sequence[Edge]) -> Iterator[str]:
                     f"again in '{edge.describe()}'"
                 )
         for ids in (edge.sources, edge.targets):
-            for id in {id for id in ids if ids.count(id) > 1}:
+            for id in dict.fromkeys(id for id in ids if ids.count(id) > 1):
                 yield f"{id!r} stands twice in edge '{edge.describe()}'"
 
 
 def _joins(edges: Sequence[Edge]) -> Iterator[str]:
     for edge in edges:
-        if isinstance(edge, FanIn) and len(set(edge.sources)) < 2:
+        if isinstance(edge, FanIn) and len(set(edge.sources)) == 1:
             yield f"the fan-in into {edge.target!r} has one source, {edge.sources[0]!r}: use add_edge"
+
+
+def _questions(edges: Sequence[Edge]) -> Iterator[str]:
+    for edge in edges:
+        for asked in _asked(edge):
+            if not callable(asked):
+                yield f"{asked!r} in edge '{edge.describe()}' cannot be called: give a function"
+
+
+def _asked(edge: Edge) -> Iterable[object]:
+    match edge:
+        case Direct(condition=condition):
+            return () if condition is None else (condition,)
+        case Switch(cases=cases):
+            return [condition for condition, _ in cases]
+        case Select(choose=choose):
+            return (choose,)
+    return ()
 
 
 def _types(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
     for edge in edges:
-        for source in edge.sources:
-            for target in edge.targets:
-                if source in executors and target in executors:
-                    yield from _cannot_meet(executors[source], executors[target], isinstance(edge, FanIn))
+        sources = [executors[id] for id in edge.sources if id in executors]
+        for target in (executors[id] for id in edge.targets if id in executors):
+            joined = isinstance(edge, FanIn)
+            found = [problem for source in sources for problem in _cannot_meet(source, target, joined)]
+            yield from found or (_no_common_handler(sources, target) if joined else ())
 
 
 def _cannot_meet(source: Executor, target: Executor, joined: bool) -> Iterator[str]:
-    sent, taken = source.handlers.output_types, target.handlers.input_types
-    if not sent or not taken:  # what was not declared is allowed; it is looked at when it is sent
-        return
-    offered = [list[one] for one in sent] if joined else sent  # type: ignore[valid-type]
-    if not any(is_type_compatible(one, other) for one in offered for other in taken):
+    offered, taken = _offered(source, joined), target.handlers.input_types
+    if offered and taken and not any(_takes(one, offered) for one in taken):
+        yield f"{source.id!r} sends {_either(offered)}, but {target.id!r} takes only {_either(taken)}"
+
+
+def _no_common_handler(sources: Sequence[Executor], target: Executor) -> Iterator[str]:
+    """A fan-in delivers one list: one handler must take what all of its sources send."""
+    offers, taken = [_offered(source, joined=True) for source in sources], target.handlers.input_types
+    if taken and not any(all(not offered or _takes(one, offered) for offered in offers) for one in taken):
+        everything = dict.fromkeys(one for offered in offers for one in offered)
         yield (
-            f"{source.id!r} sends {' | '.join(describe(one) for one in offered)}, "
-            f"but {target.id!r} takes only {' | '.join(describe(one) for one in taken)}"
+            f"the fan-in into {target.id!r} delivers {_either(everything)} in one list, "
+            f"but no single handler takes them all: {_either(taken)}"
         )
+
+
+def _offered(source: Executor, joined: bool) -> Sequence[object]:
+    """What a source is declared to send; empty if it does not say, which is allowed: it is looked at when sent."""
+    sent = source.handlers.output_types
+    return [list[one] for one in sent] if joined else sent  # type: ignore[valid-type]
+
+
+def _takes(taken: object, offered: Sequence[object]) -> bool:
+    return any(is_type_compatible(one, taken) for one in offered)
+
+
+def _either(types: Iterable[object]) -> str:
+    return " | ".join(map(describe, types))
 
 
 def _unreachable(start: str, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:

@@ -30,7 +30,9 @@ def begin(start: str, payload: Parcel, executors: Mapping[str, Parcel], stamp: S
 
 def fork(source: Checkpoint, stamp: Stamp) -> Commit:
     """The first commit of a new run that goes on from where another was, executing afresh."""
-    return replace(whole(source), number=0, kind=CommitKind.FORKED, stamp=stamp, place=0)
+    stopped = source.status in (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)  # the other run was, not this one
+    status = WorkflowRunState.IN_PROGRESS if stopped else source.status
+    return replace(whole(source), number=0, kind=CommitKind.FORKED, status=status, stamp=stamp, place=0)
 
 
 def whole(checkpoint: Checkpoint) -> Commit:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.events import CheckpointInfo, WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource
+from ..core.events import CheckpointInfo, WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from ..core.model import Commit, CommitKind, Done
 from ..core.parcel import Bundle, Parcel
 
 
-def events(run_id: str, commit: Commit, *, stored: bool, replayed: bool = False) -> Iterator[WorkflowEvent]:
-    """Everything that may be told of a commit, in a fixed order."""
+def events(
+    run_id: str, commit: Commit, *, stored: bool, seen: Parcel | None = None, replayed: bool = False
+) -> Iterator[WorkflowEvent]:
+    """Everything that may be told of a commit, in a fixed order.
+
+    `seen` is what a `checkpoint` event shows. That one carries no number and is not told again: whoever
+    missed it loads the checkpoint.
+    """
     teller = _Teller(run_id, commit, replayed)
     payloads = {message.id: message.payload for message in commit.messages or ()}
     for done in commit.done:
@@ -23,9 +29,17 @@ def events(run_id: str, commit: Commit, *, stored: bool, replayed: bool = False)
             yield teller.failure("executor_failed", details)
     if commit.failures:
         yield teller.failure("failed", commit.failures[0])
+    info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
     if commit.kind is CommitKind.SUPERSTEP:
-        info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
         yield teller.say("superstep_completed", iteration=commit.iteration, checkpoint=info)
+    if seen is not None:
+        yield teller.checkpoint(seen, commit, info)
+    if commit.kind in _STEPS and commit.status is not WorkflowRunState.IN_PROGRESS:
+        yield teller.say("status")
+
+
+_STEPS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED)
+"""Commits that move a run; the others only put it somewhere."""
 
 
 def output_events(run_id: str, commit: Commit) -> Iterator[WorkflowEvent]:
@@ -52,6 +66,10 @@ class _Teller:
         if not given:
             return WorkflowEvent("executor_completed", None, **known)  # type: ignore[arg-type]
         return WorkflowEvent.closed("executor_completed", Bundle(given), **known)
+
+    def checkpoint(self, seen: Parcel, commit: Commit, info: CheckpointInfo | None) -> WorkflowEvent:
+        known = {**self._known, "commit": None, "origin": WorkflowEventSource.FRAMEWORK}
+        return WorkflowEvent.closed("checkpoint", seen, iteration=commit.iteration, checkpoint=info, **known)
 
     def failure(self, type: str, details: WorkflowErrorDetails) -> WorkflowEvent:
         return self.say(type, details, details=details, executor_id=details.executor_id)

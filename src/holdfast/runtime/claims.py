@@ -76,20 +76,37 @@ async def let_go(held: Claim) -> None:
         await held.archive.release(held.run_id, held.owner)
 
 
-_LEAVING: dict[str, set[asyncio.Future[None]]] = {}
+@dataclass(frozen=True)
+class Leaving:
+    """A drive of this process that is about to let a run go."""
+
+    run_id: str
+    done: asyncio.Future[None]
 
 
-def leave(run_id: str, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """Note that a drive of this process is about to let a run go; the future is to be resolved when it has."""
-    future: asyncio.Future[None] = loop.create_future()
-    _LEAVING.setdefault(run_id, set()).add(future)
-    return future
+_LEAVING: dict[str, set[Leaving]] = {}
+
+
+def leave(run_id: str, loop: asyncio.AbstractEventLoop) -> Leaving:
+    """Note that a drive is about to let a run go; `gone` says when it has."""
+    leaving = Leaving(run_id, loop.create_future())
+    _LEAVING.setdefault(run_id, set()).add(leaving)
+    return leaving
+
+
+def gone(leaving: Leaving) -> None:
+    """The drive has let the run go."""
+    others = _LEAVING.get(leaving.run_id, set())
+    others.discard(leaving)
+    if not others:
+        _LEAVING.pop(leaving.run_id, None)
+    if not leaving.done.done():
+        leaving.done.set_result(None)
 
 
 async def left(run_id: str) -> None:
     """Wait for the drives of this loop that are about to let the run go."""
     here = asyncio.get_running_loop()
-    leaving = _LEAVING.pop(run_id, set())
-    for future in leaving:
-        if future.get_loop() is here:  # another loop's is gone with its loop, or the claim will say busy
-            await future
+    for leaving in list(_LEAVING.get(run_id, ())):
+        if leaving.done.get_loop() is here:  # another loop's is gone with its loop, or the claim will say busy
+            await asyncio.wait([leaving.done])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import PrivateMissing
-from ..core.events import RESERVED_EVENT_TYPES, WorkflowEvent
+from ..core.events import RESERVED_EVENT_TYPES, WorkflowEvent, WorkflowRunState
 from ..core.model import Delivery, Outcome, Output, Sent
 from ..core.parcel import Pack, Parcel
 from ..core.state import StateView
@@ -118,9 +119,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._check_open("add_event")
         if event.type in RESERVED_EVENT_TYPES:
             raise ValueError(f"an event of type {event.type!r} is told by the engine only; choose another type")
-        event.executor_id = event.executor_id or self._delivery.executor
-        event.run_id = self._scope.run_id
-        self._scope.tell(event)
+        told = copy.copy(event)  # the handler may tell the same object again, also in another run
+        told.executor_id = event.executor_id or self._delivery.executor
+        told.state = event.state or WorkflowRunState.IN_PROGRESS
+        told.run_id = self._scope.run_id
+        self._scope.tell(told)
         return _DONE
 
     def get_state(self, key: str, default: Any = None) -> Any:

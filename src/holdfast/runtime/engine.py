@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError, SuperstepLimit
-from ..core.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from ..core.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from ..core.model import Checkpoint, Commit, Plan
 from ..core.parcel import Pack, copied
 from ..durable.archive import Archive
@@ -27,6 +28,7 @@ from .context import Private, Scope
 from .opening import Definition, Entered, Position, enter, find, stamp
 from .routing import ask_routes
 from .runner import Superstep, failure
+from .storing import store
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +67,20 @@ class Drive:
         self._executors: Mapping[str, Executor] = {}
         self._live: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
         self._acting: asyncio.Task[None] | None = None
-        self._cancelled = False
-        self._leaving: asyncio.Future[None] | None = None
+        self._cancelled = self._stopped = False
+        self._leaving: claims.Leaving | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.run_id: str | None = None
 
     def cancel(self) -> None:
         """Stop on purpose: handlers are cancelled, and the run ends CANCELLED at its last commit."""
         self._cancelled = True
-        if self._acting is not None:
-            self._acting.cancel()
+        self._interrupt()
+
+    def stop(self) -> None:
+        """Stop at the last commit, without a word in the history: `events` ends."""
+        self._stopped = True
+        self._interrupt()
 
     def leave(self) -> None:
         """Say that nobody reads any more: whoever wants the run next need only wait for `events` to be closed."""
@@ -85,29 +91,35 @@ class Drive:
         """Everything told of this drive, as it becomes true. Closing it stops the run at its last commit."""
         try:
             cast, entered = await self._open()
-            at = entered.at
+            at, recalled = entered.at, entered.recalled
             first = kernel.plan(self._definition.graph, at.place, at.messages, at.held)
             for event in await self._opening(entered, first):
                 yield event
-            scope, recalled = self._scope(at), entered.recalled
+            scope = self._scope(at)
             plan: Plan | None = first
             while plan is not None and plan.deliveries:
                 step = Superstep(scope, cast, self._archive, at, plan, recalled)
-                async for event in self._act(step, at):
-                    yield event
                 try:
-                    decided, at = await self._commit(step, at, plan)
+                    async with aclosing(self._act(step, at)) as live:
+                        async for event in live:
+                            yield event
+                    if self._stopped:
+                        await self._halt(step)
+                        return
+                    decided = await self._decide(step, at, plan)
+                    at = await self._commit(step, at, decided.commit)
                 except DurabilityError as error:
                     for event in self._not_stored(at, error):
                         yield event
                     raise
+                except BaseException:  # left or cancelled here
+                    await self._halt(step)
+                    raise
                 for event in self._told(decided.commit, at):
                     yield event
                 if decided.error is not None:
-                    yield self._status(at)
                     raise decided.error
                 plan, recalled = decided.next, {}
-            yield self._status(at)
         finally:
             await self._end()
 
@@ -128,14 +140,18 @@ class Drive:
         """What is told before the first superstep: where the run is, and what was told of it before."""
         at = entered.at
         state = WorkflowRunState.IN_PROGRESS if plan.deliveries else at.status
-        told = [self._framework("started", at, state=state), self._framework("status", at, state=state)]
+        told = [self._framework("started", at, state=state)]
+        if plan.deliveries:
+            told.append(self._framework("status", at, state=state))
         if self._archive is not None and self._archive.shortcomings:
-            told.append(self._framework("warning", at, data=self._archive.shortcomings))
+            told.append(self._framework("warning", at, state=state, data=self._archive.shortcomings))
         if entered.first is not None:
             told += self._told(entered.first, at)
         if self._archive is not None and (entered.first is None or at.header.parent_id is not None):
             for run_id, commit in await self._archive.told(at):
                 told += kernel.output_events(run_id, commit)
+        if not plan.deliveries:
+            told.append(self._framework("status", at, commit=at.number, replayed=True))
         return told
 
     def _scope(self, at: Checkpoint) -> Scope:
@@ -170,30 +186,30 @@ class Drive:
             return
         self._acting = asyncio.create_task(step.act())
         self._acting.add_done_callback(lambda _: self._live.put_nowait(None))
-        try:
-            while (event := await self._live.get()) is not None:
-                yield event
-            if not self._cancelled:
-                self._acting.result()
-        finally:
-            await self._stop_acting(step)
+        while (event := await self._live.get()) is not None:
+            yield event
+        if not (self._cancelled or self._stopped):
+            self._acting.result()
 
-    async def _stop_acting(self, step: Superstep) -> None:
-        acting, self._acting = self._acting, None
-        if acting is not None and not acting.done():
-            acting.cancel()
-            await asyncio.wait([acting])
-            await step.settle()  # what had finished is being remembered: let it arrive
+    def _interrupt(self) -> None:
+        if self._acting is not None:
+            self._acting.cancel()
 
-    async def _commit(self, step: Superstep, at: Checkpoint, plan: Plan) -> tuple[_Decided, Checkpoint]:
-        """Decide what the superstep came to, and store it: if that fails, the superstep has failed."""
-        decided = await self._decide(step, at, plan)
-        after = kernel.apply(at.header, at, decided.commit)
+    async def _halt(self, step: Superstep) -> None:
+        """Stop what runs; what had finished is kept, so that a resume does not run it again."""
+        if self._acting is not None and not self._acting.done():
+            self._acting.cancel()
+            await asyncio.wait([self._acting])
+        await step.keep()
+
+    async def _commit(self, step: Superstep, at: Checkpoint, commit: Commit) -> Checkpoint:
+        """Store what the superstep came to: if that fails, the superstep has failed."""
+        after = kernel.apply(at.header, at, commit)
+        step.hand_over()
         if self._archive is not None:
-            settled = at.place if decided.commit.place != at.place else None
-            await self._archive.commit(decided.commit, after, settled=settled)
-            await step.settle()
-        return decided, after
+            await store(self._archive, commit, after, settled=at.place if commit.place != at.place else None)
+            await step.end()
+        return after
 
     async def _decide(self, step: Superstep, at: Checkpoint, plan: Plan) -> _Decided:
         graph, here = self._definition.graph, stamp(at.run_id, at.header.epoch, at.number + 1)
@@ -227,20 +243,14 @@ class Drive:
 
     def _told(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
         stored = self._archive is not None
-        told = list(kernel.events(at.run_id, commit, stored=stored))
-        if stored and self._options.streaming:
-            known: dict[str, Any] = {"run_id": at.run_id, "commit": at.number, "state": at.status}
-            told.append(WorkflowEvent.closed("checkpoint", _Seen(at, commit), iteration=at.iteration, **known))
-        return told
+        seen = _Seen(at, commit) if stored and self._options.streaming else None
+        return list(kernel.events(at.run_id, commit, stored=stored, seen=seen))
 
     def _not_stored(self, at: Checkpoint, error: DurabilityError) -> Iterator[WorkflowEvent]:
         """A failure that could not be made part of the history; it is told live only."""
         details = failure(at.run_id, None, error).details
         for type in ("failed", "status"):
             yield self._framework(type, at, details=details, state=WorkflowRunState.FAILED)
-
-    def _status(self, at: Checkpoint) -> WorkflowEvent:
-        return self._framework("status", at, commit=at.number)
 
     def _framework(self, type: str, at: Checkpoint, **known: Any) -> WorkflowEvent:
         given = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **known}
@@ -252,12 +262,14 @@ class Drive:
             await claims.let_go(held)
 
     async def _end(self) -> None:
-        await self._let_go()
-        if self._leaving is not None and not self._leaving.done():
-            self._leaving.set_result(None)
-        if self._executors:
-            self._troupe.give_back(self._executors)
-            self._executors = {}
+        try:
+            await self._let_go()
+        finally:
+            if self._leaving is not None:
+                claims.gone(self._leaving)
+            if self._executors:
+                self._troupe.give_back(self._executors)
+                self._executors = {}
 
 
 class _Seen:

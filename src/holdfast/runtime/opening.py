@@ -17,6 +17,7 @@ from ..durable.ids import checkpoint_id, new_run_id
 from ..graph.graph import Graph, differences
 from ..graph.types import describe
 from .cast import Cast
+from .storing import store
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
             )
     at = kernel.apply(header, None, first, previous_id=header.parent_id)
     if archive is not None:
-        await archive.commit(first, at, settled=None)
+        await store(archive, first, at)
     return Entered(at, first, {})
 
 

@@ -22,7 +22,8 @@ async def _ask(graph: Graph, run_id: str, source: str, value: object, target: st
     chosen = []
     for edge in graph.outgoing.get(source, ()):
         try:
-            chosen.append(await _chosen(edge, value))
+            asked = target is None or target in edge.targets  # the other edges were not written for this message
+            chosen.append(await _chosen(edge, value) if asked else ())
         except Exception as error:
             raise RoutingFailed(
                 f"run {run_id!r}: what {source!r} sent could not be routed along '{edge.describe()}': "

@@ -41,6 +41,7 @@ class Superstep:
         self._scope, self._cast, self._archive, self._at, self._plan = scope, cast, archive, at, plan
         self._recalled = recalled
         self._remembering: dict[str, asyncio.Task[None]] = {}
+        self._handed_over = False
         self.outcomes: dict[str, Outcome] = {}
         self.failures: dict[str, Failure] = {}
 
@@ -63,14 +64,24 @@ class Superstep:
 
     async def keep(self) -> None:
         """Make durable every outcome there is, for a superstep that will not be committed now."""
-        for outcome in self.outcomes.values():
-            self._remember(outcome)
-        await self.settle()
+        if not self._handed_over:
+            for outcome in self.outcomes.values():
+                self._remember(outcome)
+        await self._remembered()
 
-    async def settle(self) -> None:
-        """Wait for what is being remembered. Raises if something could not be."""
-        if self._remembering:
-            await asyncio.gather(*self._remembering.values())
+    def hand_over(self) -> None:
+        """The outcomes travel in a commit from here on: it is stored with all of them, or the superstep has failed."""
+        self._handed_over = True
+
+    async def end(self) -> None:
+        """Wait for what is being remembered. Whether that worked matters no more: the commit holds the same."""
+        await asyncio.gather(*self._remembering.values(), return_exceptions=True)
+
+    async def _remembered(self) -> None:
+        found = await asyncio.gather(*self._remembering.values(), return_exceptions=True)
+        for error in found:
+            if isinstance(error, BaseException):
+                raise error
 
     async def _lane(self, id: str, lane: Iterable[Delivery]) -> None:
         state = StateView(self._at.state, self._scope.pack)
@@ -106,15 +117,11 @@ class Superstep:
         try:
             await self._call(delivery, context)
             return context.outcome(await self._cast.save(delivery.executor))
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _being_stopped():
+                raise
             state.take_page()
             self._fail(delivery, error)
-            return None
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # we are being stopped
-            self._fail(delivery, error)  # the handler let a cancellation of its own escape
             return None
         finally:
             context.finish()
@@ -145,6 +152,12 @@ class Superstep:
         }
         event = WorkflowEvent.closed(type, payload, **known) if payload is not None else WorkflowEvent(type, **known)
         self._scope.tell(event)
+
+
+def _being_stopped() -> bool:
+    """False if a cancellation is one that a handler made itself and let escape."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def failure(run_id: str, executor_id: str | None, error: BaseException) -> Failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
@@ -33,21 +34,17 @@ class RunStream(Generic[R]):
     def __aiter__(self) -> AsyncIterator[WorkflowEvent]:
         if self._watched is not None:
             raise RuntimeError("this stream was read already; await it for the result, or resume the run by its run_id")
-        self._watched = _Watched(self._begin())
-        return _Reader(self._watched)
+        return _Reader(self._watch())
 
     def __await__(self) -> Generator[Any, None, R]:
         return self._result().__await__()
 
     async def _result(self) -> R:
-        if self._watched is None:
-            async for _ in self:
-                pass
-        watched = self._watched
-        assert watched is not None
+        watched = self._watch()
+        await watched.finish()
         if watched.error is not None:
             raise watched.error
-        if not watched.finished:
+        if watched.left:
             raise RunError(
                 f"this stream was left before the run ended; go on with run(run_id={watched.drive.run_id!r})",
                 run_id=watched.drive.run_id or "",
@@ -56,9 +53,14 @@ class RunStream(Generic[R]):
 
     async def cancel(self) -> None:
         """Stop on purpose: handlers may clean up, and the run ends CANCELLED at its last commit."""
+        watched = self._watch()
+        watched.drive.cancel()
+        await watched.finish()
+
+    def _watch(self) -> _Watched:
         if self._watched is None:
             self._watched = _Watched(self._begin())
-        await self._watched.cancel()
+        return self._watched
 
     async def aclose(self) -> None:
         """Leave: the run stops at its last commit."""
@@ -73,50 +75,66 @@ class RunStream(Generic[R]):
 
 
 class _Watched:
-    """A drive and what was read of it. Known by its run while it lasts, so that a new drive can wait for its end."""
+    """A drive and what was told of it, to whoever iterates and to whoever awaits."""
 
     def __init__(self, drive: Drive) -> None:
         self.drive = drive
         self.events: list[WorkflowEvent] = []
-        self.finished = False
-        self.left = False
+        self.left = False  # before the end
         self.error: BaseException | None = None
+        self.read = False  # somebody iterates
+        self._unread: deque[WorkflowEvent] = deque()  # told while others waited for the end; still to be iterated over
+        self._ended = False
         self._generator: AsyncGenerator[WorkflowEvent, None] = drive.events()
         self._turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
 
     async def next(self) -> WorkflowEvent:
+        """The next event for whoever iterates. Raises StopAsyncIteration at the end."""
         async with self._turn:
-            try:
-                event = await anext(self._generator)
-            except StopAsyncIteration:
-                self.finished = not self.left
-                raise
-            except BaseException as error:
-                self.error = error
-                raise
-        if event.type != "checkpoint":  # what is stored need not be held here too
-            self.events.append(event)
-        return event
+            return self._unread.popleft() if self._unread else await self._pull()
 
-    async def cancel(self) -> None:
-        self.drive.cancel()
-        with suppress(StopAsyncIteration):
-            while not self.finished:
-                await self.next()
+    async def finish(self) -> None:
+        """Move the run on to its end."""
+        while not self._ended:
+            async with self._turn:
+                with suppress(StopAsyncIteration):
+                    event = await self._pull()
+                    if self.read:
+                        self._unread.append(event)
 
     async def close(self) -> None:
-        self.left = True
+        """Stop at the last commit."""
+        self.left = self.left or not self._ended
+        self.drive.stop()
         async with self._turn:
             await self._generator.aclose()
+            self._ended = True
 
     def abandon(self) -> None:
-        """Nobody reads any more: stop as soon as the loop comes round to it."""
-        self.left = True
-        if not self.finished and self.error is None:
+        """Nobody iterates any more: stop as soon as the loop comes round to it."""
+        self.read = False
+        if not self._ended:
+            self.left = True
             self.drive.leave()
             with suppress(RuntimeError):  # the loop is closed, and has closed the drive with it
                 self._loop.call_soon_threadsafe(self._close_soon)
+
+    async def _pull(self) -> WorkflowEvent:
+        try:
+            event = await anext(self._generator)
+        except StopAsyncIteration:
+            self._ended = True
+            raise
+        except asyncio.CancelledError:  # of whoever waited here: that is one way to leave
+            self._ended = self.left = True
+            raise
+        except BaseException as error:
+            self._ended, self.error = True, error
+            raise
+        if event.type != "checkpoint":  # what is stored need not be held here too
+            self.events.append(event)
+        return event
 
     def _close_soon(self) -> None:
         task = self._loop.create_task(self.close())
@@ -132,6 +150,7 @@ class _Reader(AsyncIterator[WorkflowEvent]):
 
     def __init__(self, watched: _Watched) -> None:
         self._watched = watched
+        watched.read = True
 
     async def __anext__(self) -> WorkflowEvent:
         return await self._watched.next()

@@ -15,5 +15,12 @@ _POOL = ThreadPoolExecutor(max_workers=64, thread_name_prefix="holdfast")
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call a plain function in a thread, with the caller's context variables."""
-    call = partial(contextvars.copy_context().run, function, *args)
+    call = partial(contextvars.copy_context().run, _call, function, args)
     return await asyncio.get_running_loop().run_in_executor(_POOL, call)
+
+
+def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    try:
+        return function(*args)
+    except StopIteration as error:  # a future cannot carry it: whoever awaits would wait for ever
+        raise RuntimeError(f"{getattr(function, '__name__', function)!r} raised StopIteration") from error

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 from ..core.errors import DefinitionError
 from ..core.state import Reducer
 from ..durable.contract import CheckpointStorage
 from ..graph.edges import Case, Condition, Default, Direct, Edge, FanIn, FanOut, Select, Selection, Switch, name_of
+from ..graph.executor import Executor
 from ..graph.graph import Graph, OnUnroutable, OutputKind
 from ..graph.validate import problems
-from .nodes import ExecutorLike, Node, frozen, node_of
+from .nodes import ExecutorLike, Node, frozen, identity, node_of
 from .storages import StorageLike, storage_of
 from .workflow import Workflow
 
@@ -43,16 +45,18 @@ class WorkflowBuilder:
     ) -> None:
         self._name, self._description = name, description
         self._max_iterations = max_iterations
-        self._storage: CheckpointStorage | None = storage_of(checkpoint_storage)
         self._output_from, self._intermediate_from = output_from, intermediate_output_from
         self._reducers = dict(reducers or {})
         self._on_unroutable = on_unroutable
         self._nodes: dict[str, Node] = {}
-        self._by_object: dict[int, Node] = {}
+        self._by_object: dict[Hashable, Node] = {}
         self._kept: list[object] = []  # what `_by_object` names by identity must not be collected
         self._edges: list[Edge] = []
         self._problems: list[str] = []
         self._start: str | None = None
+        self._storage: CheckpointStorage | None = None
+        if checkpoint_storage is not None:
+            self.with_checkpointing(checkpoint_storage)
         if start_executor is not None:
             self.set_start_executor(start_executor)
 
@@ -63,7 +67,10 @@ class WorkflowBuilder:
 
     def with_checkpointing(self, checkpoint_storage: StorageLike) -> Self:
         """Commit every run to this storage, unless `run` is given another."""
-        self._storage = storage_of(checkpoint_storage)
+        try:
+            self._storage = storage_of(checkpoint_storage)
+        except DefinitionError as error:
+            self._problems += error.problems
         return self
 
     def set_max_iterations(self, max_iterations: int) -> Self:
@@ -77,33 +84,42 @@ class WorkflowBuilder:
 
     def add_chain(self, executors: Sequence[ExecutorLike]) -> Self:
         """Edges from each to the next."""
-        ids = [self._id(executor) for executor in executors]
-        if len(ids) < 2:
-            self._problems.append(f"a chain needs at least two executors, not {len(ids)}")
-        for source, target in zip(ids, ids[1:], strict=False):
+        ids = self._ids(executors, "a chain")
+        if len(ids) == 1:
+            self._problems.append(f"a chain needs at least two executors, not only {ids[0]!r}")
+        for source, target in pairwise(ids):
             self._add(Direct(source, target))
         return self
 
     def add_fan_out_edges(self, source: ExecutorLike, targets: Sequence[ExecutorLike]) -> Self:
         """What `source` sends goes to every target."""
-        return self._add(FanOut(self._id(source), self._ids(targets, f"the fan-out from {self._id(source)!r}")))
+        id = self._id(source)
+        return self._add(FanOut(id, self._ids(targets, f"the fan-out from {id!r}")))
 
     def add_fan_in_edges(self, sources: Sequence[ExecutorLike], target: ExecutorLike) -> Self:
         """Once each source has sent something, `target` gets all of it as one list, in the order of the sources."""
-        return self._add(FanIn(self._ids(sources, f"the fan-in into {self._id(target)!r}"), self._id(target)))
+        id = self._id(target)
+        return self._add(FanIn(self._ids(sources, f"the fan-in into {id!r}"), id))
 
     def add_switch_case_edge_group(self, source: ExecutorLike, cases: Sequence[Case | Default]) -> Self:
         """What `source` sends goes to the first case that holds, else to the default."""
         id = self._id(source)
         ways = tuple((case.condition, self._id(case.target)) for case in cases if isinstance(case, Case))
         defaults = [self._id(case.target) for case in cases if isinstance(case, Default)]
+        for case in cases:
+            if not isinstance(case, (Case, Default)):
+                self._problems.append(
+                    f"the switch from {id!r} has {case!r}, which is neither Case(...) nor Default(...)"
+                )
         if len(defaults) != 1:
             self._problems.append(
                 f"the switch from {id!r} has {len(defaults) or 'no'} Default(...); it needs exactly one"
             )
         if not ways:
             self._problems.append(f"the switch from {id!r} has no Case(...)")
-        return self._add(Switch(id, ways, defaults[0])) if defaults else self
+        # without a default one of the cases stands in: the other checks should see the targets all the same
+        last = [*defaults, *(target for _, target in ways)][:1]
+        return self._add(Switch(id, ways, *last)) if last else self
 
     def add_multi_selection_edge_group(
         self, source: ExecutorLike, targets: Sequence[ExecutorLike], selection_func: Selection
@@ -115,41 +131,49 @@ class WorkflowBuilder:
     def build(self) -> Workflow:
         """The immutable definition. Raises DefinitionError with every problem at once."""
         nodes = {id: frozen(node) for id, node in self._nodes.items()}
-        executors = {id: node.pattern for id, node in nodes.items()}
-        found = [*self._problems, *problems(self._start, executors, self._edges)]
-        outputs = self._outputs(found)
-        for key, reducer in self._reducers.items():
-            if not callable(reducer):
-                found.append(f"the reducer of state[{key!r}] is {reducer!r}, which cannot be called")
-        if not isinstance(self._max_iterations, int) or self._max_iterations < 1:
-            found.append(f"max_iterations must be at least 1, not {self._max_iterations!r}")
-        if self._on_unroutable not in ("fail", "drop"):
-            found.append(f'on_unroutable must be "fail" or "drop", not {self._on_unroutable!r}')
+        patterns = {id: node.pattern for id, node in nodes.items()}
+        outputs, unclear = self._outputs()
+        found = [*self._problems, *problems(self._start, patterns, self._edges), *unclear, *self._wrong_settings()]
         if found or self._start is None:
             raise DefinitionError(list(dict.fromkeys(found)))
-        graph = Graph(self._start, executors, tuple(self._edges), outputs, self._reducers, self._on_unroutable)
+        # the graph can be looked at from outside: what is done to its executors must not reach those of a run
+        shown = {id: pattern.clone() for id, pattern in patterns.items()}
+        graph = Graph(self._start, shown, tuple(self._edges), outputs, dict(self._reducers), self._on_unroutable)
         return Workflow(graph, nodes, self._name, self._description, self._max_iterations, self._storage)
+
+    def _wrong_settings(self) -> Iterator[str]:
+        for key, reducer in self._reducers.items():
+            if not callable(reducer):
+                yield f"the reducer of state[{key!r}] is {reducer!r}, which cannot be called"
+        if not isinstance(self._max_iterations, int) or self._max_iterations < 1:
+            yield f"max_iterations must be at least 1, not {self._max_iterations!r}"
+        if self._on_unroutable not in ("fail", "drop"):
+            yield f'on_unroutable must be "fail" or "drop", not {self._on_unroutable!r}'
 
     def _add(self, edge: Edge) -> Self:
         self._edges.append(edge)
         return self
 
     def _ids(self, given: Sequence[ExecutorLike], what: str) -> tuple[str, ...]:
-        if not given:
+        if not _is_list(given):
+            self._problems.append(f"{what} needs a list of executors, not {given!r}")
+            return ()
+        ids = tuple(self._id(one) for one in given)
+        if not ids:
             self._problems.append(f"{what} names no executor")
-        return tuple(self._id(one) for one in given)
+        return ids
 
     def _id(self, given: ExecutorLike) -> str:
         if isinstance(given, str):
             return given
-        known = self._by_object.get(id(given))
+        known = self._by_object.get(identity(given))
         if known is None:
             try:
                 known = node_of(given)
             except DefinitionError as error:
                 self._problems += error.problems
                 return getattr(given, "__name__", None) or repr(given)
-            self._by_object[id(given)] = known
+            self._by_object[identity(given)] = known
             self._kept.append(given)
             if known.id in self._nodes:
                 self._problems.append(f"duplicate executor: two different executors are called {known.id!r}")
@@ -157,27 +181,29 @@ class WorkflowBuilder:
                 self._nodes[known.id] = known
         return known.id
 
-    def _outputs(self, found: list[str]) -> dict[str, OutputKind] | None:
-        """Whose yields are told as what; None: every yield is an output."""
+    def _outputs(self) -> tuple[dict[str, OutputKind] | None, list[str]]:
+        """Whose yields are told as what (None: every yield is an output), and what is wrong with that."""
         if self._output_from is None and self._intermediate_from is None:
-            return None
+            return None, []
+        found: list[str] = []
         chosen = self._named(self._output_from, "output_from", found)
         if self._intermediate_from == "all_other":
             others = [id for id in self._nodes if id not in chosen]
         else:
             others = self._named(self._intermediate_from, "intermediate_output_from", found)
-        for id in chosen:
-            if id in others:
-                found.append(f"{id!r} stands in output_from and in intermediate_output_from")
-        return {**dict.fromkeys(others, "intermediate"), **dict.fromkeys(chosen, "output")}
+        found += [f"{id!r} stands in output_from and in intermediate_output_from" for id in chosen if id in others]
+        if not chosen and not others and not found:
+            found.append("output_from and intermediate_output_from name nobody: nothing would ever be told")
+        return {**dict.fromkeys(others, "intermediate"), **dict.fromkeys(chosen, "output")}, found
 
     def _named(self, given: Any, what: str, found: list[str]) -> list[str]:
         if given is None:
             return []
-        if isinstance(given, str):
-            if given != "all":
-                found.append(f"{what} must be a list of executors or 'all', not {given!r}")
+        if given == "all":
             return list(self._nodes)
+        if not _is_list(given):
+            found.append(f"{what} must be a list of executors or 'all', not {given!r}")
+            return []
         ids = [one if isinstance(one, str) else self._known(one) for one in given]
         for id, one in zip(ids, given, strict=True):
             if id not in self._nodes:
@@ -185,5 +211,9 @@ class WorkflowBuilder:
         return [id for id in ids if id in self._nodes]
 
     def _known(self, given: ExecutorLike | Callable[..., Any]) -> str:
-        node = self._by_object.get(id(given))
+        node = self._by_object.get(identity(given))
         return node.id if node is not None else getattr(given, "id", None) or name_of(given)
+
+
+def _is_list(given: object) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, (str, Executor, type))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 from ..core.errors import DefinitionError
 from ..core.parcel import plain_copy
+from ..graph.edges import name_of
 from ..graph.executor import Executor
 from ..graph.persistent import persistent_names
 
@@ -26,18 +29,28 @@ class Node:
     factory: Callable[[], Executor] | None = None
 
     def make(self) -> Executor:
-        return self.pattern.clone() if self.factory is None else _made(self.factory)
+        made = self.pattern if self.factory is None else _made(self.factory)
+        return made.clone() if made is self.pattern else made  # a factory may always give the same one
 
 
 def node_of(given: ExecutorLike) -> Node:
     """The node an executor, a class or a factory stands for. Raises DefinitionError for anything else."""
     if isinstance(given, Executor):
         _begin_state(given)
-        return Node(given.id, given, given=given)
+        return Node(_checked_id(given), given, given=given)
+    if inspect.iscoroutinefunction(given):
+        raise DefinitionError(f"{name_of(given)!r} is an async function, not an executor: mark it with @executor")
     if callable(given):
         made = _made(given)
-        return Node(made.id, made, factory=given)
+        return Node(_checked_id(made), made, factory=given)
     raise DefinitionError(f"{given!r} is no executor: give an Executor, a subclass of it, or a function that makes one")
+
+
+def identity(given: object) -> Hashable:
+    """What makes two mentions of one executor the same. A method is a new object at each look, but the same factory."""
+    if isinstance(given, MethodType):
+        return id(given.__self__), given.__func__
+    return id(given)
 
 
 def frozen(node: Node) -> Node:
@@ -45,10 +58,22 @@ def frozen(node: Node) -> Node:
     return node if node.given is None else Node(node.id, node.given.clone(), given=node.given)
 
 
+def _checked_id(executor: Executor) -> str:
+    if not isinstance(executor.id, str) or not executor.id:  # a subclass may say its id itself
+        raise DefinitionError(f"{type(executor).__name__} has the id {executor.id!r}, which is no non-empty string")
+    return executor.id
+
+
 def _made(factory: Callable[[], Any]) -> Executor:
-    made = factory()
+    try:
+        made = factory()
+    except Exception as error:
+        raise DefinitionError(
+            f"{name_of(factory)!r} was called to make an executor and failed: {type(error).__name__}: {error}; "
+            f"give an instance, a factory without parameters, or a function marked with @executor"
+        ) from error
     if not isinstance(made, Executor):
-        raise DefinitionError(f"the factory {factory!r} made {made!r}, which is no executor")
+        raise DefinitionError(f"{name_of(factory)!r} was called to make an executor, but it made {made!r}")
     return made
 
 

@@ -167,7 +167,9 @@ class Workflow:
         return drive()
 
     def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
-        """`run` for programs without an event loop."""
+        """`run` for programs without an event loop. Raises RuntimeError inside one."""
+        if _inside_a_loop():
+            raise RuntimeError("run_sync was called inside a running event loop; use `await workflow.run(...)` there")
 
         async def drive() -> WorkflowRunResult:
             result: WorkflowRunResult = await self.run(message, **options)
@@ -187,6 +189,14 @@ class Workflow:
 
     def __repr__(self) -> str:
         return f"<Workflow {self.name!r}: {', '.join(self._graph.executors)}>"
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _position(message: Any, run_id: str | None, checkpoint_id: str | None) -> Position:

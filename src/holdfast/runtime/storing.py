@@ -1,0 +1,30 @@
+"""The one place where a run is moved on for good."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..core.errors import HoldfastError, StoreUnavailable
+from ..core.model import Checkpoint, Commit
+from ..durable.archive import Archive
+
+
+async def store(archive: Archive, commit: Commit, after: Checkpoint, *, settled: int | None = None) -> None:
+    """Commit; what a storage raises comes out as a DurabilityError.
+
+    A commit that was begun is finished, also if the caller is cancelled meanwhile: whoever leaves a run
+    must leave it before a commit or after it.
+    """
+    storing = asyncio.ensure_future(archive.commit(commit, after, settled=settled))
+    try:
+        await asyncio.shield(storing)
+    except asyncio.CancelledError:
+        await asyncio.gather(storing, return_exceptions=True)
+        raise
+    except HoldfastError:
+        raise
+    except Exception as error:  # a storage of the user's own may raise anything
+        raise StoreUnavailable(
+            f"commit {commit.number} of run {after.run_id!r} could not be stored: {type(error).__name__}: {error}; "
+            f"the run stands where it was, resume it when the storage works again"
+        ) from error

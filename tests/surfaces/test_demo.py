@@ -1,0 +1,53 @@
+"""`make demo` does what it says, on a terminal and without one, twice in a row."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+ONCE = ["planner", "weather", "museums", "trains", "editor", "publisher"]
+TWICE = ["hotels", "restaurants"]
+
+
+def check(told: str, folder: Path) -> None:
+    for name in ONCE:
+        assert re.search(rf"{name} +1x", told), told
+    for name in TWICE:
+        assert re.search(rf"{name} +2x", told), told
+    assert "killed with SIGKILL while 2 of them were still working" in told
+    assert "Nothing that had finished ran again." in told
+    assert "the run is IDLE" in told
+    assert "restaurants: what there is to know about restaurants in Lisbon" in told
+    assert (folder / ".demo" / "runs.db").exists()
+
+
+def test_the_demo_works_without_a_terminal_and_twice_in_a_row(tmp_path: Path) -> None:
+    for _ in range(2):
+        command = [sys.executable, "-W", "error", str(DEMO)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        assert "\033" not in done.stdout
+        check(done.stdout, tmp_path)
+
+
+def test_the_demo_is_coloured_on_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    env = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    with subprocess.Popen([sys.executable, str(DEMO)], cwd=tmp_path, stdout=theirs, env=env) as demo:
+        os.close(theirs)
+        told = b""
+        try:
+            while chunk := os.read(ours, 65536):
+                told += chunk
+        except OSError:  # how the end of a terminal's output shows on Linux
+            pass
+    os.close(ours)
+    assert demo.returncode == 0
+    assert b"\033[" in told
+    check(re.sub(r"\033\[[0-9;]*m", "", told.decode()), tmp_path)
