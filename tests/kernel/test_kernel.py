@@ -372,7 +372,7 @@ def test_an_executor_state_that_is_what_it_was_is_not_written_again() -> None:
 
 def test_a_message_without_a_taker_fails_the_superstep_and_names_all_that_is_missing() -> None:
     routes = {"4.0": [Routed(missing="first")], "4.1": [Routed(missing="second")]}
-    with pytest.raises(RoutingFailed, match='first; second.*on_unroutable="drop"') as caught:
+    with pytest.raises(RoutingFailed, match=r'first; second.*on_unroutable="drop"') as caught:
         merged(ABC, TWO, outcome("4.0", "a", 1), outcome("4.1", "c", 2), routes=routes)
     assert caught.value.run_id == "r"
 

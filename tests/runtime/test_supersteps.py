@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from crashing import Crash, CrashingStore
 
+from crashing import Crash, CrashingStore
 from holdfast import (
     Case,
     Default,
@@ -369,7 +369,7 @@ async def test_a_crash_cannot_re_route_what_is_committed(dies_at: int, after: bo
     assert outputs[: len(taken)] == taken
     assert [value for _, value in outputs] == [1, 2, 3]
     for value, takers in decided.items():
-        assert dict(((v, k) for k, v in outputs))[value] == takers[0]
+        assert {v: k for k, v in outputs}[value] == takers[0]
         assert asked[value] == asked_before[value] == 1
     if not died:
         assert asked == {1: 1, 2: 1, 3: 1}
@@ -615,7 +615,7 @@ async def test_a_handler_that_lets_a_cancellation_of_its_own_escape_has_failed()
 
     start = passer("start")
     workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [own, inner, sibling]).build()
-    with pytest.raises(HandlerFailed, match="'own'.*CancelledError") as caught:
+    with pytest.raises(HandlerFailed, match=r"'own'.*CancelledError") as caught:
         await workflow.run(1)
     assert "'inner'" in "".join(caught.value.__notes__)
     assert calls == {"sibling": 1}
@@ -694,8 +694,8 @@ async def test_what_a_handler_did_is_durable_when_it_returns_also_if_it_was_the_
         )
 
     first = asyncio.ensure_future(_named(build(inner)))
-    while not inner._memory.get("r"):
-        await asyncio.sleep(0)
+    while not await inner.recall("r", 1):  # noqa: ASYNC110 - a store tells nobody that it was written to
+        await asyncio.sleep(0.001)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
