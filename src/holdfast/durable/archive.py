@@ -28,8 +28,8 @@ class Archive(Protocol):
     async def head(self, run_id: str) -> Checkpoint | None:
         """The newest checkpoint of a run."""
 
-    async def find(self, checkpoint_id: str) -> tuple[Checkpoint, bool] | None:
-        """A checkpoint by its id, and whether it is the head of its run."""
+    async def find(self, checkpoint_id: str) -> Checkpoint | None:
+        """A checkpoint by its id."""
 
     async def commit(self, commit: Commit, after: Checkpoint, *, settled: int | None) -> None:
         """Append, if the run is still where it was; durable when it returns. Forgets the memory of `settled`."""
@@ -69,12 +69,9 @@ class StoreArchive:
         self._since_frame = len(chain)
         return fold(chain, self._codec)[-1]
 
-    async def find(self, checkpoint_id: str) -> tuple[Checkpoint, bool] | None:
+    async def find(self, checkpoint_id: str) -> Checkpoint | None:
         entry = await self._store.locate(checkpoint_id)
-        if entry is None:
-            return None
-        newest = await self._store.newest(run_id=entry.run_id)
-        return (await self.at(entry))[0], newest is not None and newest.number == entry.number
+        return None if entry is None else (await self.at(entry))[0]
 
     async def commit(self, commit: Commit, after: Checkpoint, *, settled: int | None) -> None:
         framed = commit.number == 0 or self._since_frame >= FRAME_EVERY

@@ -98,14 +98,14 @@ class Codec:
             return Encoded(None, self, value)
         return Encoded(self.encode(value, what), self)
 
-    def digest(self, value: object) -> str:
+    def digest(self, value: object, what: str = "$") -> str:
         """A fingerprint: equal for equal values, whatever the order of their dicts and sets."""
         try:
             return hashlib.sha256(dump_canonical(self._close(value, 0))).hexdigest()
         except Refused as refused:
-            raise CodecError(refused.message, path=refused.path("$")) from refused.__cause__
+            raise CodecError(refused.message, path=refused.path(what)) from refused.__cause__
         except RecursionError:
-            raise CodecError(TOO_DEEP, path="$") from None
+            raise CodecError(TOO_DEEP, path=what) from None
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

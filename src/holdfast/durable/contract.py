@@ -61,22 +61,19 @@ class ContractArchive:
         kept = await self._of_run(run_id)
         return unview(kept[-1], self._codec)[0] if kept else None
 
-    async def find(self, checkpoint_id: str) -> tuple[Checkpoint, bool] | None:
+    async def find(self, checkpoint_id: str) -> Checkpoint | None:
         try:
             found: WorkflowCheckpoint | None = await self._storage.load(checkpoint_id)
         except (CheckpointMissing, LookupError):
             return None
-        if found is None:
-            return None
-        kept = await self._of_run(found.run_id)
-        return unview(found, self._codec)[0], not kept or kept[-1].number == found.number
+        return None if found is None else unview(found, self._codec)[0]
 
     async def commit(self, commit: Commit, after: Checkpoint, *, settled: int | None) -> None:
         await self._storage.save(view(after, commit))
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
-        found = await self.told(before[0]) if before is not None else []
+        found = await self.told(before) if before is not None else []
         kept = [seen for seen in await self._of_run(checkpoint.run_id) if seen.number <= checkpoint.number]
         commits = [(seen.run_id, unview(seen, self._codec)[1]) for seen in kept]
         return found + [(run_id, commit) for run_id, commit in commits if any(done.outputs for done in commit.done)]

@@ -30,9 +30,7 @@ class Cast:
         executor = self._executors[id]
         if not keeps_state(executor):
             return None
-        state: Any = executor.on_checkpoint_save()
-        if inspect.isawaitable(state):
-            state = await state
+        state = await self._asked(executor)
         if not isinstance(state, dict):
             raise RunError(
                 f"on_checkpoint_save of {id!r} must return a dict, not {type(state).__name__}", run_id=self._run_id
@@ -45,6 +43,16 @@ class Cast:
                 run_id=self._run_id,
             )
         return self._pack({**state, **{name: getattr(executor, name) for name in names}}, f"$.executors.{id}")
+
+    async def _asked(self, executor: Executor) -> Any:
+        try:
+            state: Any = executor.on_checkpoint_save()
+            return await state if inspect.isawaitable(state) else state
+        except Exception as error:
+            raise RunError(
+                f"on_checkpoint_save of {executor.id!r} failed in run {self._run_id!r}: {type(error).__name__}: {error}",
+                run_id=self._run_id,
+            ) from error
 
     async def restore_all(self, states: Mapping[str, Parcel]) -> None:
         for id, parcel in states.items():

@@ -113,7 +113,7 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             await claim(run_id)
             head = await archive.head(run_id) if named else None
             if head is None:
-                return _new(definition, message, run_id, definition.codec.digest(message))
+                return _new(definition, message, run_id, definition.codec.digest(message, "$.input"))
             _check_graph(definition, head)
             _check_input(definition, head, message)
             return Stored(head)
@@ -121,7 +121,9 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             await claim(run_id)
             head = await archive.head(run_id)
             if head is None:
-                raise CheckpointMissing(f"no run {run_id!r} is stored; give a message to start it")
+                raise CheckpointMissing(
+                    f"no run {run_id!r} is stored; give a message to start it (to start it with None: run(None, run_id=...))"
+                )
             _check_graph(definition, head)
             return Stored(head)
         case Rewind(checkpoint_id=id, run_id=new_id):
@@ -170,15 +172,14 @@ def _new(definition: Definition, message: object, run_id: str, digest: str) -> N
 async def _rewind(
     definition: Definition, archive: Archive, id: str, new_id: str | None, claim: ClaimRun
 ) -> Stored | Older:
-    found = await archive.find(id)
-    if found is None:
+    source = await archive.find(id)
+    if source is None:
         raise CheckpointMissing(f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage says which are")
-    source, is_head = found
     _check_graph(definition, source)
-    if is_head and new_id in (None, source.run_id):
+    if new_id in (None, source.run_id) and _nothing_since(source, await archive.head(source.run_id)):
         await claim(source.run_id)
         head = await archive.head(source.run_id)
-        if head is not None and head.number == source.number:
+        if head is not None and _nothing_since(source, head):
             return Stored(head)
     run_id = new_id or new_run_id()
     if run_id == source.run_id:
@@ -195,6 +196,11 @@ async def _rewind(
     return Older(source, replace(source.header, run_id=run_id, workflow=definition.name, epoch=0, parent_id=id))
 
 
+def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:
+    """True if the run stands where it stood: commits that only say it failed or was cancelled move nothing."""
+    return head is not None and head.place == source.place
+
+
 def _check_graph(definition: Definition, at: Checkpoint) -> None:
     changed = differences(at.header.signature, definition.signature)
     if changed:
@@ -206,7 +212,7 @@ def _check_graph(definition: Definition, at: Checkpoint) -> None:
 
 
 def _check_input(definition: Definition, head: Checkpoint, message: object) -> None:
-    if head.header.input_digest != definition.codec.digest(message):
+    if head.header.input_digest != definition.codec.digest(message, "$.input"):
         raise InputMismatch(
             f"run {head.run_id!r} was started with another input; to go on with it leave the message out, "
             f"to start a new run give another run_id",
