@@ -496,7 +496,6 @@ async def the_run_of_a_process_elsewhere_is_left_to_it(store: Store) -> None:
         await store.claim("r", this_process("mine"), seconds=60)
 
 
-
 # -------------------------------------------------------------------- loops, threads, life
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SHAPES = '''
+SHAPES = """
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
@@ -72,9 +72,9 @@ VALUES: dict[str, Any] = {
     "nested": {"a": [{"b": ({"c": {Tag("d")}},)}]},
     "odd": {"$": "not a tag", "": None, "\\ud800": "lone"},
 }
-'''
+"""
 
-PROGRAM = '''
+PROGRAM = """
 import sys
 from holdfast import (Executor, FileCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext,
                       executor, handler)
@@ -128,7 +128,7 @@ else:
     result = workflow.run_sync(run_id="r")
     same(keeper.kept, VALUES)
     print(result.get_outputs())
-'''
+"""
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "file"])

@@ -83,7 +83,7 @@ def test_siblings_that_had_returned_are_not_run_again(kind: str, tmp_path: Path)
     assert "output 45" in ledger.read_text()
 
 
-FAN_OUT = '''
+FAN_OUT = """
 import asyncio, sys
 from pathlib import Path
 from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
@@ -120,4 +120,4 @@ workflow = (
 )
 result = workflow.run_sync(1, run_id="r")
 note(f"output {result.get_outputs()[0]}")
-'''
+"""

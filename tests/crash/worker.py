@@ -1,6 +1,6 @@
 """A process that drives one run and writes down every handler that begins and every superstep that is told.
 
-    python worker.py sqlite|file PATH LEDGER RUN_ID
+python worker.py sqlite|file PATH LEDGER RUN_ID
 """
 
 from __future__ import annotations

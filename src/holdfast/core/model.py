@@ -145,6 +145,7 @@ class Commit:
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()
     warnings: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # what users added to a checkpoint; plain JSON data
 
 
 @dataclass(frozen=True, slots=True)

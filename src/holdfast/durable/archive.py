@@ -116,7 +116,14 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool) -> Record:
     header = after.header
     if framed:
         full = whole(after)
-        commit = replace(full, kind=commit.kind, done=commit.done, failures=commit.failures, warnings=commit.warnings)
+        commit = replace(
+            full,
+            kind=commit.kind,
+            done=commit.done,
+            failures=commit.failures,
+            warnings=commit.warnings,
+            metadata=commit.metadata,
+        )
     entry = Entry(
         header.run_id,
         commit.number,

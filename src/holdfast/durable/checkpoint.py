@@ -174,6 +174,7 @@ def view(checkpoint: Checkpoint, commit: Commit) -> WorkflowCheckpoint:
         number=checkpoint.number,
         status=checkpoint.status,
         graph_signature=header.signature,
+        metadata=commit.metadata,
         position=_position(checkpoint, commit),
     )
 
@@ -198,6 +199,7 @@ def record_of(seen: WorkflowCheckpoint) -> Record:
     tree["messages"] = [_wire_message(m) for m in sent]
     tree["state"] = {"set": _plain(seen.state, "$.state")}
     tree["executors"] = _plain(seen.executor_states, "$.executor_states")
+    tree["metadata"] = dict(seen.metadata)
     return Record(entry_of(seen), msgspec.json.encode(tree))
 
 
@@ -224,7 +226,7 @@ def unview(seen: WorkflowCheckpoint, codec: Codec) -> tuple[Checkpoint, Commit]:
 
 def _position(checkpoint: Checkpoint, commit: Commit) -> dict[str, Any]:
     """Everything of a frame that a checkpoint does not show under a name of its own."""
-    bare = replace(commit, messages=None, state={}, executors={}, held=checkpoint.held)
+    bare = replace(commit, messages=None, state={}, executors={}, held=checkpoint.held, metadata={})
     tree: dict[str, Any] = msgspec.json.decode(write_commit(bare, checkpoint.header, checkpoint.previous_id))
     return tree
 

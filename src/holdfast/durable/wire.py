@@ -105,6 +105,7 @@ class WireCommit(_Shape, kw_only=True):
     done: list[WireDone] = []
     failures: list[WireFailure] = []
     warnings: list[str] = []
+    metadata: dict[str, Any] = {}
 
 
 class WireSent(_Shape):
@@ -158,6 +159,7 @@ def write_commit(commit: Commit, frame: RunHeader | None, previous_id: str | Non
         done=[WireDone(d.delivery, d.executor, list(d.sent), _outputs(d.outputs)) for d in commit.done],
         failures=[WireFailure(f.error_type, f.message, f.traceback, f.executor_id) for f in commit.failures],
         warnings=list(commit.warnings),
+        metadata=dict(commit.metadata),
     )
     return _encode(shape)
 
@@ -195,6 +197,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
             WorkflowErrorDetails(f.error_type, f.message, f.traceback, f.executor_id) for f in shape.failures
         ),
         warnings=tuple(shape.warnings),
+        metadata=shape.metadata,
     ), shape
 
 

@@ -1,0 +1,169 @@
+"""A checkpoint as users see it: immutable, plain as a dict, the same after any way there and back."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from dataclasses import FrozenInstanceError, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    CheckpointCorrupt,
+    CheckpointMissing,
+    CodecError,
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    SQLiteCheckpointStorage,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowCheckpoint,
+    WorkflowContext,
+    WorkflowRunState,
+    executor,
+)
+
+
+@dataclass
+class Order:
+    lines: list[str]
+
+
+def shop(storage: Any) -> Workflow:
+    @executor(id="a")
+    async def a(order: Order, ctx: WorkflowContext[Order, str]) -> None:
+        ctx.set_state("order", order)
+        ctx.append_state("log", "a")
+        await ctx.yield_output("from a")
+        await ctx.send_message(order)
+
+    @executor(id="b")
+    async def b(order: Order, ctx: WorkflowContext[Order]) -> None:
+        await ctx.send_message(order)
+
+    @executor(id="c")
+    async def c(order: Order, ctx: WorkflowContext[Order]) -> None:
+        await ctx.send_message(order)
+        await ctx.send_message(Order(["more"]))
+
+    @executor(id="join")
+    async def join(orders: list[Order], ctx: WorkflowContext[None, int]) -> None:
+        await ctx.yield_output(sum(len(order.lines) for order in orders))
+
+    return (
+        WorkflowBuilder(start_executor=a, name="shop", checkpoint_storage=storage)
+        .add_fan_out_edges(a, [b, c])
+        .add_fan_in_edges([b, c], join)
+        .build()
+    )
+
+
+@pytest.fixture(params=["memory", "sqlite", "file"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return {
+        "memory": lambda: InMemoryCheckpointStorage(),
+        "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
+        "file": lambda: FileCheckpointStorage(tmp_path / "runs"),
+    }[request.param]()
+
+
+async def test_it_holds_what_the_run_was_at_that_commit(storage: Any) -> None:
+    await shop(storage).run(Order(["x"]), run_id="r")
+    first, second, third, last = await storage.list_checkpoints(run_id="r")
+    assert (first.iteration_count, last.iteration_count) == (0, 3)
+    assert first.messages["input"][0].data == Order(["x"])
+    assert [m.data for m in third.messages["c"]] == [Order(["x"]), Order(["more"])]
+    assert second.state["order"] == Order(["x"])
+    assert second.state["log"] == ["a"]
+    assert set(second.executor_states) == {"a", "b", "c", "join"}
+    assert [one.previous_checkpoint_id for one in (first, second)] == [None, first.checkpoint_id]
+    assert last.status is WorkflowRunState.IDLE
+    assert (last.workflow_name, last.run_id) == ("shop", "r")
+    assert last.graph_signature["start"] == "a"
+
+
+async def test_it_cannot_be_changed(storage: Any) -> None:
+    await shop(storage).run(Order(["x"]))
+    checkpoint = (await storage.list_checkpoints())[1]
+    with pytest.raises(FrozenInstanceError):
+        checkpoint.run_id = "other"
+    for part in (checkpoint.state, checkpoint.messages, checkpoint.executor_states, checkpoint.metadata):
+        with pytest.raises(TypeError):
+            part["order"] = None
+    checkpoint.state["order"].lines.append("y")
+    assert checkpoint.state["order"] == Order(["x"])
+
+
+WAYS = {
+    "to_dict": lambda c: WorkflowCheckpoint.from_dict(c.to_dict()),
+    "json": lambda c: WorkflowCheckpoint.from_dict(json.loads(json.dumps(c.to_dict()))),
+    "pickle": lambda c: pickle.loads(pickle.dumps(c)),
+    "deepcopy": copy.deepcopy,
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_a_run_goes_on_from_a_checkpoint_that_went_there_and_back(storage: Any, way: Any) -> None:
+    await shop(storage).run(Order(["x", "y"]), run_id="r")
+    elsewhere = InMemoryCheckpointStorage()
+    for checkpoint in (await storage.list_checkpoints(run_id="r"))[:3]:
+        returned = way(checkpoint)
+        assert returned.to_dict() == checkpoint.to_dict()
+        await elsewhere.save(returned)
+    result = await shop(elsewhere).run(run_id="r")
+    assert result.get_outputs() == ["from a", 5]
+
+
+async def test_saving_keeps_everything_also_what_was_added_by_hand(storage: Any) -> None:
+    made = WorkflowCheckpoint(
+        workflow_name="by hand",
+        state={"n": (1, 2)},
+        executor_states={"e": {"k": {3}}},
+        metadata={"who": "me", "n": [1]},
+    )
+    assert await storage.save(made) == made.checkpoint_id
+    back = await storage.load(made.checkpoint_id)
+    assert (back.state["n"], back.executor_states["e"], dict(back.metadata)) == (
+        (1, 2),
+        {"k": {3}},
+        {"who": "me", "n": [1]},
+    )
+    assert (back.workflow_name, back.run_id, back.timestamp) == (made.workflow_name, made.run_id, made.timestamp)
+    assert await storage.list_checkpoint_ids(workflow_name="by hand") == [made.checkpoint_id]
+    assert (await storage.get_latest(workflow_name="by hand")).checkpoint_id == made.checkpoint_id
+    assert await storage.delete(made.checkpoint_id)
+    assert not await storage.delete(made.checkpoint_id)
+    with pytest.raises(CheckpointMissing, match=made.checkpoint_id):
+        await storage.load(made.checkpoint_id)
+
+
+async def test_deleting_one_leaves_those_around_it_readable(storage: Any) -> None:
+    await shop(storage).run(Order(["x"]), run_id="r")
+    before = await storage.list_checkpoints(run_id="r")
+    assert await storage.delete(before[1].checkpoint_id)
+    after = await storage.list_checkpoints(run_id="r")
+    assert [one.to_dict()["state"] for one in after] == [one.to_dict()["state"] for one in (before[0], *before[2:])]
+
+
+def test_what_cannot_be_stored_is_refused_with_its_path() -> None:
+    with pytest.raises(CodecError, match=r"\$\.state\.lock"):
+        WorkflowCheckpoint(workflow_name="w", state={"lock": object()}).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ({"unheard_of": 1}, "no field 'unheard_of'"),
+        ({"version": "99"}, "version '99'"),
+        ({"status": "DANCING"}, "DANCING"),
+        ({"messages": {"a": [{"id": "1"}]}}, "source_id"),
+        ({"state": 5}, "not what to_dict gives"),
+    ],
+)
+def test_what_is_not_a_checkpoint_is_refused_in_words(damage: dict[str, Any], words: str) -> None:
+    good = WorkflowCheckpoint(workflow_name="w").to_dict()
+    with pytest.raises(CheckpointCorrupt, match=words):
+        WorkflowCheckpoint.from_dict({**good, **damage})
