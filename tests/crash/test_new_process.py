@@ -121,7 +121,8 @@ async def check(values: dict, ctx: WorkflowContext[None, str]) -> None:
 
 storage = SQLiteCheckpointStorage(path + "/runs.db") if kind == "sqlite" else FileCheckpointStorage(path + "/runs")
 keeper = Keeper()
-workflow = WorkflowBuilder(start_executor=keeper, name="values", checkpoint_storage=storage).add_edge(keeper, check).build()
+builder = WorkflowBuilder(start_executor=keeper, name="values", checkpoint_storage=storage)
+workflow = builder.add_edge(keeper, check).build()
 if life == "first":
     workflow.run_sync(VALUES, run_id="r")
 else:

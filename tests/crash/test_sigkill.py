@@ -112,7 +112,8 @@ def branch(number):
 async def join(found: list[int], ctx: WorkflowContext[int, int]) -> None:
     await ctx.yield_output(sum(found))
 
-storage = SQLiteCheckpointStorage(Path(path) / "runs.db") if kind == "sqlite" else FileCheckpointStorage(Path(path) / "runs")
+kinds = {"sqlite": SQLiteCheckpointStorage, "file": FileCheckpointStorage}
+storage = kinds[kind](Path(path) / "runs")
 branches = [branch(n) for n in range(10)]
 workflow = (
     WorkflowBuilder(start_executor=start, name="ten", checkpoint_storage=storage)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crashing import Crash, CrashingStore
 
+from crashing import Crash, CrashingStore
 from holdfast import (
     Case,
     CheckpointMissing,

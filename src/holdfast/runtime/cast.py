@@ -49,9 +49,9 @@ class Cast:
             state: Any = executor.on_checkpoint_save()
             return await state if inspect.isawaitable(state) else state
         except Exception as error:
+            what = f"{type(error).__name__}: {error}"
             raise RunError(
-                f"on_checkpoint_save of {executor.id!r} failed in run {self._run_id!r}: {type(error).__name__}: {error}",
-                run_id=self._run_id,
+                f"on_checkpoint_save of {executor.id!r} failed in run {self._run_id!r}: {what}", run_id=self._run_id
             ) from error
 
     async def restore_all(self, states: Mapping[str, Parcel]) -> None:

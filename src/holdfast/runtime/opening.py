@@ -122,7 +122,7 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             head = await archive.head(run_id)
             if head is None:
                 raise CheckpointMissing(
-                    f"no run {run_id!r} is stored; give a message to start it (to start it with None: run(None, run_id=...))"
+                    f"no run {run_id!r} is stored; give a message to start it, if need be None: run(None, run_id=...)"
                 )
             _check_graph(definition, head)
             return Stored(head)
