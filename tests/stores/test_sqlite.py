@@ -147,13 +147,21 @@ async def test_a_failed_commit_fails_everyone_and_applies_nothing(path: Path) ->
     store = SQLiteStore(path)
     await fill(store, "r", 1)
 
+    held, all_wait = threading.Event(), threading.Event()
+
     def fill_the_disk(db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] + 1}")
+        held.set()
+        all_wait.wait(10)
 
-    await store._db.write(fill_the_disk)
-    outcomes = await asyncio.gather(
-        *(store.append(record(f"r{n}", 0, body="x" * 100_000)) for n in range(3)), return_exceptions=True
-    )
+    filling = asyncio.ensure_future(store._db.write(fill_the_disk))
+    await asyncio.to_thread(held.wait, 10)
+    appends = [store.append(record(f"r{n}", 0, body="x" * 100_000)) for n in range(3)]
+    together = asyncio.gather(*appends, return_exceptions=True)
+    await asyncio.sleep(0.05)
+    all_wait.set()  # now they are one group
+    await filling
+    outcomes = await together
     assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
     assert "full" in str(outcomes[0])
     assert str(path) in str(outcomes[0])
@@ -210,11 +218,12 @@ def test_a_loop_that_was_closed_while_it_waited_harms_nobody(path: Path) -> None
 
 
 def test_a_store_that_nobody_closed_leaves_no_thread_behind(path: Path) -> None:
+    others = set(threading.enumerate())
     store = SQLiteStore(path)
     asyncio.run(fill(store, "r", 1))
     del store
     until = time.monotonic() + 5
-    while any(thread.name.startswith("holdfast-sqlite") for thread in threading.enumerate()):
+    while any(thread.name.startswith("holdfast-sqlite") for thread in set(threading.enumerate()) - others):
         assert time.monotonic() < until
         time.sleep(0.01)
 

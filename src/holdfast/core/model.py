@@ -14,6 +14,11 @@ from .events import WorkflowErrorDetails, WorkflowRunState
 from .parcel import Parcel
 
 
+def is_text(name: str) -> bool:
+    """False for a string with half a character in it (a lone surrogate): no file and no database takes it."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A payload on its way. Who takes it was decided when it was sent, once, and is part of it."""

@@ -58,8 +58,10 @@ class StoreArchive:
         self._since_frame = FRAME_EVERY
 
     async def head(self, run_id: str) -> Checkpoint | None:
-        newest = await self._store.newest(run_id=run_id)
-        return None if newest is None else (await self.at(newest))[0]
+        head = await self._store.head(run_id)
+        if head is None:
+            return None
+        return (await self.at(head.entry))[0]
 
     async def at(self, entry: Entry) -> tuple[Checkpoint, Commit]:
         """The checkpoint of an entry, and the commit that led to it."""

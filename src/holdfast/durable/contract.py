@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Sequence
+from typing import Protocol, TypeVar
 
-from ..core.errors import CheckpointMissing, DefinitionError
+from ..core.errors import CheckpointMissing, DefinitionError, HoldfastError, StoreUnavailable
 from ..core.model import Checkpoint, Commit, Outcome
 from .checkpoint import WorkflowCheckpoint, unview, view
 from .codec import Codec
 from .ownership import Owner
 
+T = TypeVar("T")
 CONTRACT = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
 
 
@@ -46,6 +47,16 @@ def check_contract(storage: object) -> None:
         )
 
 
+async def _asked(answer: Awaitable[T], what: str) -> T:
+    """What a user's storage says; what it raises becomes one of our errors, except that there is no such thing."""
+    try:
+        return await answer
+    except (HoldfastError, LookupError):
+        raise
+    except Exception as error:
+        raise StoreUnavailable(f"{what} of the storage failed: {type(error).__name__}: {error}") from error
+
+
 class ContractArchive:
     """An archive on the six methods alone: checkpoints at superstep ends, and nothing in between."""
 
@@ -63,7 +74,7 @@ class ContractArchive:
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         try:
-            found: WorkflowCheckpoint | None = await self._storage.load(checkpoint_id)
+            found: WorkflowCheckpoint | None = await _asked(self._storage.load(checkpoint_id), "load")
         except (CheckpointMissing, LookupError):
             return None
         return None if found is None else unview(found, self._codec)[0]
@@ -94,5 +105,5 @@ class ContractArchive:
         """Nothing is claimed."""
 
     async def _of_run(self, run_id: str) -> list[WorkflowCheckpoint]:
-        kept = await self._storage.list_checkpoints(workflow_name=self._workflow)
+        kept = await _asked(self._storage.list_checkpoints(workflow_name=self._workflow), "list_checkpoints")
         return sorted((seen for seen in kept if seen.run_id == run_id), key=lambda seen: seen.number)

@@ -57,7 +57,8 @@ class Store(Protocol):
     async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
         """Take a record out, and store `follower` in place of the record after it, both or neither.
 
-        False if there is no such record. A run whose last record goes is gone with its memory.
+        False if there is no such record. The memory of places that are no more is forgotten; a run whose last
+        record goes is gone.
         """
 
     async def head(self, run_id: str) -> Record | None:

@@ -55,9 +55,15 @@ class BuiltInStorage:
     async def get_latest(
         self, *, workflow_name: str | None = None, run_id: str | None = None
     ) -> WorkflowCheckpoint | None:
-        """The newest commit of any run that matches; None if there is none."""
-        newest = await self.store.newest(workflow=workflow_name, run_id=run_id)
+        """The newest commit of any run that matches, or the head of the run that is named; None if there is none."""
+        newest = await self._newest(workflow_name, run_id)
         return None if newest is None else view(*await StoreArchive(self.store, DEFAULT_CODEC).at(newest))
+
+    async def _newest(self, workflow_name: str | None, run_id: str | None) -> Entry | None:
+        if run_id is None:
+            return await self.store.newest(workflow=workflow_name)
+        head = await self.store.head(run_id)  # one that was saved by hand later need not be the head
+        return head.entry if head is not None and workflow_name in (None, head.entry.workflow) else None
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint; False if there is none. Those before and after it stay readable."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..core.model import is_text
 from .edges import Direct, Edge, FanIn, Select, Switch
 from .executor import Executor
 from .types import describe, is_type_compatible
@@ -32,6 +33,8 @@ def _start(start: str | None, executors: Mapping[str, Executor]) -> Iterator[str
 
 def _handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
     for id, executor in executors.items():
+        if not is_text(id):
+            yield f"the executor id {id!r} holds half a character and cannot be stored"
         for problem in executor.handlers.problems:
             yield f"executor {id!r}: {problem}"
         if not executor.handlers.specs and not executor.handlers.problems:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..core.errors import DurabilityError
 from ..durable.archive import Archive
 from ..durable.ownership import Owner
+from .finishing import finished
 
 LEASE_SECONDS = 30.0
 _RENEW_EVERY = LEASE_SECONDS / 3
@@ -64,8 +65,12 @@ os.register_at_fork(after_in_child=_RENEWER.forget)
 
 async def claim(archive: Archive, run_id: str, owner: Owner) -> Claim:
     """Become the one who drives a run. Raises RunBusy, naming who does."""
-    await archive.claim(run_id, owner, seconds=LEASE_SECONDS)
     held = Claim(archive, run_id, owner)
+    try:
+        await finished(archive.claim(run_id, owner, seconds=LEASE_SECONDS))
+    except asyncio.CancelledError:
+        await let_go(held)  # the claim may have been granted all the same
+        raise
     _RENEWER.add(held)
     return held
 
@@ -73,7 +78,7 @@ async def claim(archive: Archive, run_id: str, owner: Owner) -> Claim:
 async def let_go(held: Claim) -> None:
     _RENEWER.drop(held)
     with suppress(DurabilityError):  # then it ends by itself, and whatever else went wrong is the news
-        await held.archive.release(held.run_id, held.owner)
+        await finished(held.archive.release(held.run_id, held.owner))
 
 
 @dataclass(frozen=True)

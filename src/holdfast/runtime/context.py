@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.errors import PrivateMissing
 from ..core.events import RESERVED_EVENT_TYPES, WorkflowEvent, WorkflowRunState
-from ..core.model import Delivery, Outcome, Output, Sent
+from ..core.model import Delivery, Outcome, Output, Sent, is_text
 from ..core.parcel import Pack, Parcel
 from ..core.state import StateView
 from ..durable.ids import idempotency_key
@@ -179,4 +179,6 @@ class HandlerContext(WorkflowContext[Any, Any]):
 def _key(key: str) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a state key is a string, not {key!r}")
+    if not is_text(key):
+        raise ValueError(f"the state key {key!r} holds half a character and cannot be stored")
     return key

@@ -19,6 +19,8 @@ from .cast import Cast
 from .context import HandlerContext, Scope
 from .threads import in_thread
 
+PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the commit it is to travel in
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -41,6 +43,7 @@ class Superstep:
         self._scope, self._cast, self._archive, self._at, self._plan = scope, cast, archive, at, plan
         self._recalled = recalled
         self._remembering: dict[str, asyncio.Task[None]] = {}
+        self._soon: asyncio.TimerHandle | None = None
         self._handed_over = False
         self.outcomes: dict[str, Outcome] = {}
         self.failures: dict[str, Failure] = {}
@@ -64,14 +67,15 @@ class Superstep:
 
     async def keep(self) -> None:
         """Make durable every outcome there is, for a superstep that will not be committed now."""
+        self._stop_waiting()
         if not self._handed_over:
-            for outcome in self.outcomes.values():
-                self._remember(outcome)
+            self._remember_all()
         await self._remembered()
 
     def hand_over(self) -> None:
         """The outcomes travel in a commit from here on: it is stored with all of them, or the superstep has failed."""
         self._handed_over = True
+        self._stop_waiting()
 
     async def end(self) -> None:
         """Wait for what is being remembered. Whether that worked matters no more: the commit holds the same."""
@@ -94,7 +98,9 @@ class Superstep:
                 return  # what comes after a failed message waits for it
             self.outcomes[delivery.id] = outcome
             if len(self.outcomes) + len(self.failures) < len(self._plan.deliveries):
-                self._remember(outcome)  # the last one travels in the commit itself
+                self._remember(outcome)
+            else:
+                self._remember_soon()
 
     async def _recall(self, known: Outcome, state: StateView) -> None:
         state.recall(known.writes)
@@ -102,6 +108,20 @@ class Superstep:
             await self._cast.restore(known.executor, known.saved)
         self.outcomes[known.delivery] = known
         self._tell("executor_bypassed", known.executor)
+
+    def _remember_soon(self) -> None:
+        """The last outcome travels in the commit itself, unless the commit is held up by a condition or a reader."""
+        if self._archive is not None:
+            self._soon = asyncio.get_running_loop().call_later(PATIENCE, self._remember_all)
+
+    def _stop_waiting(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+
+    def _remember_all(self) -> None:
+        for outcome in self.outcomes.values():
+            self._remember(outcome)
 
     def _remember(self, outcome: Outcome) -> None:
         known = outcome.delivery in self._recalled or outcome.delivery in self._remembering
@@ -134,9 +154,12 @@ class Superstep:
             raise TypeError(f"no handler takes a {type(value).__name__}")
         function = executor.callable_of(spec)
         args = (value, context) if spec.takes_context else (value,)
-        result: Any = await function(*args) if spec.is_async else await in_thread(function, *args)
-        if inspect.isawaitable(result):
-            result = await result
+        try:
+            result: Any = await function(*args) if spec.is_async else await in_thread(function, *args)
+            if inspect.isawaitable(result):
+                result = await result
+        except GeneratorExit as error:  # of the handler's own making; let through, it would close us
+            raise RuntimeError(f"{delivery.executor!r} raised GeneratorExit") from error
         if result is not None:
             context.send_message(result)
 
@@ -162,18 +185,30 @@ def _being_stopped() -> bool:
 
 def failure(run_id: str, executor_id: str | None, error: BaseException) -> Failure:
     """What went wrong, for whoever called and for whoever watches."""
-    details = WorkflowErrorDetails(
-        type(error).__name__, str(error), "".join(traceback.format_exception(error)), executor_id
-    )
+    words = _words(error)
+    details = WorkflowErrorDetails(type(error).__name__, words, _trace(error), executor_id)
     if isinstance(error, HoldfastError):
         if executor_id is not None:
             error.add_note(f"in executor {executor_id!r} of run {run_id!r}")
         return Failure(error, details)
     failed = HandlerFailed(
-        f"executor {executor_id!r} failed in run {run_id!r}: {type(error).__name__}: {error}. "
+        f"executor {executor_id!r} failed in run {run_id!r}: {type(error).__name__}: {words}. "
         f"What finished is kept; resume with run(run_id={run_id!r})",
         run_id=run_id,
         executor_id=executor_id or "",
     )
     failed.__cause__ = error
     return Failure(failed, details)
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says, in characters that can be stored."""
+    return _storable(str(traceback.TracebackException(type(error), error, None)))  # also if its __str__ is broken
+
+
+def _trace(error: BaseException) -> str:
+    return _storable("".join(traceback.format_exception(error)))
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from ..core.errors import HoldfastError, StoreUnavailable
 from ..core.model import Checkpoint, Commit
 from ..durable.archive import Archive
+from .finishing import finished
 
 
 async def store(archive: Archive, commit: Commit, after: Checkpoint, *, settled: int | None = None) -> None:
@@ -15,12 +14,8 @@ async def store(archive: Archive, commit: Commit, after: Checkpoint, *, settled:
     A commit that was begun is finished, also if the caller is cancelled meanwhile: whoever leaves a run
     must leave it before a commit or after it.
     """
-    storing = asyncio.ensure_future(archive.commit(commit, after, settled=settled))
     try:
-        await asyncio.shield(storing)
-    except asyncio.CancelledError:
-        await asyncio.gather(storing, return_exceptions=True)
-        raise
+        await finished(archive.commit(commit, after, settled=settled))
     except HoldfastError:
         raise
     except Exception as error:  # a storage of the user's own may raise anything

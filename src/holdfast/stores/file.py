@@ -251,7 +251,9 @@ class FileStore:
                 self._put_in_place(folder, stored, follower)
             stored[number].unlink()
             disk.sync_folder(folder)
-            if not disk.records_in(folder):
+            left = disk.records_in(folder)
+            disk.forget(folder, after=max(left, default=-1))
+            if not left:
                 self._discard(folder)
             return True
 

@@ -34,7 +34,7 @@ MARK, OWNER, MEMORY, LOCK, NEW, TEMPORARY = "holdfast.json", "owner.json", "memo
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
 
 RECORD_NAME = re.compile(r"(\d{6,})-.*\.json")
-PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,99}")
+PLAIN = re.compile(r"[a-z0-9_-]{1,100}")  # no dots: what we put beside the folders has one
 _counter = itertools.count()
 
 
@@ -298,12 +298,13 @@ def memos_in(folder: Path, place: int | None = None) -> list[Path]:
     return [folder / MEMORY / name for name in names if RECORD_NAME.fullmatch(name) and name.startswith(start)]
 
 
-def forget(folder: Path, upto: int | None = None) -> None:
-    """Delete the memory of every place, or of those up to one."""
+def forget(folder: Path, upto: int | None = None, after: int | None = None) -> None:
+    """Delete the memory of every place, of those up to one, or of those after one."""
     for path in memos_in(folder):
-        if upto is None or int(path.name.partition("-")[0]) <= upto:
+        place = int(path.name.partition("-")[0])
+        if (upto is None or place <= upto) and (after is None or place > after):
             path.unlink()
-    if upto is None:
+    if upto is None and after is None:
         with suppress(OSError):  # it is not there, or something is left in it
             (folder / MEMORY).rmdir()
 

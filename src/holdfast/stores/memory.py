@@ -64,6 +64,8 @@ class MemoryStore:
             if not self._runs[run_id].records:
                 del self._runs[run_id], self._by_run[run_id]
                 self._memory.pop(run_id, None)
+            else:
+                self._forget_after(run_id, self._runs[run_id].latest)
             return True
 
     async def head(self, run_id: str) -> Record | None:
@@ -193,6 +195,11 @@ class MemoryStore:
             self._by_run.setdefault(entry.run_id, {}),
             self._by_id.setdefault(entry.checkpoint_id, {}),
         )
+
+    def _forget_after(self, run_id: str, place: int) -> None:
+        places = self._memory.get(run_id, {})
+        for stale in [one for one in places if one > place]:
+            del places[stale]
 
     def _matching(self, workflow: str | None, run_id: str | None) -> Entries:
         if run_id is None:

@@ -82,7 +82,7 @@ LOCATE = f"SELECT {ENTRY} FROM commits WHERE checkpoint_id = ? ORDER BY seq DESC
 REMEMBER = "INSERT INTO memory (run_id, place, key, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 RECALL = "SELECT key, CAST(body AS BLOB) FROM memory WHERE run_id = ? AND place = ?"
 SETTLE = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
-FORGET = "DELETE FROM memory WHERE run_id = ?"
+FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
 
 LEASE = "SELECT host, machine, pid, started, drive, until FROM leases WHERE run_id = ?"
 CLAIM = "INSERT OR REPLACE INTO leases (run_id, host, machine, pid, started, drive, until) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -136,8 +136,8 @@ class SQLiteStore:
             if follower is not None:
                 _latest(db, follower.entry)
                 db.execute(REPLACE, _row(follower))
-            if db.execute(LATEST, (run_id,)).fetchone() is None:
-                db.execute(FORGET, (run_id,))
+            latest = db.execute(LATEST, (run_id,)).fetchone()
+            db.execute(FORGET_AFTER, (run_id, -1 if latest is None else latest[0]))
             return True
 
         return await self._db.write(work)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Literal, Self
 
 from ..core.errors import DefinitionError
+from ..core.model import is_text
 from ..core.state import Reducer
 from ..durable.contract import CheckpointStorage
 from ..graph.edges import Case, Condition, Default, Direct, Edge, FanIn, FanOut, Select, Selection, Switch, name_of
@@ -147,6 +148,8 @@ class WorkflowBuilder:
                 yield f"the reducer of state[{key!r}] is {reducer!r}, which cannot be called"
         if not isinstance(self._max_iterations, int) or self._max_iterations < 1:
             yield f"max_iterations must be at least 1, not {self._max_iterations!r}"
+        if self._name is not None and (not isinstance(self._name, str) or not self._name or not is_text(self._name)):
+            yield f"the name of a workflow is a non-empty string of whole characters, not {self._name!r}"
         if self._on_unroutable not in ("fail", "drop"):
             yield f'on_unroutable must be "fail" or "drop", not {self._on_unroutable!r}'
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal, overload
 
 from ..core.events import WorkflowEvent
+from ..core.model import is_text
 from ..durable.codec import Codec, reachable_types
 from ..durable.contract import CheckpointStorage
 from ..durable.ids import new_run_id
@@ -203,6 +204,8 @@ def _position(message: Any, run_id: str | None, checkpoint_id: str | None) -> Po
     for name, id in (("run_id", run_id), ("checkpoint_id", checkpoint_id)):
         if id is not None and (not isinstance(id, str) or not id):
             raise ValueError(f"{name} is a non-empty string, not {id!r}")
+        if id is not None and not is_text(id):
+            raise ValueError(f"{name} {id!r} holds half a character and cannot be stored")
     if checkpoint_id is not None:
         if message is not OMITTED:
             raise ValueError("give a message to start a run, or checkpoint_id to go on from there, not both")
