@@ -1,0 +1,74 @@
+"""Every format that was ever released is read, and its runs go on, for ever."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golden_workflow import GIVEN, build
+from holdfast import (
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    SQLiteCheckpointStorage,
+    WorkflowCheckpoint,
+    WorkflowRunState,
+)
+
+FORMATS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
+LOG = ["counted", "left"]
+OUTPUTS = ["left was here", {"total": 6, "log": LOG, "parcel": GIVEN}]
+
+
+@pytest.fixture(params=[(format, kind) for format in FORMATS for kind in ("sqlite", "file")], ids=str)
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A copy of a golden store: reading must not change what is kept."""
+    format, kind = request.param
+    shutil.copytree(format, tmp_path / "copy")
+    return (
+        SQLiteCheckpointStorage(tmp_path / "copy" / "runs.db")
+        if kind == "sqlite"
+        else FileCheckpointStorage(tmp_path / "copy" / "runs")
+    )
+
+
+def test_there_is_a_golden_store_of_every_format() -> None:
+    assert [path.name for path in FORMATS] == [f"v{number + 1}" for number in range(len(FORMATS))]
+    assert FORMATS
+
+
+async def test_a_finished_run_tells_its_outputs_again(storage: Any) -> None:
+    result = await build(storage, broken=False).run(GIVEN, run_id="done")
+    assert result.get_outputs() == OUTPUTS
+    assert result.get_final_state() is WorkflowRunState.IDLE
+
+
+async def test_every_checkpoint_is_read_and_equal_to_what_was_written(storage: Any) -> None:
+    checkpoints = await storage.list_checkpoints(run_id="done")
+    assert [one.iteration_count for one in checkpoints] == [0, 1, 2, 3, 4]
+    assert checkpoints[0].messages["input"][0].data == GIVEN
+    assert checkpoints[1].state["parcel"] == GIVEN
+    assert dict(checkpoints[1].executor_states)["counter"] == {"labels": ["golden"], "seen": 1}
+    assert "scratch" not in checkpoints[2].state
+    assert checkpoints[-1].state["log"] == LOG
+    history = await storage.message_history(checkpoints[-1].checkpoint_id)
+    assert [(m.source_id, m.data) for m in history[2:]] == [("left", 1), ("left", 2), ("right", 3), ("join", 6)]
+
+
+async def test_a_failed_run_goes_on_and_what_was_remembered_is_recalled(storage: Any) -> None:
+    result = await build(storage, broken=False).run(run_id="failed")
+    assert result.get_outputs() == OUTPUTS
+    assert [event.executor_id for event in result if event.type == "executor_bypassed"] == ["left"]
+    assert [event.executor_id for event in result if event.type == "executor_invoked"] == ["right", "join", "last"]
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda path: path.name)
+async def test_checkpoints_written_as_plain_data_are_taken_back(format: Path) -> None:
+    storage = InMemoryCheckpointStorage()
+    for plain in json.loads((format / "checkpoints.json").read_text()):
+        await storage.save(WorkflowCheckpoint.from_dict(plain))
+    result = await build(storage, broken=False).run(run_id="failed")
+    assert result.get_outputs() == OUTPUTS
