@@ -9,23 +9,24 @@ import asyncio
 import json
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from golden_workflow import GIVEN, build
 from holdfast import FileCheckpointStorage, HandlerFailed, SQLiteCheckpointStorage
+from holdfast.runtime import runner
 
 
 async def fill(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -> None:
     """One run that is done, and one that stopped at a failure with finished siblings remembered."""
     await build(storage, broken=False).run(GIVEN, run_id="done")
-    try:
+    with suppress(HandlerFailed):
         await build(storage, broken=True).run(GIVEN, run_id="failed")
-    except HandlerFailed:
-        pass
     await storage.close()
 
 
 async def main(folder: Path) -> None:
+    runner._trace = lambda error: "left out: it would name the folders of the machine that made this"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     await fill(SQLiteCheckpointStorage(folder / "runs.db"))

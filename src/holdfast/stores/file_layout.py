@@ -34,7 +34,7 @@ MARK, OWNER, MEMORY, LOCK, NEW, TEMPORARY = "holdfast.json", "owner.json", "memo
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
 
 RECORD_NAME = re.compile(r"(\d{6,})-.*\.json")
-PLAIN = re.compile(r"[a-z0-9_-]{1,100}")  # no dots: what we put beside the folders has one
+PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,99}")
 _counter = itertools.count()
 
 
@@ -110,7 +110,7 @@ def safe_name(text: str) -> str:
     Plain lower-case names stay as they are. Others get a hash behind a `~`, which no plain name contains;
     capitals count as others because some file systems cannot tell them from small letters.
     """
-    if PLAIN.fullmatch(text):
+    if PLAIN.fullmatch(text) and text != MARK:  # the marker lies beside the folders of the workflows
         return text
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:60]
     return f"{readable}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
