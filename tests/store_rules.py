@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy
+from holdfast.core.errors import CommitConflict, RunBusy
 from holdfast.durable.ownership import Owner, process_start, this_process
 from holdfast.durable.ports import Entry, Record, Store
 
@@ -216,16 +216,24 @@ async def a_chain_begins_with_the_last_frame(store: Store) -> None:
 
 
 @rule
-async def a_chain_with_a_missing_link_is_not_passed_off_as_whole(store: Store) -> None:
+async def what_the_next_record_is_based_on_goes_only_with_a_follower(store: Store) -> None:
     for number, frame in enumerate([True, False, False, False]):
         await store.append(record("r", number, frame=frame))
-    await store.remove("r", 1)
-    with pytest.raises(CheckpointCorrupt, match="'r'"):
-        await store.chain("r", 3)
-    assert numbers(await store.chain("r", 0)) == [0]
-    await store.remove("r", 0)
-    with pytest.raises(CheckpointCorrupt, match="'r'"):
-        await store.chain("r", 3)
+    with pytest.raises(CommitConflict, match="commit 2 is based on it"):
+        await store.remove("r", 1)
+    assert numbers(await store.chain("r", 3)) == [0, 1, 2, 3]
+    assert await store.remove("r", 1, follower=record("r", 2, frame=True))
+    assert numbers(await store.chain("r", 3)) == [2, 3]
+    assert await store.remove("r", 3)
+
+
+@rule
+async def a_follower_does_not_bring_back_what_was_removed(store: Store) -> None:
+    for number in range(3):
+        await store.append(record("r", number, frame=True))
+    assert await store.remove("r", 2)
+    assert await store.remove("r", 1, follower=record("r", 2, frame=True))
+    assert numbers(await store.history("r")) == [0]
 
 
 @rule

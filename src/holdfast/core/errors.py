@@ -93,8 +93,8 @@ class CommitConflict(DurabilityError):
 class RunBusy(DurabilityError):
     """Someone alive is driving the run. `owner` says who."""
 
-    def __init__(self, message: str, *, run_id: str, owner: str) -> None:
-        self.run_id, self.owner = run_id, owner
+    def __init__(self, message: str, *, run_id: str, owner: str, holder: object = None) -> None:
+        self.run_id, self.owner, self.holder = run_id, owner, holder
         super().__init__(message)
 
 

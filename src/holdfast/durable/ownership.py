@@ -25,6 +25,9 @@ class Owner:
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
+    def is_this_process(self) -> bool:
+        return (self.host, self.machine, self.pid, self.started) == _self(os.getpid())
+
     def is_dead(self) -> bool:
         """True only if the process is known to be gone: it lived on this machine and is not there any more."""
         return self.machine == _machine() and process_start(self.pid) != self.started
@@ -47,6 +50,7 @@ class Lease:
             f"(its claim ends by itself {max(0.0, self.until - time.time()):.0f} s after it last gave a sign)",
             run_id=run_id,
             owner=str(self.owner),
+            holder=self.owner,
         )
 
 

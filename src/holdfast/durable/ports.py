@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..core.errors import CommitConflict
 from .ownership import Owner
 
 
@@ -35,6 +36,11 @@ class Record:
     body: bytes
 
 
+def needs_follower(run_id: str, number: int) -> CommitConflict:
+    """The error of a `remove` that would take away what the next record is based on."""
+    return CommitConflict(f"commit {number} of run {run_id!r} cannot go: commit {number + 1} is based on it")
+
+
 class Store(Protocol):
     """The port of the built-in stores. Errors of a driver come out as StoreUnavailable, never raw.
 
@@ -56,6 +62,9 @@ class Store(Protocol):
 
     async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
         """Take a record out, and store `follower` in place of the record after it, both or neither.
+
+        A follower for a record that is not there is left out. Raises CommitConflict, and changes nothing, if
+        the record after it tells only what changed since, and no follower was given.
 
         False if there is no such record. The memory of places that are no more is forgotten; a run whose last
         record goes is gone.

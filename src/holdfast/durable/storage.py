@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Self
 
-from ..core.errors import CheckpointMissing
+from ..core.errors import CheckpointMissing, CommitConflict
 from ..core.events import WorkflowEvent
 from ..core.model import Commit, CommitKind
 from ..kernel.telling import events
@@ -67,11 +68,11 @@ class BuiltInStorage:
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint; False if there is none. Those before and after it stay readable."""
-        entry = await self.store.locate(checkpoint_id)
-        if entry is None:
-            return False
-        follower = await self._as_frame(entry.run_id, entry.number + 1)
-        return await self.store.remove(entry.run_id, entry.number, follower=follower)
+        while (entry := await self.store.locate(checkpoint_id)) is not None:
+            follower = await self._as_frame(entry.run_id, entry.number + 1)
+            with suppress(CommitConflict):  # the run was moved on meanwhile: look again
+                return await self.store.remove(entry.run_id, entry.number, follower=follower)
+        return False
 
     async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
         """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from."""

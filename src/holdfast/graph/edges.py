@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -98,14 +98,14 @@ class FanIn:
 
     sources: tuple[str, ...]
     target: str
+    key: str = field(init=False, compare=False)  # its name in every checkpoint; asked for with every message
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.describe())
 
     @property
     def targets(self) -> tuple[str, ...]:
         return (self.target,)
-
-    @property
-    def key(self) -> str:
-        return self.describe()
 
     def describe(self) -> str:
         return f"all of {shown(*self.sources)} -> {shown(self.target)}"

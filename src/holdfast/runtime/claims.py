@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..core.errors import DurabilityError
+from ..core.errors import DurabilityError, RunBusy
 from ..durable.archive import Archive
 from ..durable.ownership import Owner
 from .finishing import finished
@@ -67,18 +67,43 @@ async def claim(archive: Archive, run_id: str, owner: Owner) -> Claim:
     """Become the one who drives a run. Raises RunBusy, naming who does."""
     held = Claim(archive, run_id, owner)
     try:
-        await finished(archive.claim(run_id, owner, seconds=LEASE_SECONDS))
+        await finished(_claim(held))
     except asyncio.CancelledError:
         await let_go(held)  # the claim may have been granted all the same
         raise
     _RENEWER.add(held)
+    _DRIVES[owner.drive] = asyncio.get_running_loop()
     return held
 
 
+async def _claim(held: Claim) -> None:
+    try:
+        await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
+    except RunBusy as busy:
+        if not isinstance(busy.holder, Owner) or not _is_left_over(busy.holder):
+            raise
+        await held.archive.release(held.run_id, busy.holder)
+        await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
+
+
+_DRIVES: dict[str, asyncio.AbstractEventLoop] = {}
+"""The drives of this process that hold a claim, and the loops they run on."""
+
+
+def _is_left_over(owner: Owner) -> bool:
+    """True for a drive of this process whose event loop was closed over its head: it will never let go."""
+    loop = _DRIVES.get(owner.drive)
+    return owner.is_this_process() and (loop is None or loop.is_closed())
+
+
 async def let_go(held: Claim) -> None:
+    """Stop driving the run."""
     _RENEWER.drop(held)
-    with suppress(DurabilityError):  # then it ends by itself, and whatever else went wrong is the news
-        await finished(held.archive.release(held.run_id, held.owner))
+    try:
+        with suppress(DurabilityError):  # then it ends by itself, and whatever else went wrong is the news
+            await finished(held.archive.release(held.run_id, held.owner))
+    finally:
+        _DRIVES.pop(held.owner.drive, None)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,7 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             if head is None:
                 return _new(definition, message, run_id, definition.codec.digest(message, "$.input"))
             _check_graph(definition, head)
+            _check_name(definition, head)
             _check_input(definition, head, message)
             return Stored(head)
         case Continue(run_id=run_id):
@@ -208,6 +209,16 @@ def _check_graph(definition: Definition, at: Checkpoint) -> None:
             f"run {at.run_id!r} was stored by another shape of the workflow: {'; '.join(changed)}. "
             f"Resume it with the graph that started it",
             differences=changed,
+        )
+
+
+def _check_name(definition: Definition, head: Checkpoint) -> None:
+    """To start a run is to start it in this workflow; only a resume may find it renamed."""
+    if head.header.workflow != definition.name:
+        raise RunError(
+            f"run {head.run_id!r} is stored already, and it is one of the workflow {head.header.workflow!r}, not of "
+            f"{definition.name!r}; give the new run an id of its own, or leave the message out to go on with that one",
+            run_id=head.run_id,
         )
 
 

@@ -9,16 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.errors import HandlerFailed, HoldfastError
+from ..core.errors import HandlerFailed, HoldfastError, RoutingFailed
 from ..core.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from ..core.model import Checkpoint, Delivery, Outcome, Plan
 from ..core.parcel import Parcel
 from ..core.state import StateView
 from ..durable.archive import Archive
+from ..graph.executor import Executor
+from ..graph.types import describe
 from .cast import Cast
 from .context import HandlerContext, Scope
 from .threads import in_thread
 
+STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one run
 PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the commit it is to travel in
 
 
@@ -137,8 +140,8 @@ class Superstep:
         try:
             await self._call(delivery, context)
             return context.outcome(await self._cast.save(delivery.executor))
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and _being_stopped():
+        except BaseException as error:
+            if isinstance(error, STOPS) or (isinstance(error, asyncio.CancelledError) and _being_stopped()):
                 raise
             state.take_page()
             self._fail(delivery, error)
@@ -151,7 +154,7 @@ class Superstep:
         value = delivery.payload.open()
         spec = executor.handlers.choose(value)
         if spec is None:
-            raise TypeError(f"no handler takes a {type(value).__name__}")
+            raise self._not_taken(executor, value)
         function = executor.callable_of(spec)
         args = (value, context) if spec.takes_context else (value,)
         try:
@@ -162,6 +165,16 @@ class Superstep:
             raise RuntimeError(f"{delivery.executor!r} raised GeneratorExit") from error
         if result is not None:
             context.send_message(result)
+
+    def _not_taken(self, executor: Executor, value: Any) -> RoutingFailed:
+        """Only a fan-in comes to this: each message could be taken alone, but not all of them together."""
+        kinds = " | ".join(dict.fromkeys(type(one).__name__ for one in value)) if isinstance(value, list) else ""
+        taken = " | ".join(describe(one) for one in executor.input_types)
+        return RoutingFailed(
+            f"run {self._at.run_id!r}: {executor.id!r} takes {taken}, but what was joined for it is "
+            f"{type(value).__name__}[{kinds}]; add a handler that takes all of it",
+            run_id=self._at.run_id,
+        )
 
     def _fail(self, delivery: Delivery, error: BaseException) -> None:
         self.failures[delivery.id] = failure(self._at.run_id, delivery.executor, error)

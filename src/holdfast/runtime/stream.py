@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import suppress
@@ -87,7 +88,7 @@ class _Watched:
         self._ended = False
         self._generator: AsyncGenerator[WorkflowEvent, None] = drive.events()
         self._turn = asyncio.Lock()
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     async def next(self) -> WorkflowEvent:
         """The next event for whoever iterates. Raises StopAsyncIteration at the end."""
@@ -117,8 +118,11 @@ class _Watched:
         if not self._ended:
             self.left = True
             self.drive.leave()
-            with suppress(RuntimeError):  # the loop is closed, and has closed the drive with it
-                self._loop.call_soon_threadsafe(self._close_soon)
+            if threading.get_ident() == self._thread and self._loop.is_running():
+                self._close_soon()  # at once: a loop that ends right now must find the task, to end it too
+            else:
+                with suppress(RuntimeError):  # the loop is closed, and has closed the drive with it
+                    self._loop.call_soon_threadsafe(self._close_soon)
 
     async def _pull(self) -> WorkflowEvent:
         try:

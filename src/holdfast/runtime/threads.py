@@ -37,5 +37,5 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
 def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     try:
         return function(*args)
-    except StopIteration as error:  # a future cannot carry it: whoever awaits would wait for ever
-        raise RuntimeError(f"{getattr(function, '__name__', function)!r} raised StopIteration") from error
+    except (StopIteration, GeneratorExit) as error:  # these mean something else to whoever awaits a future
+        raise RuntimeError(f"{getattr(function, '__name__', function)!r} raised {type(error).__name__}") from error

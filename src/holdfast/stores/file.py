@@ -15,7 +15,7 @@ import msgspec
 
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..durable.ownership import Owner
-from ..durable.ports import Entry, Record
+from ..durable.ports import Entry, Record, needs_follower
 from ..durable.storage import BuiltInStorage
 from . import file_layout as disk
 from .file_layout import FORMAT, LOCK, MARK, MEMORY, NEW, OWNER, Mark, Memo, Sheet
@@ -245,7 +245,10 @@ class FileStore:
             if folder is None or number not in stored:
                 return False
             disk.sweep(folder, stored)
-            if follower is not None:
+            after = stored.get(number + 1)
+            if after is not None and follower is None and not disk.read_sheet(after).frame:
+                raise needs_follower(run_id, number)
+            if after is not None and follower is not None:
                 # in this order a crash in between leaves both records, and each can be read
                 _refuse_other_workflow(folder, stored, follower.entry)
                 self._put_in_place(folder, stored, follower)
@@ -259,11 +262,8 @@ class FileStore:
 
     def _put_in_place(self, folder: Path, stored: dict[int, Path], record: Record) -> None:
         """Write a record where the one of its number stands, without moving it in the order of commits."""
-        old = stored.get(record.entry.number)
-        if old is None:
-            self._commit(folder, stored, record)
-        else:
-            _replace(folder, stored, disk.sheet_of(record, disk.read_sheet(old).seq))
+        old = stored[record.entry.number]
+        _replace(folder, stored, disk.sheet_of(record, disk.read_sheet(old).seq))
 
     def _remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
         memo = Memo(FORMAT, key, msgspec.Raw(disk.compact(body)))

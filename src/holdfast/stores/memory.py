@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable.ownership import Lease, Owner
-from ..durable.ports import Entry, Record
+from ..durable.ports import Entry, Record, needs_follower
 from ..durable.storage import BuiltInStorage
 
 Entries = dict[tuple[str, int], Entry]  # by run and number, in the order they were committed
@@ -58,7 +58,10 @@ class MemoryStore:
         with self._lock:
             if (run_id, number) not in self._entries:
                 return False
-            if follower is not None:
+            after = self._entries.get((run_id, number + 1))
+            if after is not None and follower is None and not after.frame:
+                raise needs_follower(run_id, number)
+            if after is not None and follower is not None:
                 self._replace(follower)
             self._take_out(run_id, number)
             if not self._runs[run_id].records:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..durable.ownership import Lease, Owner
-from ..durable.ports import Entry, Record
+from ..durable.ports import Entry, Record, needs_follower
 from ..durable.storage import BuiltInStorage
 from .sqlite_access import Database
 
@@ -67,6 +67,7 @@ REPLACE = f"""
     iteration = excluded.iteration, at = excluded.at, frame = excluded.frame, outputs = excluded.outputs,
     body = excluded.body
 """
+IS_FRAME = "SELECT frame FROM commits WHERE run_id = ? AND number = ?"
 REMOVE = "DELETE FROM commits WHERE run_id = ? AND number = ?"
 HEAD = f"SELECT {RECORD} FROM commits WHERE run_id = ? ORDER BY number DESC LIMIT 1"
 CHAIN = f"""
@@ -101,6 +102,10 @@ class SQLiteStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if os.fspath(path) == ":memory:":
+            raise ValueError(
+                "a SQLite store is a file; for runs that need not outlive the process: InMemoryCheckpointStorage()"
+            )
         self._db = Database(os.path.abspath(os.fspath(path)), _prepare)
 
     async def append(self, record: Record, *, settled: int | None = None) -> None:
@@ -133,7 +138,10 @@ class SQLiteStore:
         def work(db: sqlite3.Connection) -> bool:
             if db.execute(REMOVE, (run_id, number)).rowcount == 0:
                 return False
-            if follower is not None:
+            after = db.execute(IS_FRAME, (run_id, number + 1)).fetchone()
+            if after is not None and follower is None and not after[0]:
+                raise needs_follower(run_id, number)
+            if after is not None and follower is not None:
                 _latest(db, follower.entry)
                 db.execute(REPLACE, _row(follower))
             latest = db.execute(LATEST, (run_id,)).fetchone()

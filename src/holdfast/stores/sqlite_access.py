@@ -144,7 +144,7 @@ class _Connections:
                 db = open_database(self.path, self._prepare)
             yield db
             sound = True
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translated(error, self.path) from error
         finally:
             if db is not None and not sound:
@@ -193,7 +193,7 @@ class _Job:
             if not db.in_transaction:  # a full disk makes SQLite give up the whole transaction, not only this work
                 raise
             db.execute("ROLLBACK TO job")
-            self._error = translated(error, path) if isinstance(error, sqlite3.Error) else error
+            self._error = translated(error, path) if isinstance(error, (sqlite3.Error, UnicodeDecodeError)) else error
         db.execute("RELEASE job")
 
     def fail(self, error: Exception) -> None:
@@ -298,9 +298,9 @@ def patiently(action: Callable[[], T]) -> T:
         time.sleep(0.005)
 
 
-def translated(error: sqlite3.Error, path: str) -> DurabilityError:
+def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> DurabilityError:
     """The error in our words, with SQLite's own."""
-    if _code(error) == sqlite3.SQLITE_CORRUPT:
+    if isinstance(error, UnicodeDecodeError) or _code(error) == sqlite3.SQLITE_CORRUPT:
         return CheckpointCorrupt(
             f"the database {path} is damaged ({error}); restore it from a backup, "
             f"or save what can be read with the sqlite3 command `.recover`"

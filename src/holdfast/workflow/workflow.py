@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, overload
 
@@ -125,7 +125,19 @@ class Workflow:
         checkpoint_storage: StorageLike | None = ...,
         private: Mapping[str, Any] | None = ...,
         include_status_events: bool = ...,
-    ) -> Awaitable[WorkflowRunResult]: ...
+    ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
+    @overload
+    def run(
+        self,
+        message: Any = ...,
+        *,
+        stream: bool,
+        run_id: str | None = ...,
+        checkpoint_id: str | None = ...,
+        checkpoint_storage: StorageLike | None = ...,
+        private: Mapping[str, Any] | None = ...,
+        include_status_events: bool = ...,
+    ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]: ...
     def run(
         self,
         message: Any = OMITTED,
@@ -136,7 +148,7 @@ class Workflow:
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
         include_status_events: bool = False,
-    ) -> RunStream[WorkflowRunResult] | Awaitable[WorkflowRunResult]:
+    ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]:
         """Start a run, or go on with one.
 
         With a message a run starts; if `run_id` names a stored run that began with the same message, it
@@ -180,13 +192,16 @@ class Workflow:
 
     def run_streaming(self, message: Any = OMITTED, **options: Any) -> RunStream[WorkflowRunResult]:
         """`run(message, stream=True)`."""
-        return self.run(message, stream=True, **options)
+        stream: RunStream[WorkflowRunResult] = self.run(message, stream=True, **options)
+        return stream
 
     def run_stream_from_checkpoint(
         self, checkpoint_id: str, checkpoint_storage: StorageLike | None = None, **options: Any
     ) -> RunStream[WorkflowRunResult]:
         """`run(checkpoint_id=..., stream=True)`."""
-        return self.run(checkpoint_id=checkpoint_id, checkpoint_storage=checkpoint_storage, stream=True, **options)
+        options |= {"checkpoint_id": checkpoint_id, "checkpoint_storage": checkpoint_storage}
+        stream: RunStream[WorkflowRunResult] = self.run(stream=True, **options)
+        return stream
 
     def __repr__(self) -> str:
         return f"<Workflow {self.name!r}: {', '.join(self._graph.executors)}>"
