@@ -17,6 +17,7 @@ from holdfast import (
     HandlerFailed,
     InMemoryCheckpointStorage,
     RoutingFailed,
+    RunBusy,
     RunError,
     SQLiteCheckpointStorage,
     StoreUnavailable,
@@ -359,3 +360,16 @@ def test_a_users_program_is_well_typed_by_the_strictest_rules(tmp_path: Path) ->
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "program.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+async def test_of_many_drives_at_once_in_one_process_exactly_one_holds_the_run(storage: Any) -> None:
+    """A claim that was only just granted is not taken for one that was left over."""
+    ran: list[str] = []
+    workflow = pair(storage, [], ran)
+    for number in range(10):
+        ran.clear()
+        runs = [workflow.run(1, run_id=f"r{number}") for _ in range(6)]
+        outcomes = await asyncio.gather(*runs, return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        assert {type(outcome) for outcome in refused} <= {RunBusy}
+        assert ran == ["bad", "sibling"]

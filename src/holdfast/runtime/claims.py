@@ -66,13 +66,16 @@ os.register_at_fork(after_in_child=_RENEWER.forget)
 async def claim(archive: Archive, run_id: str, owner: Owner) -> Claim:
     """Become the one who drives a run. Raises RunBusy, naming who does."""
     held = Claim(archive, run_id, owner)
+    _DRIVES[owner.drive] = asyncio.get_running_loop()  # before anybody can see the claim and take it for left over
     try:
         await finished(_claim(held))
     except asyncio.CancelledError:
         await let_go(held)  # the claim may have been granted all the same
         raise
+    except BaseException:
+        del _DRIVES[owner.drive]
+        raise
     _RENEWER.add(held)
-    _DRIVES[owner.drive] = asyncio.get_running_loop()
     return held
 
 
