@@ -1,7 +1,8 @@
-"""A run is killed with SIGKILL in the middle of a superstep, and goes on in a new process.
+"""A run is killed in the middle of a superstep, goes on in a new process, waits for a human, is killed again, ends.
 
 Five researchers work side by side. When three of them have returned, the process that runs them is
-killed. A new process resumes the run: the three are not asked again, the two that were cut off are.
+killed with SIGKILL. A new process resumes the run: the three are not asked again, the two that were cut
+off are. Then the run asks a human, and that process is killed too. A third one brings the answer.
 
     python examples/demo.py
 """
@@ -18,7 +19,16 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import Executor, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
+from holdfast import (
+    Executor,
+    SQLiteCheckpointStorage,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowRunState,
+    handler,
+    response_handler,
+)
 
 HOME = Path(".demo")
 RESEARCHERS = {"weather": 0.3, "museums": 0.5, "trains": 0.7, "hotels": 3.0, "restaurants": 3.2}  # seconds of work
@@ -35,6 +45,18 @@ class Question:
 class Note:
     topic: str
     text: str
+
+
+@dataclass
+class Guide:
+    """What the human is asked about."""
+
+    text: str
+
+
+@dataclass
+class Decision:
+    publish: bool
 
 
 def ledger(run_id: str) -> Path:
@@ -70,12 +92,18 @@ class Researcher(Executor):
 
 
 class Editor(Executor):
-    """Puts the notes together once all of them are there."""
+    """Puts the notes together once all of them are there, and asks a human what to do with them."""
 
     @handler
     async def edit(self, notes: list[Note], ctx: WorkflowContext[str]) -> None:
         enter(ctx.run_id, self.id)
-        await ctx.send_message("\n".join(f"    {note.topic}: {note.text}" for note in notes))
+        text = "\n".join(f"    {note.topic}: {note.text}" for note in notes)
+        await ctx.request_info(Guide(text), Decision)
+
+    @response_handler
+    async def decided(self, original_request: Guide, response: Decision, ctx: WorkflowContext[str]) -> None:
+        enter(ctx.run_id, "decision")
+        await ctx.send_message(original_request.text if response.publish else "    (the human did not want it)")
 
 
 class Publisher(Executor):
@@ -102,8 +130,19 @@ def build() -> Workflow:
 
 
 async def drive(run_id: str) -> None:
-    """What each child process does. The same call starts the run and goes on with it."""
+    """What the first two child processes do. The same call starts the run and goes on with it."""
     result = await build().run("Lisbon", run_id=run_id)
+    print(f"  the run is {result.get_final_state().value}", flush=True)
+    if result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+        await asyncio.sleep(60)  # holding nothing of the run: it is all on disk
+
+
+async def answer(run_id: str, publish: bool) -> None:
+    """What the third child process does: it finds the question in the storage, and brings the answer."""
+    workflow = build()
+    (question,) = await SQLiteCheckpointStorage(HOME / "runs.db").pending_requests(run_id=run_id)
+    print(f"  {question.executor_id} asks for a {question.response_type}", flush=True)
+    result = await workflow.run(run_id=run_id, responses={question.request_id: {"publish": publish}})
     print(f"  the run is {result.get_final_state().value}; its output:")
     print(result.get_outputs()[0], flush=True)
 
@@ -112,53 +151,65 @@ def main() -> int:
     HOME.mkdir(exist_ok=True)
     run_id = f"demo-{time.time_ns():x}"
     say("1", f"A process starts run {run_id}: a planner asks five researchers at once.")
-    with start(run_id) as child:
-        done = relay(child, until=KILL_AFTER)
+    with start("--drive", run_id) as child:
+        done = relay(child, " done", times=KILL_AFTER)
         time.sleep(0.3)  # what has returned is on its way to the disk
         child.send_signal(signal.SIGKILL)
     say("2", f"Process {child.pid} was killed with SIGKILL while {len(RESEARCHERS) - done} of them were still working.")
-    say("3", "A new process resumes the run.")
-    with start(run_id) as second:
-        relay(second)
-    if second.returncode != 0:
+    say("3", "A new process resumes the run. When the guide is ready, it asks a human.")
+    with start("--drive", run_id) as second:
+        relay(second, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value)
+        second.send_signal(signal.SIGKILL)
+    say("4", f"Process {second.pid} was killed too, while the run waits. A third one brings the answer.")
+    with start("--answer", run_id, "yes" if ask_human() else "no") as third:
+        relay(third)
+    if third.returncode != 0:
         say("!", "The resumed run failed.", colour="31")
         return 1
-    say("4", "How often each executor ran, as written down by the executors themselves:")
+    say("5", "How often each executor ran, as written down by the executors themselves:")
     good = report(run_id, killed=child.pid)
-    say("5", f"The data is in {HOME / 'runs.db'} (the run) and {ledger(run_id)} (who ran when).")
+    say("6", f"The data is in {HOME / 'runs.db'} (the run) and {ledger(run_id)} (who ran when).")
     print(
         f"     Look: sqlite3 {HOME / 'runs.db'} \"select number, status, body from commits where run_id = '{run_id}'\""
     )
     return 0 if good else 1
 
 
-def start(run_id: str) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--drive", run_id]
+def ask_human() -> bool:
+    """Ask on a terminal; without one the answer is yes."""
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        print("     Publish the guide? yes (nobody is here to ask)", flush=True)
+        return True
+    return input("     Publish the guide? [Y/n] ").strip().lower() not in ("n", "no")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
 
 
-def relay(child: subprocess.Popen[str], until: int | None = None) -> int:
-    """Show what a child says, until so many researchers are done or the child has ended."""
-    done = 0
+def relay(child: subprocess.Popen[str], until: str | None = None, times: int = 1) -> int:
+    """Show what a child says, until it has said something so many times, or has ended."""
+    said = 0
     assert child.stdout is not None
     for line in child.stdout:
         print(paint(f"     [{child.pid}]{line.rstrip()}", "2"), flush=True)
-        done += line.rstrip().endswith(" done")
-        if done == until:
+        said += until is not None and line.rstrip().endswith(until)
+        if said == times:
             break
-    return done
+    return said
 
 
 def report(run_id: str, killed: int) -> bool:
     entries = [line.split() for line in ledger(run_id).read_text().splitlines()]
     times = Counter(name for name, _ in entries)
-    for name in ["planner", *RESEARCHERS, "editor", "publisher"]:
+    for name in ["planner", *RESEARCHERS, "editor", "decision", "publisher"]:
         pids = [int(pid) for who, pid in entries if who == name]
         words = "cut off by the kill, ran again" if len(pids) > 1 else "once"
         shown = " then ".join(f"{pid}{' (killed)' if pid == killed else ''}" for pid in pids)
         print(f"     {name:<12} {times[name]}x  {paint(f'{words:<31}', '33' if len(pids) > 1 else '32')} in {shown}")
     finished = list(RESEARCHERS)[:KILL_AFTER]
-    good = all(times[name] == 1 for name in ["planner", *finished, "editor", "publisher"])
+    good = all(times[name] == 1 for name in ["planner", *finished, "editor", "decision", "publisher"])
     verdict = "Nothing that had finished ran again." if good else "Something that had finished ran again!"
     print("     " + paint(verdict, "32;1" if good else "31;1"))
     return good
@@ -174,7 +225,10 @@ def paint(text: str, colour: str) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--drive"]:
-        asyncio.run(drive(sys.argv[2]))
-    else:
-        sys.exit(main())
+    match sys.argv[1:]:
+        case ["--drive", run_id]:
+            asyncio.run(drive(run_id))
+        case ["--answer", run_id, word]:
+            asyncio.run(answer(run_id, word == "yes"))
+        case _:
+            sys.exit(main())

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.errors import CommitConflict, RunBusy
 from holdfast.durable.ownership import Owner, process_start, this_process
-from holdfast.durable.ports import Entry, Record, Store
+from holdfast.durable.ports import Along, Entry, Record, Store
 
 Rule = Callable[[Store], Awaitable[None]]
 RULES: list[Rule] = []
@@ -390,7 +390,7 @@ async def an_append_forgets_what_it_settles(store: Store) -> None:
     await fill(store, "r", 1)
     await store.remember("r", 1, "k", b"1")
     await store.remember("r", 2, "k", b"2")
-    await store.append(record("r", 1), settled=1)
+    await store.append(record("r", 1), Along(settled=1))
     assert await store.recall("r", 1) == {}
     assert await store.recall("r", 2) == {"k": b"2"}
 
@@ -400,7 +400,7 @@ async def a_refused_append_forgets_nothing(store: Store) -> None:
     await fill(store, "r", 1)
     await store.remember("r", 1, "k", b"1")
     with pytest.raises(CommitConflict):
-        await store.append(record("r", 0), settled=1)
+        await store.append(record("r", 0), Along(settled=1))
     assert await store.recall("r", 1) == {"k": b"1"}
 
 

@@ -13,12 +13,16 @@ from .core.errors import (
     HoldfastError,
     InputMismatch,
     PrivateMissing,
+    RequestError,
+    RequestExpired,
+    ResponseRejected,
     RoutingFailed,
     RunBusy,
     RunError,
     StateConflict,
     StoreUnavailable,
     SuperstepLimit,
+    UnknownRequest,
 )
 from .core.events import (
     CheckpointInfo,
@@ -31,11 +35,12 @@ from .core.events import (
 from .durable.checkpoint import WorkflowCheckpoint, WorkflowMessage
 from .durable.codec import register_checkpoint_type
 from .durable.contract import CheckpointStorage
+from .durable.pending import PendingRequest
 from .graph.context import WorkflowContext
 from .graph.edges import Case, Default
 from .graph.executor import Executor
 from .graph.function import FunctionExecutor, executor
-from .graph.handlers import handler
+from .graph.handlers import handler, response_handler
 from .graph.persistent import persistent
 from .stores.file import FileCheckpointStorage
 from .stores.memory import InMemoryCheckpointStorage
@@ -67,7 +72,11 @@ __all__ = [
     "HoldfastError",
     "InMemoryCheckpointStorage",
     "InputMismatch",
+    "PendingRequest",
     "PrivateMissing",
+    "RequestError",
+    "RequestExpired",
+    "ResponseRejected",
     "RoutingFailed",
     "RunBusy",
     "RunError",
@@ -75,6 +84,7 @@ __all__ = [
     "StateConflict",
     "StoreUnavailable",
     "SuperstepLimit",
+    "UnknownRequest",
     "Workflow",
     "WorkflowBuilder",
     "WorkflowCheckpoint",
@@ -91,6 +101,7 @@ __all__ = [
     "handler",
     "persistent",
     "register_checkpoint_type",
+    "response_handler",
 ]
 
 del _defaults

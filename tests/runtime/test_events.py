@@ -22,7 +22,7 @@ from holdfast import (
     executor,
     handler,
 )
-from holdfast.durable.ports import Record
+from holdfast.durable.ports import NOTHING_ALONG, Along, Record
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.stores.memory import MemoryStore
 
@@ -247,9 +247,9 @@ class Watched(MemoryStore):
         super().__init__()
         self.notes: list[tuple[str, int]] = []
 
-    async def append(self, record: Record, *, settled: int | None = None) -> None:
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         await asyncio.sleep(0.001)
-        await super().append(record, settled=settled)
+        await super().append(record, along)
         self.notes.append(("durable", record.entry.number))
 
 

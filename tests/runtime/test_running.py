@@ -37,7 +37,7 @@ from holdfast import (
     handler,
     persistent,
 )
-from holdfast.durable.ports import Record
+from holdfast.durable.ports import NOTHING_ALONG, Along, Record
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.runtime import claims
 from holdfast.stores.memory import MemoryStore
@@ -538,10 +538,10 @@ async def test_a_stream_left_in_the_middle_of_a_commit_is_left_after_it() -> Non
     """The task is cancelled while the store writes: the commit is finished, and the handler is not run again."""
 
     class Slow(MemoryStore):
-        async def append(self, record: Record, *, settled: int | None = None) -> None:
+        async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
             writing.set()
             await asyncio.sleep(0.01)
-            await super().append(record, settled=settled)
+            await super().append(record, along)
 
     writing = asyncio.Event()
     chain = Chain(1, BuiltInStorage(Slow()))
@@ -875,9 +875,9 @@ class RefusingStore(MemoryStore):
         super().__init__()
         self.at, self.what, self.writes = at, what, 0
 
-    async def append(self, record: Record, *, settled: int | None = None) -> None:
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         self._count("append")
-        await super().append(record, settled=settled)
+        await super().append(record, along)
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
         self._count("remember")

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast.core.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
 from holdfast.durable.ownership import this_process
+from holdfast.durable.ports import Along
 from holdfast.stores import file_layout
 from holdfast.stores.file import FileStore
 from holdfast.stores.file_layout import safe_name
@@ -49,6 +50,7 @@ asyncio.run(main())
 ENDLESS = """
 import asyncio, sys
 sys.path.insert(0, {tests!r})
+from holdfast.durable.ports import Along
 from holdfast.stores.file import FileStore
 from store_rules import record
 
@@ -57,7 +59,7 @@ async def main():
     number = 0
     while True:
         await store.remember("r", number, "k", b"1")
-        await store.append(record("r", number, body="x" * 50000), settled=number)
+        await store.append(record("r", number, body="x" * 50000), Along(settled=number))
         print(number, flush=True)
         number += 1
 
@@ -112,7 +114,7 @@ async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(root: Path) -
         assert kept == list(range(len(kept)))
         assert len(kept) >= len([line for line in told if line])
         assert len(await store.entries()) == len(kept)
-        await store.append(record("r", len(kept)), settled=len(kept))
+        await store.append(record("r", len(kept)), Along(settled=len(kept)))
         assert await store.recall("r", len(kept) - 1) == {}
         await store.close()
         assert not list(root.rglob(".tmp-*"))
@@ -124,7 +126,7 @@ async def test_a_person_finds_and_reads_a_record(store: FileStore, root: Path) -
     text = (root / "billing" / "run-1" / "000000-run-1-0.json").read_text()
     assert '\n  "workflow": "billing",\n' in text
     assert '\n  "body": {\n    "b": [\n      1\n    ],\n    "a": 2\n  }\n}\n' in text
-    assert json.loads((root / "holdfast.json").read_text()) == {"format": 1}
+    assert json.loads((root / "holdfast.json").read_text()) == {"format": 2}
 
 
 async def test_no_name_leads_out_of_the_root(store: FileStore, root: Path) -> None:
@@ -262,7 +264,7 @@ async def test_a_foreign_file_is_left_alone(store: FileStore, root: Path) -> Non
 
 async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    (root / "holdfast.json").write_text('{"format": 2, "more": true}')
+    (root / "holdfast.json").write_text('{"format": 3, "more": true}')
     before = every_file(root)
     other = FileStore(root)
     for call in (other.append(record("r", 1)), other.head("r"), other.entries(), other.remember("r", 1, "k", b"1")):
@@ -275,7 +277,7 @@ async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: 
 async def test_a_record_of_a_newer_format_is_refused(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
     path = root / "w" / "r" / "000000-r-0.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
     with pytest.raises(StoreUnavailable, match="newer"):
         await store.head("r")
 
@@ -333,7 +335,7 @@ async def test_memory_of_a_settled_place_is_forgotten_by_the_next_append(store: 
     await fill(store, "r", 1)
     await store.remember("r", 1, "k", b"1")
     await store.append(record("r", 1))  # as if killed before it forgot place 1
-    await store.append(record("r", 2), settled=2)
+    await store.append(record("r", 2), Along(settled=2))
     assert not list(root.rglob("000001-k.json"))
 
 

@@ -10,6 +10,7 @@ from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SQLiteStore
 from store_rules import RULES, Rule
+from store_rules_beside import RULES_BESIDE
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),
@@ -25,6 +26,6 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await made.close()
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", RULES + RULES_BESIDE, ids=lambda rule: rule.__name__)
 async def test_rule(rule: Rule, store: Store) -> None:
     await rule(store)

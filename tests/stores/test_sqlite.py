@@ -48,6 +48,7 @@ asyncio.run(main())
 ENDLESS = """
 import asyncio, sys
 sys.path.insert(0, {tests!r})
+from holdfast.durable.ports import Along
 from holdfast.stores.sqlite import SQLiteStore
 from store_rules import record
 
@@ -56,7 +57,7 @@ async def main():
     number = 0
     while True:
         await store.remember("r", number, "k", b"1")
-        await store.append(record("r", number, body="x" * 5000), settled=number)
+        await store.append(record("r", number, body="x" * 5000), Along(settled=number))
         print(number, flush=True)
         number += 1
 
@@ -291,7 +292,7 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(path: Pat
 async def test_a_newer_format_is_refused_and_left_alone(store: SQLiteStore, path: Path) -> None:
     await fill(store, "r", 1)
     await store.close()
-    ask(path, "PRAGMA user_version = 2")
+    ask(path, "PRAGMA user_version = 3")
     before = path.read_bytes()
     with pytest.raises(StoreUnavailable, match="newer"):
         await store.append(record("r", 1))
@@ -334,7 +335,7 @@ async def test_a_damaged_database_is_reported_as_damaged(store: SQLiteStore, pat
 async def test_a_person_reads_the_file_with_sqlite(store: SQLiteStore, path: Path) -> None:
     await store.append(record("r", 0, body={"answer": 42}))
     assert ask(path, "SELECT run_id, json_extract(body, '$.answer') FROM commits") == [("r", 42)]
-    assert ask(path, "PRAGMA user_version") == [(1,)]
+    assert ask(path, "PRAGMA user_version") == [(2,)]
     assert ask(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -346,6 +347,10 @@ async def test_the_searches_use_their_indexes(store: SQLiteStore) -> None:
         (sqlite.HISTORY_OF_OUTPUTS, ("r", 0), "commits_with_outputs"),
         (sqlite.LOCATE, ("c",), "commits_by_checkpoint"),
         ("SELECT max(seq) FROM commits WHERE workflow = ?", ("w",), "commits_by_workflow"),
+        (sqlite.MAIL, ("r",), "mail_to_read"),
+        (sqlite.PENDING.format(where=""), (), "requests_by_age"),
+        (sqlite.PENDING.format(where="WHERE workflow = ?"), ("w",), "requests_by_workflow"),
+        (sqlite.WAKES.format(where="WHERE at <= ?"), ("2026",), "wakes_by_time"),
     ]:
         plan = await store._db.read(lambda db, q=query, v=values: db.execute(f"EXPLAIN QUERY PLAN {q}", v).fetchall())
         assert index in str(plan)

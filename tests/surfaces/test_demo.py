@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
-ONCE = ["planner", "weather", "museums", "trains", "editor", "publisher"]
+ONCE = ["planner", "weather", "museums", "trains", "editor", "decision", "publisher"]
 TWICE = ["hotels", "restaurants"]
 
 
@@ -21,7 +21,9 @@ def check(told: str, folder: Path) -> None:
         assert re.search(rf"{name} +2x", told), told
     assert "killed with SIGKILL while 2 of them were still working" in told
     assert "Nothing that had finished ran again." in told
-    assert "the run is IDLE" in told
+    assert "the run is IDLE_WITH_PENDING_REQUESTS" in told
+    assert "was killed too, while the run waits" in told
+    assert "the run is IDLE; its output" in told
     assert "restaurants: what there is to know about restaurants in Lisbon" in told
     assert (folder / ".demo" / "runs.db").exists()
 

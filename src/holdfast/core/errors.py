@@ -8,6 +8,10 @@ HoldfastError
 │   ├── SuperstepLimit
 │   ├── StateConflict
 │   ├── InputMismatch
+│   ├── RequestError         carries request_id                       → answer again
+│   │   ├── UnknownRequest
+│   │   ├── ResponseRejected
+│   │   └── RequestExpired
 │   └── PrivateMissing
 └── DurabilityError          what is stored cannot be trusted or reached  → operate
     ├── CheckpointMissing
@@ -66,6 +70,26 @@ class StateConflict(RunError):
 
 class InputMismatch(RunError):
     """A run of that id was started with another input."""
+
+
+class RequestError(RunError):
+    """An answer was not accepted, or never came. `request_id` says to which question."""
+
+    def __init__(self, message: str, *, run_id: str, request_id: str) -> None:
+        self.request_id = request_id
+        super().__init__(message, run_id=run_id)
+
+
+class UnknownRequest(RequestError):
+    """The run asks no such question."""
+
+
+class ResponseRejected(RequestError):
+    """The answer is not of the type asked for, or the question was answered already."""
+
+
+class RequestExpired(RequestError):
+    """The deadline passed before an answer came."""
 
 
 class PrivateMissing(RunError, KeyError):

@@ -6,11 +6,13 @@ A durable event is computed from a commit and carries its number, so it can be t
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
 from .parcel import Parcel
+from .request import Request
 
 
 class WorkflowRunState(StrEnum):
@@ -36,6 +38,7 @@ WorkflowEventType = Literal[
     "executor_bypassed",
     "output",
     "intermediate",
+    "request_info",
     "checkpoint",
     "warning",
     "error",
@@ -78,6 +81,7 @@ class WorkflowEvent:
     __slots__ = (
         "_data",
         "_opened",
+        "_request",
         "checkpoint",
         "commit",
         "details",
@@ -103,6 +107,7 @@ class WorkflowEvent:
         run_id: str | None = None,
         commit: int | None = None,
         replayed: bool = False,
+        request: Request | None = None,
         origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR,
     ) -> None:
         self.type = type
@@ -115,6 +120,7 @@ class WorkflowEvent:
         self.run_id = run_id
         self.commit = commit
         self.replayed = replayed
+        self._request = request
         self.origin = origin
 
     @classmethod
@@ -130,6 +136,42 @@ class WorkflowEvent:
         if not self._opened:
             self._data, self._opened = self._data.open(), True
         return self._data
+
+    @property
+    def request_id(self) -> str:
+        """Of a `request_info` event: what to answer to."""
+        return self._asked().id
+
+    @property
+    def source_executor_id(self) -> str:
+        """Of a `request_info` event: who asked."""
+        return self._asked().executor
+
+    @property
+    def request_type(self) -> str:
+        """Of a `request_info` event: what kind of question it is, in words."""
+        return self._asked().request_type
+
+    @property
+    def response_type(self) -> str:
+        """Of a `request_info` event: what kind of answer it wants, in words."""
+        return self._asked().response_type
+
+    @property
+    def response_schema(self) -> dict[str, Any]:
+        """Of a `request_info` event: the JSON schema of the answer it wants."""
+        schema: dict[str, Any] = json.loads(self._asked().schema)
+        return schema
+
+    @property
+    def deadline(self) -> str | None:
+        """Of a `request_info` event: until when it can be answered; UTC, ISO 8601."""
+        return self._asked().deadline
+
+    def _asked(self) -> Request:
+        if self._request is None:
+            raise RuntimeError(f"a {self.type!r} event asks nothing; only 'request_info' events do")
+        return self._request
 
     @property
     def durable(self) -> bool:

@@ -12,6 +12,15 @@ from typing import Any, Literal
 
 from .events import WorkflowErrorDetails, WorkflowRunState
 from .parcel import Parcel
+from .request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Which question a message answers."""
+
+    request_id: str
+    question: Parcel
 
 
 def is_text(name: str) -> bool:
@@ -29,6 +38,7 @@ class Message:
     target: str | None = None  # the one asked for; None: whoever the edges say
     takers: tuple[str, ...] = ()  # executors it is delivered to
     joins: tuple[str, ...] = ()  # fan-ins that hold it until they are complete
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,7 @@ class Delivery:
     executor: str
     payload: Parcel
     sources: tuple[str, ...]
+    reply: Reply | None = None
 
 
 Held = Mapping[str, Mapping[str, tuple[Parcel, ...]]]
@@ -93,6 +104,7 @@ class Outcome:
     outputs: tuple[Output, ...] = ()
     writes: Mapping[str, Write] = field(default_factory=dict)
     saved: Parcel | None = None  # the executor's own state afterwards; None: it keeps none
+    requests: tuple[Request, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,7 @@ class Routed:
 
 class CommitKind(StrEnum):
     INPUT = "input"
+    INTAKE = "intake"  # answers and messages that came from outside
     SUPERSTEP = "superstep"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -130,6 +143,7 @@ class Done:
     executor: str
     sent: tuple[str, ...]  # ids of messages
     outputs: tuple[Output, ...]
+    asked: tuple[str, ...] = ()  # ids of requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +161,8 @@ class Commit:
     held: Held | None = None  # None: as before
     state: Mapping[str, Write] = field(default_factory=dict)
     executors: Mapping[str, Parcel] = field(default_factory=dict)
+    asked: tuple[Request, ...] = ()
+    closed: tuple[str, ...] = ()  # requests that are open no more
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -181,6 +197,7 @@ class Checkpoint:
     held: Held = field(default_factory=dict)
     state: Mapping[str, Parcel] = field(default_factory=dict)
     executors: Mapping[str, Parcel] = field(default_factory=dict)
+    requests: Mapping[str, Request] = field(default_factory=dict)
 
     @property
     def run_id(self) -> str:

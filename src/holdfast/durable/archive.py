@@ -5,16 +5,17 @@ A run is stored as frames, which say everything, and between them records that s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from ..core.errors import CheckpointCorrupt
-from ..core.model import Checkpoint, Commit, Outcome
+from ..core.model import Checkpoint, Commit, Outcome, RunHeader
+from ..core.request import Request
 from ..kernel.history import apply, whole
 from .codec import Codec
 from .ownership import Owner
-from .ports import Entry, Record, Store
+from .ports import Along, Entry, Pending, Record, Store
 from .wire import header_of, read_commit, read_outcome, write_commit, write_outcome
 
 FRAME_EVERY = 64  # reading a checkpoint reads at most so many records; writing it all costs 1/64 of a state each
@@ -31,8 +32,19 @@ class Archive(Protocol):
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         """A checkpoint by its id."""
 
-    async def commit(self, commit: Commit, after: Checkpoint, *, settled: int | None) -> None:
-        """Append, if the run is still where it was; durable when it returns. Forgets the memory of `settled`."""
+    async def commit(
+        self, commit: Commit, after: Checkpoint, *, settled: int | None, consumed: tuple[str, ...] = ()
+    ) -> None:
+        """Append, if the run is still where it was; durable when it returns.
+
+        Forgets the memory of `settled` and consumes mail, in the same transaction.
+        """
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        """Leave mail; False if that key was ever used in the run."""
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        """Mail that is not consumed, oldest first."""
 
     async def told(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
         """The commits that yielded outputs on the way to a checkpoint, with their runs, oldest first."""
@@ -75,10 +87,19 @@ class StoreArchive:
         entry = await self._store.locate(checkpoint_id)
         return None if entry is None else (await self.at(entry))[0]
 
-    async def commit(self, commit: Commit, after: Checkpoint, *, settled: int | None) -> None:
+    async def commit(
+        self, commit: Commit, after: Checkpoint, *, settled: int | None, consumed: tuple[str, ...] = ()
+    ) -> None:
         framed = commit.number == 0 or self._since_frame >= FRAME_EVERY
-        await self._store.append(record(commit, after, framed=framed), settled=settled)
+        along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed)
+        await self._store.append(record(commit, after, framed=framed), along)
         self._since_frame = 1 if framed else self._since_frame + 1
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        return await self._store.post(run_id, key, body)
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await self._store.mail(run_id)
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         found = await self._lineage(checkpoint.header.parent_id)
@@ -111,6 +132,24 @@ class StoreArchive:
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self._store.release(run_id, owner)
+
+
+def pending_of(header: RunHeader, requests: Iterable[Request]) -> tuple[Pending, ...]:
+    """Open questions as a store lists them."""
+    return tuple(
+        Pending(
+            header.run_id,
+            r.id,
+            header.workflow,
+            r.executor,
+            r.request_type,
+            r.response_type,
+            r.schema,
+            r.at,
+            r.deadline,
+        )
+        for r in requests
+    )
 
 
 def record(commit: Commit, after: Checkpoint, *, framed: bool) -> Record:

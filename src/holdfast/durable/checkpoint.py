@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 
 from ..core.errors import CheckpointCorrupt
-from ..core.events import WorkflowRunState
-from ..core.model import Checkpoint, Commit, Message
+from ..core.events import WorkflowEvent, WorkflowRunState
+from ..core.model import Checkpoint, Commit, Message, Reply
 from ..core.parcel import Parcel
 from ..graph.graph import signature_hash
 from ..kernel.history import apply
+from ..kernel.telling import request_events
 from .codec import DEFAULT_CODEC, Codec, Encoded, encoded
 from .ports import Entry, Record
-from .wire import FORMAT, header_of, json_of, read_commit, write_commit
+from .wire import FORMAT, header_of, json_of, read_commit, read_requests, write_commit
 
 VERSION = "1"
 
@@ -61,6 +62,7 @@ class WorkflowMessage:
     target_id: str | None = None
     takers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
+    reply: Reply | None = field(default=None, repr=False)  # the question it answers
 
     @property
     def data(self) -> Any:
@@ -106,7 +108,8 @@ class WorkflowCheckpoint:
     position: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what only the engine needs
 
     def __post_init__(self) -> None:
-        for name in ("messages", "state", "executor_states", "metadata", "graph_signature", "position"):
+        frozen = ("messages", "state", "executor_states", "pending_request_info_events")
+        for name in (*frozen, "metadata", "graph_signature", "position"):
             value = getattr(self, name)
             if isinstance(value, dict):
                 object.__setattr__(self, name, MappingProxyType(dict(value)))
@@ -117,7 +120,8 @@ class WorkflowCheckpoint:
         plain["state"] = _plain(self.state, "$.state")
         plain["executor_states"] = _plain(self.executor_states, "$.executor_states")
         plain["messages"] = {source: [_plain_message(m) for m in sent] for source, sent in self.messages.items()}
-        plain["pending_request_info_events"] = dict(self.pending_request_info_events)
+        asked = self.pending_request_info_events
+        plain["pending_request_info_events"] = {id: _plain_request(event) for id, event in asked.items()}
         plain["status"] = self.status.value
         for name in ("metadata", "graph_signature", "position"):
             plain[name] = dict(plain[name])
@@ -141,6 +145,7 @@ class WorkflowCheckpoint:
             messages = data.get("messages", {})
             made["messages"] = {source: tuple(map(_read_message, sent)) for source, sent in messages.items()}
             made["status"] = WorkflowRunState(data.get("status", WorkflowRunState.IDLE))
+            made["pending_request_info_events"] = _asked_events(data)
             return cls(**made)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise CheckpointCorrupt(
@@ -174,6 +179,7 @@ def view(checkpoint: Checkpoint, commit: Commit) -> WorkflowCheckpoint:
         number=checkpoint.number,
         status=checkpoint.status,
         graph_signature=header.signature,
+        pending_request_info_events={event.request_id: event for event in request_events(header.run_id, checkpoint)},
         metadata=commit.metadata,
         position=_position(checkpoint, commit),
     )
@@ -189,7 +195,7 @@ def by_source(messages: Sequence[Message]) -> dict[str, tuple[WorkflowMessage, .
 
 
 def seen_message(m: Message) -> WorkflowMessage:
-    return WorkflowMessage(m.id, m.source, m.payload, m.target, m.takers, m.joins)
+    return WorkflowMessage(m.id, m.source, m.payload, m.target, m.takers, m.joins, m.reply)
 
 
 def record_of(seen: WorkflowCheckpoint) -> Record:
@@ -226,7 +232,10 @@ def unview(seen: WorkflowCheckpoint, codec: Codec) -> tuple[Checkpoint, Commit]:
 
 def _position(checkpoint: Checkpoint, commit: Commit) -> dict[str, Any]:
     """Everything of a frame that a checkpoint does not show under a name of its own."""
-    bare = replace(commit, messages=None, state={}, executors={}, held=checkpoint.held, metadata={})
+    asked = tuple(checkpoint.requests.values())
+    bare = replace(
+        commit, messages=None, state={}, executors={}, held=checkpoint.held, asked=asked, closed=(), metadata={}
+    )
     tree: dict[str, Any] = msgspec.json.decode(write_commit(bare, checkpoint.header, checkpoint.previous_id))
     return tree
 
@@ -264,15 +273,48 @@ def _close(plain: object) -> Encoded:
 
 def _plain_message(m: WorkflowMessage) -> dict[str, Any]:
     shown = {"id": m.id, "source_id": m.source_id, "target_id": m.target_id}
-    return {**shown, "takers": list(m.takers), "joins": list(m.joins), "data": msgspec.json.decode(json_of(m.payload))}
+    reply = None
+    if m.reply is not None:
+        reply = {"request_id": m.reply.request_id, "question": msgspec.json.decode(json_of(m.reply.question))}
+    routed = {"takers": list(m.takers), "joins": list(m.joins), "reply": reply}
+    return {**shown, **routed, "data": msgspec.json.decode(json_of(m.payload))}
 
 
 def _read_message(m: Mapping[str, Any]) -> WorkflowMessage:
-    return WorkflowMessage(
-        m["id"], m["source_id"], _close(m["data"]), m["target_id"], tuple(m["takers"]), tuple(m["joins"])
-    )
+    answered = m.get("reply")  # not there in what was written before there were requests
+    reply = None if answered is None else Reply(answered["request_id"], _close(answered["question"]))
+    source, target = m["source_id"], m["target_id"]
+    return WorkflowMessage(m["id"], source, _close(m["data"]), target, tuple(m["takers"]), tuple(m["joins"]), reply)
+
+
+def _plain_request(event: WorkflowEvent) -> dict[str, Any]:
+    """What a person who reads the dict wants to know of a question; `position` holds it for the engine."""
+    return {
+        "request_id": event.request_id,
+        "source_executor_id": event.source_executor_id,
+        "request_type": event.request_type,
+        "response_type": event.response_type,
+        "response_schema": event.response_schema,
+        "deadline": event.deadline,
+    }
+
+
+def _asked_events(data: Mapping[str, Any]) -> dict[str, WorkflowEvent]:
+    asked = read_requests(data.get("position", {}).get("asked", []), DEFAULT_CODEC)
+    known: dict[str, Any] = {"run_id": data.get("run_id"), "commit": data.get("number"), "replayed": True}
+    return {
+        r.id: WorkflowEvent.closed("request_info", r.payload, executor_id=r.executor, request=r, **known) for r in asked
+    }
 
 
 def _wire_message(m: WorkflowMessage) -> dict[str, Any]:
-    named = {"id": m.id, "source": m.source_id, "target": m.target_id, "takers": m.takers, "joins": m.joins}
+    named: dict[str, Any] = {
+        "id": m.id,
+        "source": m.source_id,
+        "target": m.target_id,
+        "takers": m.takers,
+        "joins": m.joins,
+    }
+    if m.reply is not None:
+        named["reply"] = {"request_id": m.reply.request_id, "question": msgspec.Raw(json_of(m.reply.question))}
     return {**named, "payload": msgspec.Raw(json_of(m.payload))}

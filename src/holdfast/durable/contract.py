@@ -67,6 +67,7 @@ class ContractArchive:
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec
+        self._mail: dict[str, bytes] = {}  # lives as long as the call that answers
 
     async def head(self, run_id: str) -> Checkpoint | None:
         kept = await self._of_run(run_id)
@@ -79,8 +80,18 @@ class ContractArchive:
             return None
         return None if found is None else unview(found, self._codec)[0]
 
-    async def commit(self, commit: Commit, after: Checkpoint, *, settled: int | None) -> None:
+    async def commit(
+        self, commit: Commit, after: Checkpoint, *, settled: int | None, consumed: tuple[str, ...] = ()
+    ) -> None:
         await self._storage.save(view(after, commit))
+        for key in consumed:
+            self._mail.pop(key, None)
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        return self._mail.setdefault(key, body) is body
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return list(self._mail.items())
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)

@@ -15,5 +15,9 @@ def idempotency_key(run_id: str, epoch: int, delivery: str) -> str:
     return str(uuid.uuid5(_HOUSE, f"delivery/{epoch}/{delivery}/{run_id}"))
 
 
+def request_id(run_id: str, epoch: int, delivery: str, number: int) -> str:
+    return str(uuid.uuid5(_HOUSE, f"request/{epoch}/{delivery}/{number}/{run_id}"))
+
+
 def new_run_id() -> str:
     return str(uuid.uuid4())

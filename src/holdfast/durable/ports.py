@@ -36,6 +36,44 @@ class Record:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A question that waits for an answer: what can be known of it without reading payloads."""
+
+    run_id: str
+    request_id: str
+    workflow: str
+    executor: str
+    request_type: str
+    response_type: str
+    schema: str  # JSON schema of an acceptable answer, as JSON text
+    at: str  # when it was asked; UTC, ISO 8601
+    deadline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """A run that wants to be moved on at a certain time."""
+
+    run_id: str
+    workflow: str
+    at: str  # UTC, ISO 8601
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What happens together with a record: all of it, or none."""
+
+    settled: int | None = None  # forget the memory up to this place
+    consumed: tuple[str, ...] = ()  # mail that caused the record; it stays as a tombstone
+    asked: tuple[Pending, ...] = ()  # questions that are open from now on
+    closed: tuple[str, ...] = ()  # request ids that no longer are
+    wake: str | None = None  # when the run wants to be woken; takes the place of what it wanted before
+
+
+NOTHING_ALONG = Along()
+
+
 def needs_follower(run_id: str, number: int) -> CommitConflict:
     """The error of a `remove` that would take away what the next record is based on."""
     return CommitConflict(f"commit {number} of run {run_id!r} cannot go: commit {number + 1} is based on it")
@@ -47,17 +85,18 @@ class Store(Protocol):
     Every method may be called from any event loop and any thread. Nothing blocks the loop.
     """
 
-    async def append(self, record: Record, *, settled: int | None = None) -> None:
-        """Add the next record of its run and forget the memory of place `settled`, both or neither.
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        """Add the next record of its run and do what goes along with it, all or nothing.
 
         Raises CommitConflict unless the number is one past the latest of the run (0 for a new run).
         Durable when it returns.
         """
 
-    async def put(self, record: Record) -> None:
+    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         """Store a record that was made elsewhere, wherever it belongs, in place of one of the same number.
 
-        For the order of `entries` and for `newest` it counts as committed now.
+        If it is then the newest of its run, `along.asked` is what is open, and nothing else. For the order of
+        `entries` and for `newest` it counts as committed now.
         """
 
     async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
@@ -67,7 +106,7 @@ class Store(Protocol):
         the record after it tells only what changed since, and no follower was given.
 
         False if there is no such record. The memory of places that are no more is forgotten; a run whose last
-        record goes is gone.
+        record goes is gone, with its mail and questions.
         """
 
     async def head(self, run_id: str) -> Record | None:
@@ -99,6 +138,21 @@ class Store(Protocol):
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         """Everything remembered at that place of the run, by key."""
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        """Leave mail for a run; False (and nothing left) if that key was ever used in it, also if it was consumed.
+
+        Durable when it returns.
+        """
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        """The mail of a run that is not consumed, oldest first."""
+
+    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
+        """The open questions of all runs that match, oldest first; no payload is read."""
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        """The runs that want to be woken, soonest first; with `before`, those that are due by then."""
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
         """Make `owner` the one who drives the run, for so many seconds unless renewed.

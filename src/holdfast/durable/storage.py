@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Self
 
 from ..core.errors import CheckpointMissing, CommitConflict
 from ..core.events import WorkflowEvent
-from ..core.model import Commit, CommitKind
+from ..core.model import Commit, CommitKind, Message
 from ..kernel.telling import events
-from .archive import Archive, StoreArchive, fold, record
-from .checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, view
+from .archive import Archive, StoreArchive, fold, pending_of, record
+from .checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, unview, view
 from .codec import DEFAULT_CODEC, Codec
 from .contract import CONTRACT, CheckpointStorage, ContractArchive, check_contract
-from .ports import Entry, Record, Store
+from .pending import PendingRequest, pending_request
+from .ports import Along, Entry, Record, Store
 from .wire import header_of, read_commit
 
 
@@ -30,7 +31,9 @@ class BuiltInStorage:
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Keep a checkpoint that came from elsewhere; durable when it returns. Its id."""
-        await self.store.put(record_of(checkpoint))
+        at, _ = unview(checkpoint, DEFAULT_CODEC)
+        along = Along(asked=pending_of(at.header, at.requests.values()))
+        await self.store.put(record_of(checkpoint), along)
         return checkpoint.checkpoint_id
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
@@ -76,7 +79,7 @@ class BuiltInStorage:
 
     async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
         """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from."""
-        return [seen_message(m) for _, commit in await self._commits(checkpoint_id) for m in commit.messages or ()]
+        return [seen_message(m) for _, commit in await self._commits(checkpoint_id) for m in _new_messages(commit)]
 
     async def event_history(self, run_id: str) -> list[WorkflowEvent]:
         """The durable events of a run, told again from its commits."""
@@ -85,6 +88,12 @@ class BuiltInStorage:
             raise CheckpointMissing(f"no run {run_id!r} is stored here")
         commits = [read_commit(one, DEFAULT_CODEC)[0] for one in records]
         return [event for commit in commits for event in events(run_id, commit, stored=True, replayed=True)]
+
+    async def pending_requests(
+        self, *, workflow_name: str | None = None, run_id: str | None = None
+    ) -> list[PendingRequest]:
+        """The open questions of a workflow, of a run, or of all, oldest first; no payload is read."""
+        return [pending_request(one) for one in await self.store.pending(workflow=workflow_name, run_id=run_id)]
 
     async def close(self) -> None:
         """Finish what is under way and give back files. The storage opens again if it is used again."""
@@ -118,7 +127,7 @@ class BuiltInStorage:
         return [
             (run_id, commit)
             for n, (run_id, commit) in enumerate(reversed(found))
-            if commit.kind in (CommitKind.INPUT, CommitKind.SUPERSTEP) or n == 0
+            if commit.kind in (CommitKind.INPUT, CommitKind.SUPERSTEP, CommitKind.INTAKE) or n == 0
         ]
 
     async def _backwards(self, entry: Entry | None) -> AsyncIterator[tuple[str, Commit]]:
@@ -129,6 +138,14 @@ class BuiltInStorage:
                 parent_id = header_of(shape).parent_id if shape.run is not None else parent_id
                 yield entry.run_id, commit
             entry = None if parent_id is None else await self.store.locate(parent_id)
+
+
+def _new_messages(commit: Commit) -> Sequence[Message]:
+    """The messages that a commit brought; what was on its way before an intake is not new."""
+    messages = commit.messages or ()
+    if commit.kind is CommitKind.INTAKE:
+        return [m for m in messages if m.id.startswith(f"{commit.number}.")]
+    return messages
 
 
 def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Archive:

@@ -1,4 +1,4 @@
-"""Format 1: how a commit and an outcome look as JSON text. `docs/format.md` says it in words.
+"""Formats 1 and 2: how a commit and an outcome look as JSON text. `docs/format.md` says it in words.
 
 These shapes are for ever: a change is a new format number, and the old one stays readable.
 """
@@ -23,17 +23,20 @@ from ..core.model import (
     Message,
     Outcome,
     Output,
+    Reply,
     RunHeader,
     Sent,
     Stamp,
     Write,
 )
 from ..core.parcel import Parcel
+from ..core.request import Request
 from ..core.state import Grown
 from .codec import Codec, Encoded, encoded
 from .ports import Record
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 2 added requests, replies and intake; a record of format 1 has none of them
 Raw = msgspec.Raw
 
 
@@ -44,6 +47,23 @@ class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     pass
 
 
+class WireReply(_Shape):
+    request_id: str
+    question: Raw
+
+
+class WireRequest(_Shape):
+    id: str
+    executor: str
+    payload: Raw
+    request_type: str
+    response_type: str
+    schema: Raw
+    at: str
+    deadline: str | None = None
+    default: Raw = NOTHING
+
+
 class WireMessage(_Shape):
     id: str
     source: str | None
@@ -51,6 +71,7 @@ class WireMessage(_Shape):
     target: str | None = None
     takers: list[str] = []
     joins: list[str] = []
+    reply: WireReply | None = None
 
 
 class WireOutput(_Shape):
@@ -63,6 +84,7 @@ class WireDone(_Shape):
     executor: str
     sent: list[str] = []
     outputs: list[WireOutput] = []
+    asked: list[str] = []
 
 
 class WireWrites(_Shape):
@@ -102,6 +124,8 @@ class WireCommit(_Shape, kw_only=True):
     held: dict[str, dict[str, list[Raw]]] | None = None
     state: WireWrites | None = None
     executors: dict[str, Raw] = {}
+    asked: list[WireRequest] = []
+    closed: list[str] = []
     done: list[WireDone] = []
     failures: list[WireFailure] = []
     warnings: list[str] = []
@@ -121,10 +145,12 @@ class WireOutcome(_Shape, kw_only=True):
     outputs: list[WireOutput] = []
     state: WireWrites | None = None
     saved: Raw = NOTHING
+    requests: list[WireRequest] = []
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_commit = msgspec.json.Decoder(WireCommit).decode
+_decode_requests = msgspec.json.Decoder(list[WireRequest]).decode
 _decode_outcome = msgspec.json.Decoder(WireOutcome).decode
 
 
@@ -156,7 +182,9 @@ def write_commit(commit: Commit, frame: RunHeader | None, previous_id: str | Non
         held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
         state=_writes(commit.state),
         executors={id: _raw(parcel) for id, parcel in commit.executors.items()},
-        done=[WireDone(d.delivery, d.executor, list(d.sent), _outputs(d.outputs)) for d in commit.done],
+        asked=[_request(r) for r in commit.asked],
+        closed=list(commit.closed),
+        done=[WireDone(d.delivery, d.executor, list(d.sent), _outputs(d.outputs), list(d.asked)) for d in commit.done],
         failures=[WireFailure(f.error_type, f.message, f.traceback, f.executor_id) for f in commit.failures],
         warnings=list(commit.warnings),
         metadata=dict(commit.metadata),
@@ -192,7 +220,12 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         held=None if held is None else _read_held(held, codec),
         state=_read_writes(shape.state, codec),
         executors={id: _parcel(raw, codec) for id, raw in shape.executors.items()},
-        done=tuple(Done(d.delivery, d.executor, tuple(d.sent), _read_outputs(d.outputs, codec)) for d in shape.done),
+        asked=tuple(_read_request(r, codec) for r in shape.asked),
+        closed=tuple(shape.closed),
+        done=tuple(
+            Done(d.delivery, d.executor, tuple(d.sent), _read_outputs(d.outputs, codec), tuple(d.asked))
+            for d in shape.done
+        ),
         failures=tuple(
             WorkflowErrorDetails(f.error_type, f.message, f.traceback, f.executor_id) for f in shape.failures
         ),
@@ -218,6 +251,7 @@ def write_outcome(outcome: Outcome) -> bytes:
             outputs=_outputs(outcome.outputs),
             state=_writes(outcome.writes),
             saved=NOTHING if outcome.saved is None else _raw(outcome.saved),
+            requests=[_request(r) for r in outcome.requests],
         )
     )
 
@@ -236,14 +270,13 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
         outputs=_read_outputs(shape.outputs, codec),
         writes=_read_writes(shape.state, codec),
         saved=_parcel(shape.saved, codec) if bytes(shape.saved) else None,
+        requests=tuple(_read_request(r, codec) for r in shape.requests),
     )
 
 
 def _check_format(found: int, what: str) -> None:
-    if found != FORMAT:
-        raise CheckpointCorrupt(
-            f"{what} is of format {found}, and this version reads format {FORMAT}; use a newer Holdfast"
-        )
+    if found not in READABLE:
+        raise CheckpointCorrupt(f"{what} is of format {found}, and this version reads {READABLE}; use a newer Holdfast")
 
 
 def _raw(parcel: Parcel) -> Raw:
@@ -261,11 +294,33 @@ def _run(header: RunHeader) -> WireRun:
 
 
 def _message(m: Message) -> WireMessage:
-    return WireMessage(m.id, m.source, _raw(m.payload), m.target, list(m.takers), list(m.joins))
+    reply = None if m.reply is None else WireReply(m.reply.request_id, _raw(m.reply.question))
+    return WireMessage(m.id, m.source, _raw(m.payload), m.target, list(m.takers), list(m.joins), reply)
 
 
 def _read_message(m: WireMessage, codec: Codec) -> Message:
-    return Message(m.id, m.source, _parcel(m.payload, codec), m.target, tuple(m.takers), tuple(m.joins))
+    reply = None if m.reply is None else Reply(m.reply.request_id, _parcel(m.reply.question, codec))
+    return Message(m.id, m.source, _parcel(m.payload, codec), m.target, tuple(m.takers), tuple(m.joins), reply)
+
+
+def _request(r: Request) -> WireRequest:
+    default = NOTHING if r.default is None else _raw(r.default)
+    schema = Raw(r.schema.encode())
+    return WireRequest(
+        r.id, r.executor, _raw(r.payload), r.request_type, r.response_type, schema, r.at, r.deadline, default
+    )
+
+
+def read_requests(plain: list[Any], codec: Codec) -> list[Request]:
+    """Requests from plain JSON data."""
+    return [_read_request(r, codec) for r in _decode_requests(_encode(plain))]
+
+
+def _read_request(r: WireRequest, codec: Codec) -> Request:
+    default = _parcel(r.default, codec) if bytes(r.default) else None
+    schema = bytes(r.schema).decode()
+    payload = _parcel(r.payload, codec)
+    return Request(r.id, r.executor, payload, r.request_type, r.response_type, schema, r.at, r.deadline, default)
 
 
 def _read_held(held: dict[str, dict[str, list[Raw]]], codec: Codec) -> Held:

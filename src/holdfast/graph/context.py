@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping
+from datetime import datetime, timedelta
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Never
 
@@ -21,6 +22,14 @@ else:
 
     OutT = TypeVar("OutT")
     WorkflowOutT = TypeVar("WorkflowOutT")
+
+
+class _NoDefault:
+    def __repr__(self) -> str:
+        return "<no default>"
+
+
+NO_DEFAULT: Any = _NoDefault()
 
 
 class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
@@ -70,6 +79,28 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     @abstractmethod
     def yield_output(self, output: WorkflowOutT) -> Awaitable[None]:
         """Yield an output of the workflow; told when the superstep commits."""
+
+    @property
+    @abstractmethod
+    def request_id(self) -> str | None:
+        """Inside a response handler: the request that was answered."""
+
+    @abstractmethod
+    def request_info(
+        self,
+        request_data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Awaitable[str]:
+        """Ask somebody outside; gives the id of the request. The handler goes on and returns.
+
+        The answer goes to the `@response_handler` for this kind of question and answer. If the deadline
+        passes first, it gets the default; without a default the run fails with RequestExpired. Raises
+        DefinitionError if no response handler could take the answer.
+        """
 
     @abstractmethod
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:

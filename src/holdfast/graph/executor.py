@@ -20,8 +20,10 @@ class HandlerTable:
     """The handlers of an executor, and which of them takes a value: the most specific one."""
 
     def __init__(self, specs: Iterable[HandlerSpec], problems: Iterable[str] = ()) -> None:
-        self.specs = tuple(specs)
-        self.problems = [*problems, *_duplicates(self.specs)]
+        every = tuple(specs)
+        self.specs = tuple(spec for spec in every if spec.response is None)
+        self.replies = tuple(spec for spec in every if spec.response is not None)
+        self.problems = [*problems, *_duplicates(self.specs), *_repeated_replies(self.replies)]
         self._entries = [(taken, spec) for spec in self.specs for taken in spec.input]
         # a choice may be kept by class only if nothing but the class of a value decides it
         self._by_class: dict[type, HandlerSpec | None] | None = (
@@ -37,17 +39,41 @@ class HandlerTable:
             self._by_class[cls] = self._look(value)
         return self._by_class[cls]
 
+    def choose_reply(self, question: object, answer: object) -> HandlerSpec | None:
+        """The response handler that takes this answer to this question, or None."""
+        taking = [
+            (asked, given, spec)
+            for spec in self.replies
+            for asked in spec.input
+            for given in spec.response or ()
+            if is_instance_of(question, asked) and is_instance_of(answer, given)
+        ]
+        if len(taking) > 1:
+            closest = taking[most_specific([asked for asked, _, _ in taking])][0]
+            taking = [one for one in taking if one[0] == closest]
+        return taking[most_specific([given for _, given, _ in taking])][2] if taking else None
+
+    def reply_types(self, question: object) -> tuple[object, ...]:
+        """What the response handlers take as an answer to this question."""
+        fitting = [spec for spec in self.replies if any(is_instance_of(question, asked) for asked in spec.input)]
+        return tuple(dict.fromkeys(given for spec in fitting for given in spec.response or ()))
+
     @property
     def input_types(self) -> tuple[object, ...]:
         return tuple(taken for taken, _ in self._entries)
 
     @property
     def output_types(self) -> tuple[object, ...]:
-        return tuple(dict.fromkeys(t for spec in self.specs for t in spec.output))
+        return tuple(dict.fromkeys(t for spec in (*self.specs, *self.replies) for t in spec.output))
 
     @property
     def workflow_output_types(self) -> tuple[object, ...]:
-        return tuple(dict.fromkeys(t for spec in self.specs for t in spec.workflow_output))
+        return tuple(dict.fromkeys(t for spec in (*self.specs, *self.replies) for t in spec.workflow_output))
+
+    def every_type(self) -> Iterable[object]:
+        """All that its handlers name: what may be in a message, an output, a question or an answer."""
+        for spec in (*self.specs, *self.replies):
+            yield from (*spec.input, *spec.output, *spec.workflow_output, *(spec.response or ()))
 
     def _look(self, value: object) -> HandlerSpec | None:
         taking = [(taken, spec) for taken, spec in self._entries if is_instance_of(value, taken)]
@@ -63,6 +89,16 @@ def _duplicates(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
             first = seen.setdefault(taken, spec.name)
             if first != spec.name:
                 yield f"handlers {first!r} and {spec.name!r} both take {describe(taken)}"
+
+
+def _repeated_replies(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
+    seen: dict[tuple[object, object], str] = {}
+    for spec in specs:
+        for pair in [(asked, given) for asked in spec.input for given in spec.response or ()]:
+            first = seen.setdefault(pair, spec.name)
+            if first != spec.name:
+                words = f"{describe(pair[1])} as the answer to {describe(pair[0])}"
+                yield f"response handlers {first!r} and {spec.name!r} both take {words}"
 
 
 class Executor:

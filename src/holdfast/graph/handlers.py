@@ -25,11 +25,12 @@ class HandlerSpec:
     """One handler: where it is, what it takes, what it gives."""
 
     name: str
-    input: tuple[object, ...]
+    input: tuple[object, ...]  # of a message; for a response handler, of the request
     output: tuple[object, ...]
     workflow_output: tuple[object, ...]
     takes_context: bool
     is_async: bool
+    response: tuple[object, ...] | None = None  # what a response handler takes as an answer; None: it is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Declared:
     output: object = None
     workflow_output: object = None
     names: dict[str, Any] = field(default_factory=dict)  # what its strings mean where it was written
+    response: object = None
+    is_response_handler: bool = False
 
 
 @overload
@@ -58,6 +61,30 @@ def handler(func: Any = None, *, input: Any = None, output: Any = None, workflow
             raise DefinitionError(f"@handler marks a method, not {method!r}; a type is given as @handler(input=...)")
         names = local_names(method, (input, output, workflow_output))
         setattr(method, SPEC, Declared(input, output, workflow_output, names))
+        return method
+
+    return mark if func is None else mark(func)
+
+
+@overload
+def response_handler(func: F) -> F: ...
+@overload
+def response_handler(
+    *, request: Any = ..., response: Any = ..., output: Any = ..., workflow_output: Any = ...
+) -> Callable[[F], F]: ...
+def response_handler(
+    func: Any = None, *, request: Any = None, response: Any = None, output: Any = None, workflow_output: Any = None
+) -> Any:
+    """Mark a method `(self, original_request, response, ctx)` as the one that gets the answer to such a request.
+
+    It is chosen by the types of both. The types may be given here instead of in annotations.
+    """
+
+    def mark(method: F) -> F:
+        if not isinstance(method, _MARKABLE):
+            raise DefinitionError(f"@response_handler marks a method, not {method!r}")
+        names = local_names(method, (request, response, output, workflow_output))
+        setattr(method, SPEC, Declared(request, output, workflow_output, names, response, is_response_handler=True))
         return method
 
     return mark if func is None else mark(func)
@@ -102,7 +129,10 @@ def read_method(method: Callable[..., Any]) -> HandlerSpec:
         raise DefinitionError(
             f"handler {_name(method)!r} must be a method of an instance, not a {type(method).__name__}"
         )
-    return _read(method, getattr(method, SPEC), _Shape("(self, message, ctx)", skipped=1, allowed=(2,)))
+    declared: Declared = getattr(method, SPEC)
+    if declared.is_response_handler:
+        return _read(method, declared, _Shape("(self, original_request, response, ctx)", skipped=1, allowed=(3,)))
+    return _read(method, declared, _Shape("(self, message, ctx)", skipped=1, allowed=(2,)))
 
 
 def read_function(func: Callable[..., Any], declared: Declared) -> HandlerSpec:
@@ -128,7 +158,9 @@ def _read(func: Callable[..., Any], declared: Declared, shape: _Shape) -> Handle
             f"handler {name!r} does not say what it takes: annotate {params[0].name!r}, or give input=... "
             f"in its decorator"
         )
-    context = params[1].name if len(params) > 1 else None
+    response = _response(read, declared, params[1], name) if declared.is_response_handler else None
+    others = params[2:] if declared.is_response_handler else params[1:]
+    context = others[0].name if others else None
     return HandlerSpec(
         name=name,
         input=taken,
@@ -138,7 +170,18 @@ def _read(func: Callable[..., Any], declared: Declared, shape: _Shape) -> Handle
         ),
         takes_context=context is not None,
         is_async=inspect.iscoroutinefunction(_code_of(func)),
+        response=response,
     )
+
+
+def _response(read: _Reader, declared: Declared, parameter: inspect.Parameter, name: str) -> tuple[object, ...]:
+    taken = read.explicit(declared.response) if declared.response is not None else read.annotation(parameter.name)
+    if taken is None:
+        raise DefinitionError(
+            f"response handler {name!r} does not say what answer it takes: annotate {parameter.name!r}, or give "
+            f"response=... in its decorator"
+        )
+    return taken
 
 
 def _parameters(func: Callable[..., Any], shape: _Shape) -> list[inspect.Parameter]:

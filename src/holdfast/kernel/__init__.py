@@ -4,6 +4,7 @@ Everything that decides what a superstep means is on this floor. It does no I/O,
 no task: the same checkpoint, verdicts and outcomes give the same commit, always.
 
     begin, fork   input, or a stored checkpoint  → the first commit of a run
+    intake        checkpoint, what came from outside → a commit with it among the messages
     route         one sent message, with verdicts → who takes it
     plan          checkpoint                      → the handler calls to make
     merge         checkpoint, plan, outcomes      → the next commit
@@ -13,12 +14,16 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
 """
 
 from .history import apply, begin, cancel, fail, fork
+from .intake import Answer, Arrived, Input, intake
 from .merging import Merged, merge
-from .planning import plan, waiting_joins
+from .planning import plan, status_of, waiting_joins
 from .routing import route
-from .telling import events, output_events
+from .telling import events, output_events, request_events
 
 __all__ = [
+    "Answer",
+    "Arrived",
+    "Input",
     "Merged",
     "apply",
     "begin",
@@ -26,9 +31,12 @@ __all__ = [
     "events",
     "fail",
     "fork",
+    "intake",
     "merge",
     "output_events",
     "plan",
+    "request_events",
     "route",
+    "status_of",
     "waiting_joins",
 ]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..core.events import WorkflowErrorDetails, WorkflowRunState
 from ..core.model import Assigned, Checkpoint, Commit, CommitKind, Message, RunHeader, Stamp
 from ..core.parcel import Parcel
+from ..core.request import Request
 from ..core.state import apply_write
 
 
@@ -49,6 +50,7 @@ def whole(checkpoint: Checkpoint) -> Commit:
         held=checkpoint.held,
         state={key: Assigned(value) for key, value in checkpoint.state.items()},
         executors=checkpoint.executors,
+        asked=tuple(checkpoint.requests.values()),
     )
 
 
@@ -102,4 +104,11 @@ def apply(
         held=held if held is not None else before.held if before else {},
         state=state,
         executors={**before.executors, **commit.executors} if before else dict(commit.executors),
+        requests=_open_requests(before.requests if before else {}, commit),
     )
+
+
+def _open_requests(before: Mapping[str, Request], commit: Commit) -> Mapping[str, Request]:
+    if not commit.asked and not commit.closed:
+        return before
+    return {id: r for id, r in before.items() if id not in commit.closed} | {r.id: r for r in commit.asked}

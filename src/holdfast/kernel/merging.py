@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.errors import RoutingFailed
-from ..core.events import WorkflowRunState
+from ..core.errors import RoutingFailed, RunError
 from ..core.model import Checkpoint, Commit, CommitKind, Done, Message, Outcome, Plan, Routed, Stamp
 from ..core.parcel import Pack, Parcel
+from ..core.request import Request
 from ..core.state import fold
 from ..graph.graph import Graph
-from .planning import plan, waiting_joins
+from .planning import plan, status_of, waiting_joins
 
 Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who takes each message it sent."""
@@ -40,6 +40,7 @@ def merge(
     warnings = _without_taker(graph, before, ordered, routes)
     messages, done = _sent(ordered, routes)
     number = before.number + 1
+    asked = _asked(before, ordered)
     following = plan(graph, number, messages, made.held)
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
@@ -47,7 +48,7 @@ def merge(
         number=number,
         kind=CommitKind.SUPERSTEP,
         stamp=stamp,
-        status=WorkflowRunState.IN_PROGRESS if following.deliveries else WorkflowRunState.IDLE,
+        status=status_of(following, waiting=bool(before.requests or asked)),
         iteration=before.iteration + 1,
         since_input=before.since_input + 1,
         place=number,
@@ -55,10 +56,26 @@ def merge(
         held=made.held if made.held is not before.held else None,
         state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
         executors=_saved(before, ordered),
+        asked=asked,
         done=done,
         warnings=tuple(warnings),
     )
     return Merged(commit, following)
+
+
+def _asked(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...]:
+    asked = {request.id: request for request in before.requests.values()}
+    new: list[Request] = []
+    for request in (request for outcome in ordered for request in outcome.requests):
+        if request.id in asked:
+            raise RunError(
+                f"{request.executor!r} asked with the request id {request.id!r}, under which "
+                f"{asked[request.id].executor!r} is already asking; leave request_id out, or make it unique",
+                run_id=before.run_id,
+            )
+        asked[request.id] = request
+        new.append(request)
+    return tuple(new)
 
 
 def _sent(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[Message, ...], tuple[Done, ...]]:
@@ -69,7 +86,8 @@ def _sent(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[Message, ..
         for n, (sent, routed) in enumerate(zip(outcome.sent, routes[outcome.delivery], strict=True)):
             ids.append(f"{outcome.delivery}.{n}")
             messages.append(Message(ids[-1], outcome.executor, sent.payload, sent.target, routed.takers, routed.joins))
-        done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs))
+        requests = tuple(request.id for request in outcome.requests)
+        done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs, requests))
     return tuple(messages), tuple(done)
 
 

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core.model import Delivery, Held, Message, Plan
+from ..core.events import WorkflowRunState
+from ..core.model import Delivery, Held, Message, Plan, Reply
 from ..core.parcel import Bundle, Parcel
 from ..graph.edges import FanIn
 from ..graph.graph import Graph
 
+_Call = tuple[str, Parcel, tuple[str, ...], Reply | None]
+
+
+def status_of(following: Plan, *, waiting: bool) -> WorkflowRunState:
+    """Where a run is that has these handlers to call, and perhaps questions that wait."""
+    if following.deliveries:
+        return WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if waiting else WorkflowRunState.IN_PROGRESS
+    return WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waiting else WorkflowRunState.IDLE
+
 
 def plan(graph: Graph, place: int, messages: Iterable[Message], held: Held) -> Plan:
     """Each message becomes deliveries; a fan-in delivers once each of its sources has sent something."""
-    calls: list[tuple[str, Parcel, tuple[str, ...]]] = []
+    calls: list[_Call] = []
     holding: dict[str, dict[str, tuple[Parcel, ...]]] | None = None
     for message in messages:
         sources = () if message.source is None else (message.source,)
-        calls.extend((taker, message.payload, sources) for taker in message.takers)
+        calls.extend((taker, message.payload, sources, message.reply) for taker in message.takers)
         if message.joins and message.source is not None:
             holding = {key: dict(by_source) for key, by_source in held.items()} if holding is None else holding
             for key in message.joins:
@@ -25,19 +35,19 @@ def plan(graph: Graph, place: int, messages: Iterable[Message], held: Held) -> P
     if holding is not None:
         calls.extend(_complete(graph, holding))
     deliveries = tuple(
-        Delivery(f"{place}.{n}", executor, payload, sources) for n, (executor, payload, sources) in enumerate(calls)
+        Delivery(f"{place}.{n}", executor, payload, sources, reply)
+        for n, (executor, payload, sources, reply) in enumerate(calls)
     )
     return Plan(deliveries, held if holding is None else holding)
 
 
-def _complete(
-    graph: Graph, holding: dict[str, dict[str, tuple[Parcel, ...]]]
-) -> Iterable[tuple[str, Parcel, tuple[str, ...]]]:
+def _complete(graph: Graph, holding: dict[str, dict[str, tuple[Parcel, ...]]]) -> Iterable[_Call]:
     """The fan-ins that have everything, emptied: all that was sent, in the order of their sources."""
     for edge in graph.edges:
         if isinstance(edge, FanIn) and all(holding.get(edge.key, {}).get(source) for source in edge.sources):
             by_source = holding.pop(edge.key)
-            yield edge.target, Bundle([p for source in edge.sources for p in by_source[source]]), edge.sources
+            everything = Bundle([p for source in edge.sources for p in by_source[source]])
+            yield edge.target, everything, edge.sources, None
 
 
 def waiting_joins(graph: Graph, held: Held) -> list[str]:

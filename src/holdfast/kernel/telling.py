@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ..core.events import CheckpointInfo, WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
-from ..core.model import Commit, CommitKind, Done
+from ..core.model import Checkpoint, Commit, CommitKind, Done
 from ..core.parcel import Bundle, Parcel
+from ..core.request import Request
 
 
 def events(
@@ -18,9 +20,11 @@ def events(
     missed it loads the checkpoint.
     """
     teller = _Teller(run_id, commit, replayed)
+    requests = {request.id: request for request in commit.asked}
     payloads = {message.id: message.payload for message in commit.messages or ()}
     for done in commit.done:
         yield from teller.outputs(done)
+        yield from (teller.asked(requests[id]) for id in done.asked)
         yield teller.completed(done, payloads)
     for warning in commit.warnings:
         yield teller.say("warning", warning)
@@ -34,12 +38,22 @@ def events(
         yield teller.say("superstep_completed", iteration=commit.iteration, checkpoint=info)
     if seen is not None:
         yield teller.checkpoint(seen, commit, info)
-    if commit.kind in _STEPS and commit.status is not WorkflowRunState.IN_PROGRESS:
+    moved = commit.kind in _STEPS and commit.status is not WorkflowRunState.IN_PROGRESS
+    if moved or commit.kind is CommitKind.INTAKE:
         yield teller.say("status")
 
 
 _STEPS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED)
 """Commits that move a run; the others only put it somewhere."""
+
+
+def request_events(run_id: str, at: Checkpoint) -> Iterator[WorkflowEvent]:
+    """The questions that are open at a checkpoint, told again."""
+    for request in at.requests.values():
+        known: dict[str, Any] = {"run_id": run_id, "commit": at.number, "state": at.status, "replayed": True}
+        yield WorkflowEvent.closed(
+            "request_info", request.payload, executor_id=request.executor, request=request, **known
+        )
 
 
 def output_events(run_id: str, commit: Commit) -> Iterator[WorkflowEvent]:
@@ -59,6 +73,10 @@ class _Teller:
     def outputs(self, done: Done) -> Iterator[WorkflowEvent]:
         for output in done.outputs:
             yield WorkflowEvent.closed(output.kind, output.payload, executor_id=done.executor, **self._known)
+
+    def asked(self, request: Request) -> WorkflowEvent:
+        known = {"executor_id": request.executor, **self._known}
+        return WorkflowEvent.closed("request_info", request.payload, request=request, **known)
 
     def completed(self, done: Done, payloads: dict[str, Parcel]) -> WorkflowEvent:
         given = [*(payloads[id] for id in done.sent), *(output.payload for output in done.outputs)]

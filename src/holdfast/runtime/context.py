@@ -5,16 +5,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..core.errors import PrivateMissing
 from ..core.events import RESERVED_EVENT_TYPES, WorkflowEvent, WorkflowRunState
 from ..core.model import Delivery, Outcome, Output, Sent, is_text
 from ..core.parcel import Pack, Parcel
+from ..core.request import Request
 from ..core.state import StateView
+from ..durable.answers import schema_of, type_words
 from ..durable.ids import idempotency_key
-from ..graph.context import WorkflowContext
+from ..durable.ids import request_id as derived_request_id
+from ..graph.context import NO_DEFAULT, WorkflowContext
 from ..graph.graph import Graph
+from .answering import check_answerable, default_for, until
 
 
 class Private(Mapping[str, Any]):
@@ -68,15 +73,32 @@ class _Done:
 _DONE = _Done()
 
 
+class _Ready:
+    """An awaitable whose answer is already there."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[None, None, str]:
+        return self._value
+        yield
+
+
 class HandlerContext(WorkflowContext[Any, Any]):
     """The context of one delivery."""
 
-    __slots__ = ("_delivery", "_open", "_outputs", "_scope", "_sent", "_state")
+    __slots__ = ("_delivery", "_open", "_open_requests", "_outputs", "_requests", "_scope", "_sent", "_state")
 
-    def __init__(self, scope: Scope, delivery: Delivery, state: StateView) -> None:
+    def __init__(
+        self, scope: Scope, delivery: Delivery, state: StateView, open_requests: Mapping[str, Request]
+    ) -> None:
         self._scope, self._delivery, self._state = scope, delivery, state
+        self._open_requests = open_requests
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
+        self._requests: list[Request] = []
         self._open = True
 
     @property
@@ -114,6 +136,49 @@ class HandlerContext(WorkflowContext[Any, Any]):
         if kind is not None:
             self._outputs.append(Output(kind, self._scope.pack(output, "$.output")))
         return _DONE
+
+    @property
+    def request_id(self) -> str | None:
+        return self._delivery.reply.request_id if self._delivery.reply else None
+
+    def request_info(
+        self,
+        request_data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Awaitable[str]:
+        self._check_open("request_info")
+        check_answerable(self._scope.graph.executors[self.executor_id], request_data, response_type)
+        self._check_id(request_id)
+        asked = datetime.now(UTC)
+        here = self._scope.run_id, self._scope.epoch, self._delivery.id, len(self._requests)
+        request = Request(
+            id=request_id or derived_request_id(*here),
+            executor=self.executor_id,
+            payload=self._scope.pack(request_data, "$.request"),
+            request_type=type(request_data).__name__,
+            response_type=type_words(response_type),
+            schema=schema_of(response_type),
+            at=asked.isoformat(),
+            deadline=until(asked, deadline),
+            default=None if default is NO_DEFAULT else self._default(default, response_type),
+        )
+        self._requests.append(request)
+        return _Ready(request.id)
+
+    def _check_id(self, request_id: str | None) -> None:
+        if request_id is None:
+            return
+        if not isinstance(request_id, str) or not request_id or not is_text(request_id):
+            raise ValueError(f"a request id is a non-empty string of whole characters, not {request_id!r}")
+        if request_id in self._open_requests or any(request.id == request_id for request in self._requests):
+            raise ValueError(f"{request_id!r} is being asked already; leave request_id out, or make it unique")
+
+    def _default(self, default: Any, response_type: Any) -> Parcel:
+        return self._scope.pack(default_for(default, response_type), "$.default")
 
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")
@@ -166,6 +231,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
             tuple(self._outputs),
             self._state.take_page(),
             saved,
+            tuple(self._requests),
         )
 
     def _check_open(self, what: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +16,18 @@ from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError, SuperstepLimit
 from ..core.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from ..core.model import Checkpoint, Commit, Plan
-from ..core.parcel import Pack, copied
+from ..core.parcel import Pack, Parcel, copied
 from ..durable.archive import Archive
 from ..durable.checkpoint import WorkflowCheckpoint, view
 from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
 from ..graph.executor import Executor
 from . import claims
+from .answering import checked, expired, overdue, post_answers
 from .cast import Cast
 from .context import Private, Scope
-from .opening import Definition, Entered, Position, enter, find, stamp
+from .mailbox import Mailbox
+from .opening import Definition, Entered, Position, Suspended, enter, find, stamp
 from .routing import ask_routes
 from .runner import Superstep, failure
 from .storing import store
@@ -39,6 +41,7 @@ class Options:
     archive: Archive | None
     streaming: bool
     private: Mapping[str, Any]
+    responses: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,23 @@ class Troupe:
     """Where a drive gets its executors, and gives them back to."""
 
     take: Callable[[], Mapping[str, Executor]]
-    give_back: Callable[[Mapping[str, Executor]], None]
+    give_back: Callable[[Mapping[str, Executor], Checkpoint | None, Sequence[Commit]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
     commit: Commit
     next: Plan | None  # None: the run stops here
+    error: HoldfastError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Where a run is once what came from outside is taken in."""
+
+    at: Checkpoint
+    next: Plan
+    told: list[WorkflowEvent]
     error: HoldfastError | None = None
 
 
@@ -65,6 +78,10 @@ class Drive:
         self._pack: Pack = definition.codec.pack if options.archive is not None else copied
         self._claim: claims.Claim | None = None
         self._executors: Mapping[str, Executor] = {}
+        self._mailbox = Mailbox(options.archive, definition.codec)
+        self._at: Checkpoint | None = None
+        position = options.position
+        self._yielded = list(position.told) if isinstance(position, Suspended) else []  # of a run kept nowhere
         self._live: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
         self._acting: asyncio.Task[None] | None = None
         self._cancelled = self._stopped = False
@@ -97,7 +114,17 @@ class Drive:
                 yield event
             scope = self._scope(at)
             plan: Plan | None = first
-            while plan is not None and plan.deliveries:
+            begun = bool(first.deliveries)  # what may have been tried before keeps its place, and so its keys
+            while plan is not None:
+                if not plan.deliveries or (at.requests and not begun):
+                    taken = await self._take_in(at, plan)
+                    at, plan = taken.at, taken.next
+                    for event in taken.told:
+                        yield event
+                    if taken.error is not None:
+                        raise taken.error
+                if not plan.deliveries:
+                    break
                 step = Superstep(scope, cast, self._archive, at, plan, recalled)
                 try:
                     async with aclosing(self._act(step, at)) as live:
@@ -119,7 +146,7 @@ class Drive:
                     yield event
                 if decided.error is not None:
                     raise decided.error
-                plan, recalled = decided.next, {}
+                plan, recalled, begun = decided.next, {}, False
         finally:
             await self._end()
 
@@ -128,7 +155,44 @@ class Drive:
         self._executors = self._troupe.take()
         self.run_id = found.run_id
         cast = Cast(found.run_id, self._executors, self._pack)
-        return cast, await enter(self._definition, found, self._archive, cast, self._pack)
+        self._at = found.stands_at
+        answers: Mapping[str, Parcel] = {}
+        if self._options.responses and found.stands_at is not None:  # looked at before a fork is begun for them
+            answers = checked(self._definition.graph, found.stands_at, self._options.responses, self._pack)
+        entered = await enter(self._definition, found, self._archive, cast, self._pack)
+        self._at = entered.at
+        if self._archive is None:
+            self._mailbox.give(answers)
+        elif answers:
+            await post_answers(self._archive, entered.at, answers)
+        return cast, entered
+
+    async def _take_in(self, at: Checkpoint, plan: Plan) -> _Taken:
+        """Commit what came from outside since the last commit, or that it came to nothing in time."""
+        mail = await self._mailbox.read(at)
+        self._cancelled = self._cancelled or mail.cancel
+        here = stamp(at.run_id, at.header.epoch, at.number + 1)
+        if mail.keys or mail.arrived:
+            merged = kernel.intake(self._definition.graph, at, mail.arrived, here)
+            after = await self._store(merged.commit, at, settled=at.place, consumed=mail.keys)
+            return _Taken(after, merged.next, self._told(merged.commit, after))
+        vain = None if plan.deliveries else expired(at, overdue(at))
+        if vain is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
+            return _Taken(at, plan, [], vain)
+        commit = kernel.fail(at, (failure(at.run_id, None, vain).details,), here)
+        after = await self._store(commit, at)
+        return _Taken(after, plan, self._told(commit, after), vain)
+
+    async def _store(
+        self, commit: Commit, at: Checkpoint, *, settled: int | None = None, consumed: tuple[str, ...] = ()
+    ) -> Checkpoint:
+        after = kernel.apply(at.header, at, commit)
+        if self._archive is not None:
+            await store(self._archive, commit, after, settled=settled, consumed=consumed)
+        elif any(done.outputs for done in commit.done):
+            self._yielded.append(commit)
+        self._at = after
+        return after
 
     async def _claim_run(self, run_id: str) -> None:
         if self._archive is not None:
@@ -150,7 +214,12 @@ class Drive:
         if self._archive is not None and (entered.first is None or at.header.parent_id is not None):
             for run_id, commit in await self._archive.told(at):
                 told += kernel.output_events(run_id, commit)
-        if not plan.deliveries:
+        for commit in self._yielded:
+            told += kernel.output_events(at.run_id, commit)
+        if at.requests:
+            answered = await self._mailbox.answered(at) | set(self._options.responses)
+            told += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in answered]
+        if not plan.deliveries and not self._options.responses:
             told.append(self._framework("status", at, commit=at.number, replayed=True))
         return told
 
@@ -204,11 +273,9 @@ class Drive:
 
     async def _commit(self, step: Superstep, at: Checkpoint, commit: Commit) -> Checkpoint:
         """Store what the superstep came to: if that fails, the superstep has failed."""
-        after = kernel.apply(at.header, at, commit)
         step.hand_over()
-        if self._archive is not None:
-            await store(self._archive, commit, after, settled=at.place if commit.place != at.place else None)
-            await step.end()
+        after = await self._store(commit, at, settled=at.place if commit.place != at.place else None)
+        await step.end()
         return after
 
     async def _decide(self, step: Superstep, at: Checkpoint, plan: Plan) -> _Decided:
@@ -268,7 +335,7 @@ class Drive:
             if self._leaving is not None:
                 claims.gone(self._leaving)
             if self._executors:
-                self._troupe.give_back(self._executors)
+                self._troupe.give_back(self._executors, self._at, self._yielded)
                 self._executors = {}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -53,9 +53,18 @@ class Rewind:
 
     checkpoint_id: str
     run_id: str | None  # the name of the new run
+    only_head: bool = False  # it comes with answers: they must not start a run nobody asked for
 
 
-Position = Fresh | Continue | Rewind
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Go on with a run that is kept nowhere but in this process."""
+
+    at: Checkpoint
+    told: Sequence[Commit]  # those with outputs so far
+
+
+Position = Fresh | Continue | Rewind | Suspended
 ClaimRun = Callable[[str], Awaitable[None]]
 
 
@@ -63,6 +72,10 @@ ClaimRun = Callable[[str], Awaitable[None]]
 class New:
     header: RunHeader
     message: object
+
+    @property
+    def stands_at(self) -> None:
+        return None
 
     @property
     def run_id(self) -> str:
@@ -77,6 +90,10 @@ class Stored:
     def run_id(self) -> str:
         return self.at.run_id
 
+    @property
+    def stands_at(self) -> Checkpoint:
+        return self.at
+
 
 @dataclass(frozen=True, slots=True)
 class Older:
@@ -86,6 +103,10 @@ class Older:
     @property
     def run_id(self) -> str:
         return self.header.run_id
+
+    @property
+    def stands_at(self) -> Checkpoint:
+        return self.source
 
 
 Found = New | Stored | Older
@@ -106,6 +127,8 @@ def stamp(run_id: str, epoch: int, number: int) -> Stamp:
 
 async def find(definition: Definition, position: Position, archive: Archive | None, claim: ClaimRun) -> Found:
     """What a position means. A stored run is claimed before its head is read."""
+    if isinstance(position, Suspended):
+        return Stored(position.at)
     if archive is None:
         return _unstored(definition, position)
     match position:
@@ -128,7 +151,14 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             _check_graph(definition, head)
             return Stored(head)
         case Rewind(checkpoint_id=id, run_id=new_id):
-            return await _rewind(definition, archive, id, new_id, claim)
+            found = await _rewind(definition, archive, id, new_id, claim)
+            if isinstance(found, Older) and position.only_head:
+                raise RunError(
+                    f"run {found.source.run_id!r} has moved on from checkpoint {id!r}, so what it asked there can be "
+                    f"answered only in a new run: give it a name with run_id",
+                    run_id=found.source.run_id,
+                )
+            return found
 
 
 async def enter(definition: Definition, found: Found, archive: Archive | None, cast: Cast, pack: Pack) -> Entered:
@@ -151,7 +181,7 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
     return Entered(at, first, {})
 
 
-def _unstored(definition: Definition, position: Position) -> New:
+def _unstored(definition: Definition, position: Fresh | Continue | Rewind) -> New:
     if not isinstance(position, Fresh):
         raise CheckpointMissing(
             "a run can be resumed only from where it was stored: give checkpoint_storage to run() or to the builder"

@@ -135,7 +135,7 @@ class Superstep:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
-        context = HandlerContext(self._scope, delivery, state)
+        context = HandlerContext(self._scope, delivery, state, self._at.requests)
         self._tell("executor_invoked", delivery.executor, delivery.payload)
         try:
             await self._call(delivery, context)
@@ -152,11 +152,15 @@ class Superstep:
     async def _call(self, delivery: Delivery, context: HandlerContext) -> None:
         executor = self._cast[delivery.executor]
         value = delivery.payload.open()
-        spec = executor.handlers.choose(value)
+        if delivery.reply is not None:
+            question = delivery.reply.question.open()
+            given, spec = [question, value], executor.handlers.choose_reply(question, value)
+        else:
+            given, spec = [value], executor.handlers.choose(value)
         if spec is None:
             raise self._not_taken(executor, value)
         function = executor.callable_of(spec)
-        args = (value, context) if spec.takes_context else (value,)
+        args = [*given, context] if spec.takes_context else given
         try:
             result: Any = await function(*args) if spec.is_async else await in_thread(function, *args)
             if inspect.isawaitable(result):
@@ -167,7 +171,8 @@ class Superstep:
             context.send_message(result)
 
     def _not_taken(self, executor: Executor, value: Any) -> RoutingFailed:
-        """Only a fan-in comes to this: each message could be taken alone, but not all of them together."""
+        """A fan-in comes to this: each message could be taken alone, but not all of them together; and a reply whose
+        handler was taken away since it was asked for."""
         kinds = " | ".join(dict.fromkeys(type(one).__name__ for one in value)) if isinstance(value, list) else ""
         taken = " | ".join(describe(one) for one in executor.input_types)
         return RoutingFailed(

@@ -8,14 +8,16 @@ from ..durable.archive import Archive
 from .finishing import finished
 
 
-async def store(archive: Archive, commit: Commit, after: Checkpoint, *, settled: int | None = None) -> None:
+async def store(
+    archive: Archive, commit: Commit, after: Checkpoint, *, settled: int | None = None, consumed: tuple[str, ...] = ()
+) -> None:
     """Commit; what a storage raises comes out as a DurabilityError.
 
     A commit that was begun is finished, also if the caller is cancelled meanwhile: whoever leaves a run
     must leave it before a commit or after it.
     """
     try:
-        await finished(archive.commit(commit, after, settled=settled))
+        await finished(archive.commit(commit, after, settled=settled, consumed=consumed))
     except HoldfastError:
         raise
     except Exception as error:  # a storage of the user's own may raise anything

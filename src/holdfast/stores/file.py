@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -15,10 +15,12 @@ import msgspec
 
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..durable.ownership import Owner
-from ..durable.ports import Entry, Record, needs_follower
+from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
 from ..durable.storage import BuiltInStorage
+from . import file_beside as beside
 from . import file_layout as disk
-from .file_layout import FORMAT, LOCK, MARK, MEMORY, NEW, OWNER, Mark, Memo, Sheet
+from .file_folders import Folders
+from .file_layout import FORMAT, LOCK, MEMORY, OWNER, Memo, Sheet
 
 THREADS = 8
 ATTEMPTS = 20  # at reading a folder that is being changed meanwhile
@@ -37,16 +39,15 @@ class FileStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(path))
-        self._is_known = False  # the mark of the root was seen
-        self._homes: dict[str, Path] = {}  # where runs were found; checked before use
+        self._folders = Folders(self._root)
         self._last_seq = 0
         self._pool: tuple[int, ThreadPoolExecutor] | None = None  # with the process that it belongs to
 
-    async def append(self, record: Record, *, settled: int | None = None) -> None:
-        await self._off_loop(self._append, record, settled)
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await self._off_loop(self._append, record, along)
 
-    async def put(self, record: Record) -> None:
-        await self._off_loop(self._put, record)
+    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await self._off_loop(self._put, record, along)
 
     async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
         return await self._off_loop(self._remove, run_id, number, follower)
@@ -74,6 +75,18 @@ class FileStore:
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._off_loop(self._reading, self._recall, run_id, place)
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        return await self._off_loop(self._post, run_id, key, body)
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await self._off_loop(self._reading, self._mail, run_id)
+
+    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
+        return await self._off_loop(self._reading, self._pending, workflow, run_id)
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        return await self._off_loop(self._reading, self._wakes, before, workflow)
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
         await self._off_loop(self._claim, run_id, owner, seconds)
@@ -110,7 +123,7 @@ class FileStore:
 
     def _reading(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Read without a lock: if a file was taken away between listing and opening, look again."""
-        self._check_mark()
+        self._folders.check_mark()
         for _ in range(ATTEMPTS):
             try:
                 return work(*args, **kwargs)
@@ -118,98 +131,11 @@ class FileStore:
                 missing = error
         raise CheckpointCorrupt(f"{missing.filename} cannot be read: it is listed in its folder but is not there")
 
-    # ---------------------------------------------------------------- folders
-
-    def _check_mark(self) -> bool:
-        """True if there is a store. Raises if it is not one we know."""
-        if not self._is_known:
-            try:
-                disk.read(self._root / MARK, Mark)
-            except FileNotFoundError:
-                return False
-            self._is_known = True
-        return True
-
-    def _find(self, run_id: str) -> Path | None:
-        """The folder of a run."""
-        known = self._homes.get(run_id)
-        if known is not None and known.is_dir():
-            return known
-        name = disk.safe_name(run_id)
-        if (self._root / NEW / name).is_dir():  # first: from there it may be moved to a workflow while we look
-            return self._root / NEW / name
-        for workflow in self._workflows():
-            if (workflow / name).is_dir():
-                self._homes[run_id] = workflow / name
-                return workflow / name
-        return None
-
-    def _workflows(self) -> list[Path]:
-        try:
-            with os.scandir(self._root) as found:
-                return sorted(Path(e.path) for e in found if e.is_dir() and not e.name.startswith("."))
-        except FileNotFoundError:
-            return []
-
-    def _runs(self, workflow: str | None, run_id: str | None) -> list[Path]:
-        """The folders of all runs that match."""
-        if run_id is not None:
-            home = self._find(run_id)
-            return [home] if home and (workflow is None or home.parent.name == disk.safe_name(workflow)) else []
-        above = self._workflows() if workflow is None else [self._root / disk.safe_name(workflow)]
-        return [run for folder in above if folder.is_dir() for run in sorted(folder.iterdir()) if run.is_dir()]
-
-    @contextmanager
-    def _held(self, run_id: str, *, create: bool) -> Iterator[Path | None]:
-        """The folder of a run, locked; None if there is none and none is to be created."""
-        if not self._check_mark() and create:
-            disk.make_folder(self._root)
-            disk.write(self._root / MARK, Mark(FORMAT))  # two at once write the same
-        while True:
-            folder = self._find(run_id) or (self._make(run_id) if create else None)
-            if folder is None:
-                yield None
-                return
-            with disk.locked(folder) as is_there:
-                if is_there:
-                    yield folder
-                    return
-
-    def _make(self, run_id: str) -> Path:
-        with disk.locked(self._root):  # so that no run ever gets two folders
-            folder = self._find(run_id) or self._root / NEW / disk.safe_name(run_id)
-            disk.make_folder(folder)
-        return folder
-
-    def _move(self, folder: Path, entry: Entry) -> Path:
-        """Bring a folder without records to the workflow of its first one."""
-        home = self._root / disk.safe_name(entry.workflow) / disk.safe_name(entry.run_id)
-        if folder != home:
-            with disk.locked(self._root):
-                disk.make_folder(home.parent)
-                os.rename(folder, home)
-                disk.sync_folder(home.parent)
-                disk.sync_folder(folder.parent)
-            self._homes[entry.run_id] = home
-        return home
-
-    def _discard(self, folder: Path) -> None:
-        """Delete the folder of a run that has no records, unless someone holds a claim on it."""
-        disk.sweep(folder, {})
-        disk.forget(folder)
-        claim = disk.claim_in(folder)
-        if claim is not None and not claim.lease.is_over():
-            return
-        (folder / OWNER).unlink(missing_ok=True)
-        (folder / LOCK).unlink()  # who waits for it looks for the folder anew
-        with suppress(OSError):  # or has made a new lock already, and goes on with an empty folder
-            folder.rmdir()
-
     # ---------------------------------------------------------------- writing
 
-    def _append(self, record: Record, settled: int | None) -> None:
+    def _append(self, record: Record, along: Along) -> None:
         entry = record.entry
-        with self._held(entry.run_id, create=entry.number == 0) as folder:
+        with self._folders.held(entry.run_id, create=entry.number == 0) as folder:
             stored = disk.records_in(folder) if folder else {}
             latest = max(stored, default=-1)
             if folder is None or entry.number != latest + 1:
@@ -217,58 +143,72 @@ class FileStore:
                     f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
-            folder = self._commit(folder, stored, record)
-            if settled is not None:  # the commit is made; what a crash leaves here, the next append forgets
-                disk.forget(folder, settled)
+            now = beside.recover(folder)
+            if stored:
+                disk.forget_at(folder, entry.number)  # a place that begins now has none: this is of one removed
+            self._commit(folder, stored, record, along, now, now.after(entry, along))
 
-    def _put(self, record: Record) -> None:
-        with self._held(record.entry.run_id, create=True) as folder:
+    def _put(self, record: Record, along: Along) -> None:
+        entry = record.entry
+        with self._folders.held(entry.run_id, create=True) as folder:
             assert folder is not None
-            self._commit(folder, disk.records_in(folder), record)
+            stored, now = disk.records_in(folder), beside.recover(folder)
+            is_newest = entry.number >= max(stored, default=-1)
+            after = beside.NOTHING_OPEN.after(entry, along) if is_newest else now
+            self._commit(folder, stored, record, along, now, after)
 
-    def _commit(self, folder: Path, stored: dict[int, Path], record: Record) -> Path:
-        """Write a record as the last one committed, in place of one of its number. The folder it is in now."""
+    def _commit(
+        self, folder: Path, stored: dict[int, Path], record: Record, along: Along, now: beside.Open, after: beside.Open
+    ) -> None:
+        """Write a record as the last one committed, in place of one of its number, with what goes along with it."""
         entry = record.entry
         if not stored:
-            folder = self._move(folder, entry)
+            folder = self._folders.move(folder, entry)
         _refuse_other_workflow(folder, stored, entry)
         disk.sweep(folder, stored)
         latest = stored[max(stored)].stat().st_mtime_ns if stored else 0  # files carry the time of their commit
         seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
         self._last_seq = seq
-        _replace(folder, stored, disk.sheet_of(record, seq))
-        return folder
+        sheet = disk.sheet_of(record, seq)
+        beside.announce(folder, entry, seq, now, after, along.consumed)
+        _replace(folder, stored, sheet)
+        beside.finish(folder, along)
 
     def _remove(self, run_id: str, number: int, follower: Record | None) -> bool:
-        with self._held(run_id, create=False) as folder:
+        with self._folders.held(run_id, create=False) as folder:
             stored = disk.records_in(folder) if folder else {}
             if folder is None or number not in stored:
                 return False
             disk.sweep(folder, stored)
+            now = beside.recover(folder)
             after = stored.get(number + 1)
             if after is not None and follower is None and not disk.read_sheet(after).frame:
                 raise needs_follower(run_id, number)
             if after is not None and follower is not None:
                 # in this order a crash in between leaves both records, and each can be read
                 _refuse_other_workflow(folder, stored, follower.entry)
-                self._put_in_place(folder, stored, follower)
+                beside.rest(folder, now)
+                self._put_in_place(folder, stored, follower, now)
+            elif len(stored) == 1:
+                beside.take_leave(folder, now)
+            else:
+                beside.rest(folder, now)
             stored[number].unlink()
             disk.sync_folder(folder)
-            left = disk.records_in(folder)
-            disk.forget(folder, after=max(left, default=-1))
-            if not left:
-                self._discard(folder)
+            if not disk.records_in(folder):
+                _discard(folder)
             return True
 
-    def _put_in_place(self, folder: Path, stored: dict[int, Path], record: Record) -> None:
+    def _put_in_place(self, folder: Path, stored: dict[int, Path], record: Record, now: beside.Open) -> None:
         """Write a record where the one of its number stands, without moving it in the order of commits."""
         old = stored[record.entry.number]
         _replace(folder, stored, disk.sheet_of(record, disk.read_sheet(old).seq))
 
     def _remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
         memo = Memo(FORMAT, key, msgspec.Raw(disk.compact(body)))
-        with self._held(run_id, create=True) as folder:
+        with self._folders.held(run_id, create=True) as folder:
             assert folder is not None
+            beside.recover(folder)
             path = folder / MEMORY / disk.memo_name(place, key)
             if path.exists():
                 return False
@@ -276,10 +216,17 @@ class FileStore:
             disk.write(path, memo)
             return True
 
+    def _post(self, run_id: str, key: str, body: bytes) -> bool:
+        content = msgspec.Raw(disk.compact(body))
+        with self._folders.held(run_id, create=True) as folder:
+            assert folder is not None
+            beside.recover(folder)
+            return beside.post(folder, key, content)
+
     # ---------------------------------------------------------------- reading
 
     def _records(self, run_id: str) -> dict[int, Path]:
-        folder = self._find(run_id)
+        folder = self._folders.find(run_id)
         return disk.records_in(folder) if folder else {}
 
     def _head(self, run_id: str) -> Record | None:
@@ -308,18 +255,18 @@ class FileStore:
 
     def _locate(self, checkpoint_id: str) -> Entry | None:
         ending = disk.record_name(0, checkpoint_id)[6:]
-        files = [path for run in self._runs(None, None) for path in disk.records_in(run).values()]
+        files = [path for run in self._folders.runs(None, None) for path in disk.records_in(run).values()]
         sheets = [disk.read_sheet(path) for path in files if path.name.lstrip("0123456789") == ending]
         return max(sheets, key=disk.order).entry if sheets else None
 
     def _entries(self, workflow: str | None, run_id: str | None) -> list[Entry]:
-        runs = self._runs(workflow, run_id)
+        runs = self._folders.runs(workflow, run_id)
         sheets = [disk.read_sheet(path) for run in runs for path in disk.records_in(run).values()]
         return [sheet.entry for sheet in sorted(sheets, key=disk.order)]
 
     def _newest(self, workflow: str | None, run_id: str | None) -> Entry | None:
         best: Sheet | None = None
-        touched = [(run.stat().st_mtime_ns, run) for run in self._runs(workflow, run_id)]
+        touched = [(run.stat().st_mtime_ns, run) for run in self._folders.runs(workflow, run_id)]
         for at, run in sorted(touched, reverse=True):
             if best is not None and at + COARSE < best.seq:  # this run and the rest were not touched since
                 break
@@ -329,14 +276,30 @@ class FileStore:
         return best.entry if best else None
 
     def _recall(self, run_id: str, place: int) -> dict[str, bytes]:
-        folder = self._find(run_id)
-        memos = [disk.read_memo(path, place) for path in disk.memos_in(folder, place)] if folder else []
+        folder = self._folders.find(run_id)
+        if folder is None or beside.look(folder).is_gone:
+            return {}
+        memos = [disk.read_memo(path, place) for path in disk.memos_in(folder, place)]
         return {memo.key: disk.compact(memo.body) for memo in memos}
+
+    def _mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        folder = self._folders.find(run_id)
+        return beside.unread(folder) if folder else []
+
+    def _pending(self, workflow: str | None, run_id: str | None) -> list[Pending]:
+        runs = self._folders.runs(workflow, run_id)
+        found = [question for run in runs for question in beside.look(run).open.questions]
+        return sorted(found, key=lambda question: (question.at, question.run_id))
+
+    def _wakes(self, before: str | None, workflow: str | None) -> list[Wake]:
+        found = [beside.look(run).open.wake for run in self._folders.runs(workflow, None)]
+        due = [wake for wake in found if wake is not None and (before is None or wake.at <= before)]
+        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
 
     # ---------------------------------------------------------------- claims
 
     def _claim(self, run_id: str, owner: Owner, seconds: float) -> None:
-        with self._held(run_id, create=True) as folder:
+        with self._folders.held(run_id, create=True) as folder:
             assert folder is not None
             claim = disk.claim_in(folder)
             if claim is not None and claim.lease.owner != owner and not claim.lease.is_over():
@@ -344,18 +307,18 @@ class FileStore:
             disk.write(folder / OWNER, disk.claim_of(owner, time.time() + seconds))
 
     def _renew(self, run_id: str, owner: Owner, seconds: float) -> None:
-        with self._held(run_id, create=False) as folder:
+        with self._folders.held(run_id, create=False) as folder:
             claim = disk.claim_in(folder) if folder else None
             if folder is not None and claim is not None and claim.lease.owner == owner:
                 disk.write(folder / OWNER, disk.claim_of(owner, time.time() + seconds))
 
     def _release(self, run_id: str, owner: Owner) -> None:
-        with self._held(run_id, create=False) as folder:
+        with self._folders.held(run_id, create=False) as folder:
             claim = disk.claim_in(folder) if folder else None
             if folder is not None and claim is not None and claim.lease.owner == owner:
                 (folder / OWNER).unlink()
-                if not disk.records_in(folder) and not disk.memos_in(folder):
-                    self._discard(folder)
+                if not disk.records_in(folder) and not disk.memos_in(folder) and not beside.has_mail(folder):
+                    _discard(folder)
 
 
 def _replace(folder: Path, stored: dict[int, Path], sheet: Sheet) -> None:
@@ -365,6 +328,19 @@ def _replace(folder: Path, stored: dict[int, Path], sheet: Sheet) -> None:
     old = stored.get(sheet.number, path)
     if old != path:
         old.unlink()
+
+
+def _discard(folder: Path) -> None:
+    """Delete the folder of a run that has no records, unless someone holds a claim on it."""
+    disk.sweep(folder, {})
+    beside.forget(folder)
+    claim = disk.claim_in(folder)
+    if claim is not None and not claim.lease.is_over():
+        return
+    (folder / OWNER).unlink(missing_ok=True)
+    (folder / LOCK).unlink()  # who waits for it looks for the folder anew
+    with suppress(OSError):  # or has made a new lock already, and goes on with an empty folder
+        folder.rmdir()
 
 
 def _refuse_other_workflow(folder: Path, stored: dict[int, Path], entry: Entry) -> None:

@@ -3,6 +3,8 @@
     <root>/holdfast.json                              the mark of a store, with the version of its format
     <root>/<workflow>/<run>/000012-<checkpoint>.json  one record
     <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way
+    <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see file_beside
+    <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see file_beside
     <root>/<workflow>/<run>/owner.json                who drives the run
     <root>/.new/<run>/                                a run that has no record yet
 
@@ -29,8 +31,9 @@ from ..core.errors import CheckpointCorrupt, StoreUnavailable
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import Entry, Record
 
-FORMAT = 1
-MARK, OWNER, MEMORY, LOCK, NEW, TEMPORARY = "holdfast.json", "owner.json", "memory", ".lock", ".new", ".tmp-"
+FORMAT = 2  # 1 had neither mail nor open.json; its files are read as they are
+MARK, OWNER, OPEN, MEMORY, MAIL = "holdfast.json", "owner.json", "open.json", "memory", "mail"
+LOCK, NEW, TEMPORARY = ".lock", ".new", ".tmp-"
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
 
 RECORD_NAME = re.compile(r"(\d{6,})-.*\.json")
@@ -38,14 +41,19 @@ PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,99}")
 _counter = itertools.count()
 
 
-class Mark(msgspec.Struct):
+class Stored(msgspec.Struct):
+    """What is written to a file of its own."""
+
     format: int
 
 
-class Sheet(msgspec.Struct):
+class Mark(Stored):
+    """What tells that a directory is a store."""
+
+
+class Sheet(Stored):
     """A record as it is written to its file."""
 
-    format: int
     run_id: str
     number: int
     checkpoint_id: str
@@ -77,18 +85,16 @@ class Sheet(msgspec.Struct):
         return Record(self.entry, compact(self.body))
 
 
-class Memo(msgspec.Struct):
+class Memo(Stored):
     """One remembered thing as it is written to its file."""
 
-    format: int
     key: str
     body: msgspec.Raw
 
 
-class Claim(msgspec.Struct):
+class Claim(Stored):
     """A lease as it is written to its file."""
 
-    format: int
     host: str
     machine: str
     pid: int
@@ -101,7 +107,7 @@ class Claim(msgspec.Struct):
         return Lease(Owner(self.host, self.machine, self.pid, self.started, self.drive), self.until)
 
 
-S = TypeVar("S", Mark, Sheet, Memo, Claim)
+S = TypeVar("S", bound=Stored)
 
 
 def safe_name(text: str) -> str:
@@ -195,7 +201,7 @@ def read(path: Path, kind: type[S]) -> S:
     return found
 
 
-def write(path: Path, content: Mark | Sheet | Memo | Claim, *, stamp: int | None = None) -> None:
+def write(path: Path, content: Stored, *, stamp: int | None = None) -> None:
     """Put the content in place of whatever is there: after a crash it is wholly there or not at all.
 
     `stamp` becomes the time of modification, in nanoseconds.
@@ -248,7 +254,7 @@ def records_in(folder: Path) -> dict[int, Path]:
         if match:
             number, path = int(match[1]), folder / name
             found[number] = _later(found[number], path) if number in found else path
-        elif name.endswith(".json") and name != OWNER and not name.startswith(".") and LOCK in names:
+        elif name.endswith(".json") and name not in (OWNER, OPEN) and not name.startswith(".") and LOCK in names:
             raise CheckpointCorrupt(f"{folder / name} does not have the name of a record; move it elsewhere")
     return dict(sorted(found.items()))
 
@@ -267,10 +273,11 @@ def sweep(folder: Path, stored: dict[int, Path]) -> None:
             read_sheet(stored[int(match[1])])  # a file that somebody else put there must not cost the true one
         if match or name.startswith(TEMPORARY):
             (folder / name).unlink()
-    with suppress(FileNotFoundError):
-        for name in os.listdir(folder / MEMORY):
-            if name.startswith(TEMPORARY):
-                (folder / MEMORY / name).unlink()
+    for below in (folder / MEMORY, folder / MAIL):
+        with suppress(FileNotFoundError):
+            for name in os.listdir(below):
+                if name.startswith(TEMPORARY):
+                    (below / name).unlink()
 
 
 def newest_in(folder: Path) -> Sheet | None:
@@ -298,13 +305,18 @@ def memos_in(folder: Path, place: int | None = None) -> list[Path]:
     return [folder / MEMORY / name for name in names if RECORD_NAME.fullmatch(name) and name.startswith(start)]
 
 
-def forget(folder: Path, upto: int | None = None, after: int | None = None) -> None:
-    """Delete the memory of every place, of those up to one, or of those after one."""
+def forget_at(folder: Path, place: int) -> None:
+    """Delete the memory of one place."""
+    for path in memos_in(folder, place):
+        path.unlink()
+
+
+def forget(folder: Path, upto: int | None = None) -> None:
+    """Delete the memory of every place, or of those up to one."""
     for path in memos_in(folder):
-        place = int(path.name.partition("-")[0])
-        if (upto is None or place <= upto) and (after is None or place > after):
+        if upto is None or int(path.name.partition("-")[0]) <= upto:
             path.unlink()
-    if upto is None and after is None:
+    if upto is None:
         with suppress(OSError):  # it is not there, or something is left in it
             (folder / MEMORY).rmdir()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable.ownership import Lease, Owner
-from ..durable.ports import Entry, Record, needs_follower
+from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
 from ..durable.storage import BuiltInStorage
 
 Entries = dict[tuple[str, int], Entry]  # by run and number, in the order they were committed
@@ -32,9 +32,12 @@ class MemoryStore:
         self._by_run: dict[str, Entries] = {}
         self._by_id: dict[str, Entries] = {}
         self._memory: dict[str, dict[int, dict[str, bytes]]] = {}
+        self._mail: dict[str, dict[str, bytes | None]] = {}  # None where it was consumed
+        self._questions: dict[str, dict[str, Pending]] = {}
+        self._wakes: dict[str, Wake] = {}
         self._leases: dict[str, Lease] = {}
 
-    async def append(self, record: Record, *, settled: int | None = None) -> None:
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
         with self._lock:
             run = self._runs.get(entry.run_id)
@@ -45,14 +48,19 @@ class MemoryStore:
                     f"another process has moved the run; stop driving it here"
                 )
             self._add(record)
-            if settled is not None:
-                places = self._memory.get(entry.run_id, {})
-                for place in [p for p in places if p <= settled]:
-                    del places[place]
+            self._settle(entry.run_id, along)
+            for request_id in along.closed:
+                self._questions.get(entry.run_id, {}).pop(request_id, None)
+            self._open(entry, along)
 
-    async def put(self, record: Record) -> None:
+    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        entry = record.entry
         with self._lock:
             self._add(record)
+            self._settle(entry.run_id, along)
+            if entry.number == self._runs[entry.run_id].latest:
+                self._questions.pop(entry.run_id, None)
+                self._open(entry, along)
 
     async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
         with self._lock:
@@ -66,7 +74,8 @@ class MemoryStore:
             self._take_out(run_id, number)
             if not self._runs[run_id].records:
                 del self._runs[run_id], self._by_run[run_id]
-                self._memory.pop(run_id, None)
+                for beside in (self._memory, self._mail, self._questions, self._wakes):
+                    beside.pop(run_id, None)
             else:
                 self._forget_after(run_id, self._runs[run_id].latest)
             return True
@@ -126,6 +135,30 @@ class MemoryStore:
         with self._lock:
             return dict(self._memory.get(run_id, {}).get(place, {}))
 
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        with self._lock:
+            mail = self._mail.setdefault(run_id, {})
+            if key in mail:
+                return False
+            mail[key] = body
+            return True
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        with self._lock:
+            return [(key, body) for key, body in self._mail.get(run_id, {}).items() if body is not None]
+
+    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
+        with self._lock:
+            found = [question for questions in self._questions.values() for question in questions.values()]
+        matching = [p for p in found if workflow in (None, p.workflow) and run_id in (None, p.run_id)]
+        return sorted(matching, key=lambda p: (p.at, p.run_id))
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        with self._lock:
+            found = list(self._wakes.values())
+        due = [wake for wake in found if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
+        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
+
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
         with self._lock:
             lease = self._leases.get(run_id)
@@ -166,6 +199,25 @@ class MemoryStore:
         run.latest = max(run.latest, entry.number)
         for entries in self._indexes(entry):
             entries[entry.run_id, entry.number] = entry
+
+    def _settle(self, run_id: str, along: Along) -> None:
+        """Forget the memory and consume the mail that led to a record."""
+        if along.settled is not None:
+            places = self._memory.get(run_id, {})
+            for place in [p for p in places if p <= along.settled]:
+                del places[place]
+        for key in along.consumed:
+            self._mail.setdefault(run_id, {})[key] = None
+
+    def _open(self, entry: Entry, along: Along) -> None:
+        """Open the questions that came with a record, and set the alarm or take it away."""
+        questions = self._questions.setdefault(entry.run_id, {})
+        for question in along.asked:
+            questions.pop(question.request_id, None)  # asked again, it is the last one asked
+            questions[question.request_id] = question
+        self._wakes.pop(entry.run_id, None)
+        if along.wake is not None:
+            self._wakes[entry.run_id] = Wake(entry.run_id, entry.workflow, along.wake)
 
     def _replace(self, record: Record) -> None:
         """Store a record where the one of its number stands, without moving it in the order of commits."""

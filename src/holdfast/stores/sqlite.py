@@ -7,53 +7,12 @@ import sqlite3
 import time
 from typing import Any
 
-from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
+from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable.ownership import Lease, Owner
-from ..durable.ports import Entry, Record, needs_follower
+from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
 from ..durable.storage import BuiltInStorage
 from .sqlite_access import Database
-
-APPLICATION = 0x486F6C64  # "Hold": tells our files from those of other programs
-FORMAT = 1
-
-SCHEMA = """
-CREATE TABLE commits (
-    seq           INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of commits over all runs
-    run_id        TEXT NOT NULL,
-    number        INTEGER NOT NULL,
-    checkpoint_id TEXT NOT NULL,
-    workflow      TEXT NOT NULL,
-    status        TEXT NOT NULL,
-    iteration     INTEGER NOT NULL,
-    at            TEXT NOT NULL,
-    frame         INTEGER NOT NULL,
-    outputs       INTEGER NOT NULL,
-    body          TEXT NOT NULL,                      -- last, so that the columns before it are read without it
-    UNIQUE (run_id, number)
-) STRICT;
-CREATE INDEX commits_by_checkpoint ON commits (checkpoint_id);
-CREATE INDEX commits_by_workflow ON commits (workflow, seq);
-CREATE INDEX commits_with_frame ON commits (run_id, number) WHERE frame;
-CREATE INDEX commits_with_outputs ON commits (run_id, number) WHERE outputs;
-
-CREATE TABLE memory (
-    run_id TEXT NOT NULL,
-    place  INTEGER NOT NULL,
-    key    TEXT NOT NULL,
-    body   TEXT NOT NULL,
-    PRIMARY KEY (run_id, place, key)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE leases (
-    run_id  TEXT PRIMARY KEY,
-    host    TEXT NOT NULL,
-    machine TEXT NOT NULL,
-    pid     INTEGER NOT NULL,
-    started TEXT NOT NULL,
-    drive   TEXT NOT NULL,
-    until   REAL NOT NULL
-) STRICT;
-"""
+from .sqlite_schema import prepare
 
 ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs"
 RECORD = f"{ENTRY}, CAST(body AS BLOB)"
@@ -85,6 +44,24 @@ RECALL = "SELECT key, CAST(body AS BLOB) FROM memory WHERE run_id = ? AND place 
 SETTLE = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
 FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
 
+POST = "INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
+MAIL = "SELECT key, CAST(body AS BLOB) FROM mail WHERE run_id = ? AND NOT consumed ORDER BY seq"
+CONSUME = """
+INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
+ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1
+"""
+DROP_MAIL = "DELETE FROM mail WHERE run_id = ?"
+
+REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
+ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+CLOSE = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
+CLOSE_ALL = "DELETE FROM requests WHERE run_id = ?"
+PENDING = f"SELECT {REQUEST} FROM requests {{where}} ORDER BY at, run_id, seq"
+
+WAKE = "INSERT OR REPLACE INTO wakes (run_id, workflow, at) VALUES (?, ?, ?)"
+LET_SLEEP = "DELETE FROM wakes WHERE run_id = ?"
+WAKES = "SELECT run_id, workflow, at FROM wakes {where} ORDER BY at, run_id"
+
 LEASE = "SELECT host, machine, pid, started, drive, until FROM leases WHERE run_id = ?"
 CLAIM = "INSERT OR REPLACE INTO leases (run_id, host, machine, pid, started, drive, until) VALUES (?, ?, ?, ?, ?, ?, ?)"
 HELD = "run_id = ? AND host = ? AND machine = ? AND pid = ? AND started = ? AND drive = ?"
@@ -106,9 +83,9 @@ class SQLiteStore:
             raise ValueError(
                 "a SQLite store is a file; for runs that need not outlive the process: InMemoryCheckpointStorage()"
             )
-        self._db = Database(os.path.abspath(os.fspath(path)), _prepare)
+        self._db = Database(os.path.abspath(os.fspath(path)), prepare)
 
-    async def append(self, record: Record, *, settled: int | None = None) -> None:
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
         row = _row(record)
 
@@ -120,17 +97,23 @@ class SQLiteStore:
                     f"another process has moved the run; stop driving it here"
                 )
             db.execute(ADD, row)
-            if settled is not None:
-                db.execute(SETTLE, (entry.run_id, settled))
+            _settle(db, entry, along)
+            db.executemany(CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
+            _open(db, entry, along)
 
         await self._db.write(work)
 
-    async def put(self, record: Record) -> None:
+    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        entry = record.entry
         row = _row(record)
 
         def work(db: sqlite3.Connection) -> None:
-            _latest(db, record.entry)
+            latest = _latest(db, entry)
             db.execute(PUT, row)
+            _settle(db, entry, along)
+            if entry.number >= latest:
+                db.execute(CLOSE_ALL, (entry.run_id,))
+                _open(db, entry, along)
 
         await self._db.write(work)
 
@@ -146,6 +129,9 @@ class SQLiteStore:
                 db.execute(REPLACE, _row(follower))
             latest = db.execute(LATEST, (run_id,)).fetchone()
             db.execute(FORGET_AFTER, (run_id, -1 if latest is None else latest[0]))
+            if latest is None:
+                for forget in (DROP_MAIL, CLOSE_ALL, LET_SLEEP):
+                    db.execute(forget, (run_id,))
             return True
 
         return await self._db.write(work)
@@ -197,6 +183,23 @@ class SQLiteStore:
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._db.read(lambda db: dict(db.execute(RECALL, (run_id, place)).fetchall()))
 
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        row = (run_id, key, body.decode())
+        return await self._db.write(lambda db: db.execute(POST, row).rowcount == 1)
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await self._db.read(lambda db: db.execute(MAIL, (run_id,)).fetchall())
+
+    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
+        where, values = _matching(workflow, run_id)
+        query = PENDING.format(where=where)
+        return await self._db.read(lambda db: [Pending(*row) for row in db.execute(query, values)])
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        where, values = _where({"at <= ?": before, "workflow = ?": workflow})
+        query = WAKES.format(where=where)
+        return await self._db.read(lambda db: [Wake(*row) for row in db.execute(query, values)])
+
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
         def work(db: sqlite3.Connection) -> None:
             row = db.execute(LEASE, (run_id,)).fetchone()
@@ -237,6 +240,26 @@ def _latest(db: sqlite3.Connection, entry: Entry) -> int:
     return int(number)
 
 
+def _settle(db: sqlite3.Connection, entry: Entry, along: Along) -> None:
+    """Forget the memory and consume the mail that led to a record."""
+    if along.settled is not None:
+        db.execute(SETTLE, (entry.run_id, along.settled))
+    db.executemany(CONSUME, [(entry.run_id, key) for key in along.consumed])
+
+
+def _open(db: sqlite3.Connection, entry: Entry, along: Along) -> None:
+    """Open the questions that came with a record, and set the alarm or take it away."""
+    asked = [
+        (p.run_id, p.request_id, p.workflow, p.executor, p.request_type, p.response_type, p.schema, p.at, p.deadline)
+        for p in along.asked
+    ]
+    db.executemany(ASK, asked)
+    if along.wake is None:
+        db.execute(LET_SLEEP, (entry.run_id,))
+    else:
+        db.execute(WAKE, (entry.run_id, entry.workflow, along.wake))
+
+
 def _row(record: Record) -> tuple[str | int, ...]:
     e = record.entry
     fields = (e.run_id, e.number, e.checkpoint_id, e.workflow, e.status, e.iteration, e.at, e.frame, e.outputs)
@@ -252,51 +275,13 @@ def _fields(owner: Owner) -> tuple[str | int, ...]:
 
 
 def _matching(workflow: str | None, run_id: str | None) -> tuple[str, list[str]]:
+    return _where({"workflow = ?": workflow, "run_id = ?": run_id})
+
+
+def _where(asked: dict[str, str | None]) -> tuple[str, list[str]]:
     """The WHERE of a search, and its values."""
-    asked = {"workflow = ?": workflow, "run_id = ?": run_id}
     given = {condition: value for condition, value in asked.items() if value is not None}
     return (f"WHERE {' AND '.join(given)}" if given else ""), list(given.values())
-
-
-def _prepare(db: sqlite3.Connection, path: str) -> None:
-    """Make sure that the file is ours, and set it up if it is new. Nothing is changed before that is sure."""
-    if db.in_transaction:  # left by an attempt that met a lock
-        db.execute("ROLLBACK")
-    found = _format(db, path)
-    if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-        raise StoreUnavailable(f"the store {path} is on a file system without the locks that SQLite's WAL mode needs")
-    db.execute("PRAGMA synchronous = FULL")
-    if found == 0:
-        db.execute("BEGIN IMMEDIATE")
-        if db.execute("PRAGMA user_version").fetchone() == (0,):  # else another process was faster
-            _create(db)
-        db.execute("COMMIT")
-
-
-def _format(db: sqlite3.Connection, path: str) -> int:
-    """The version of our format in the file, 0 for an empty file. Raises for every file that is not ours to use."""
-    db.execute("BEGIN")  # the answers must be of one moment: another process may be creating the store
-    application = db.execute("PRAGMA application_id").fetchone()[0]
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    db.execute("COMMIT")
-    if application == 0 and version == 0 and tables == 0:
-        return 0
-    if application != APPLICATION:
-        raise StoreUnavailable(f"{path} is a database of another program; it was left as it is. Name another file")
-    if version > FORMAT:
-        raise StoreUnavailable(
-            f"the store {path} was written by a newer Holdfast (format {version}, this one knows {FORMAT}); "
-            f"it was left as it is. Upgrade Holdfast to use it"
-        )
-    return version
-
-
-def _create(db: sqlite3.Connection) -> None:
-    for statement in SCHEMA.split(";\n"):  # not executescript, which would commit first
-        db.execute(statement)
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
-    db.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 class SQLiteCheckpointStorage(BuiltInStorage):

@@ -110,6 +110,7 @@ class Casting:
         return taken
 
     def give_back(self, executors: Mapping[str, Executor]) -> None:
+        """The run that played with them has stopped."""
         with _BUSY_LOCK:
             for executor in executors.values():
                 _BUSY.discard(id(executor))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, overload
 
 from ..core.events import WorkflowEvent
-from ..core.model import is_text
+from ..core.model import Checkpoint, Commit, is_text
 from ..durable.codec import Codec, reachable_types
 from ..durable.contract import CheckpointStorage
 from ..durable.ids import new_run_id
@@ -17,11 +18,12 @@ from ..graph.edges import Edge
 from ..graph.executor import Executor
 from ..graph.graph import Graph, signature, signature_hash
 from ..runtime.engine import Drive, Options, Troupe
-from ..runtime.opening import Continue, Definition, Fresh, Position, Rewind
+from ..runtime.opening import Continue, Definition, Fresh, Position, Rewind, Suspended
 from ..runtime.stream import RunStream
 from .nodes import Casting, Node
 from .result import WorkflowRunResult
 from .storages import StorageLike, storage_of
+from .waiting import Waiting, WaitingRuns
 
 
 class _Omitted:
@@ -47,10 +49,9 @@ class Workflow:
         self._signature = signature(graph)
         self._graph, self._storage = graph, checkpoint_storage
         self._casting = Casting(nodes)
+        self._waiting = WaitingRuns()
         self._description = description
-        types = [
-            t for e in graph.executors.values() for t in (*e.input_types, *e.output_types, *e.workflow_output_types)
-        ]
+        types = [t for executor in graph.executors.values() for t in executor.handlers.every_type()]
         self._definition = Definition(
             name or f"workflow-{signature_hash(self._signature)[:12]}",
             graph,
@@ -111,6 +112,7 @@ class Workflow:
         run_id: str | None = ...,
         checkpoint_id: str | None = ...,
         checkpoint_storage: StorageLike | None = ...,
+        responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult]: ...
@@ -123,6 +125,7 @@ class Workflow:
         run_id: str | None = ...,
         checkpoint_id: str | None = ...,
         checkpoint_storage: StorageLike | None = ...,
+        responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
         include_status_events: bool = ...,
     ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
@@ -135,6 +138,7 @@ class Workflow:
         run_id: str | None = ...,
         checkpoint_id: str | None = ...,
         checkpoint_storage: StorageLike | None = ...,
+        responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]: ...
@@ -146,6 +150,7 @@ class Workflow:
         run_id: str | None = None,
         checkpoint_id: str | None = None,
         checkpoint_storage: StorageLike | None = None,
+        responses: Mapping[str, Any] | None = None,
         private: Mapping[str, Any] | None = None,
         include_status_events: bool = False,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]:
@@ -154,19 +159,31 @@ class Workflow:
         With a message a run starts; if `run_id` names a stored run that began with the same message, it
         goes on from its head. Without one, `run_id` goes on from the head of that run, `checkpoint_id` from
         exactly that checkpoint: the head continues its run, an older one starts a new run with that
-        lineage. `checkpoint_storage` beats the one given to the builder. `private` values can be read by
+        lineage. `responses` answers what the run asks, by request id; alone, it means the run of this workflow
+        object that waits. `checkpoint_storage` beats the one given to the builder. `private` values can be read by
         handlers and are never written.
 
         Gives an awaitable result; with `stream=True` an object that can be iterated and awaited.
         """
-        position = _position(message, run_id, checkpoint_id)
-        storage = storage_of(checkpoint_storage) or self._storage
-        given = dict(private or {})
+        if responses is not None and message is not OMITTED:
+            raise ValueError("give a message to start a run, or responses to go on with one that waits, not both")
+        if responses is not None and not isinstance(responses, Mapping):
+            raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
+        called = storage_of(checkpoint_storage) or self._storage
+        meant = self._waiting_for(run_id, checkpoint_id, called) if responses is not None else None
+        storage = meant.storage if meant is not None else called
+        position = _position(message, run_id, checkpoint_id) if meant is None else _of_waiting(meant)
+        if isinstance(position, Rewind) and responses is not None and run_id is None:
+            position = replace(position, only_head=True)
+        given, answers = dict(private or {}), dict(responses or {})
 
         def begin() -> Drive:
+            if meant is not None:
+                self._waiting.take(meant)
             archive = None if storage is None else open_archive(storage, self.name, self._definition.codec)
-            options = Options(position, archive, stream, given)
-            return Drive(self._definition, options, Troupe(self._casting.take, self._casting.give_back))
+            return Drive(
+                self._definition, Options(position, archive, stream, given, answers), self._troupe(storage, meant)
+            )
 
         def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
             return WorkflowRunResult(events, include_status_events=include_status_events)
@@ -178,6 +195,24 @@ class Workflow:
             return finish([event async for event in begin().events()])
 
         return drive()
+
+    def _waiting_for(
+        self, run_id: str | None, checkpoint_id: str | None, storage: CheckpointStorage | None
+    ) -> Waiting | None:
+        """The run that answers are meant for, unless an id says where it is stored."""
+        if run_id is None and checkpoint_id is None:
+            return self._waiting.the_one()
+        return self._waiting.get(run_id) if run_id is not None and storage is None else None
+
+    def _troupe(self, storage: CheckpointStorage | None, meant: Waiting | None) -> Troupe:
+        kept = meant.executors if meant is not None else None
+
+        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, told: Sequence[Commit]) -> None:
+            self._casting.give_back(executors)
+            if at is not None:
+                self._waiting.note(at, told, executors, storage)
+
+        return Troupe(self._casting.take if kept is None else lambda: kept, give_back)
 
     def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
         """`run` for programs without an event loop. Raises RuntimeError inside one."""
@@ -213,6 +248,10 @@ def _inside_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _of_waiting(meant: Waiting) -> Position:
+    return Continue(meant.run_id) if meant.at is None else Suspended(meant.at, meant.told)
 
 
 def _position(message: Any, run_id: str | None, checkpoint_id: str | None) -> Position:

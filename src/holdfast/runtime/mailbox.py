@@ -1,0 +1,55 @@
+"""What came for a run from outside: read from its mail, with what is overdue answered by its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..core.model import Checkpoint
+from ..core.parcel import Parcel
+from ..durable.archive import Archive
+from ..durable.codec import Codec
+from ..durable.letters import AnswerLetter, CancelLetter, InputLetter, content, read_letter
+from ..kernel import Answer, Arrived, Input
+from .answering import overdue, post_defaults
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """What arrived, the keys it came under, and whether somebody wants the run cancelled."""
+
+    arrived: tuple[Arrived, ...] = ()
+    keys: tuple[str, ...] = ()
+    cancel: bool = False
+
+
+class Mailbox:
+    """The mail of the run a drive moves on. A run that is kept nowhere gets only what the drive was given."""
+
+    def __init__(self, archive: Archive | None, codec: Codec) -> None:
+        self._archive, self._codec = archive, codec
+        self._given: list[Arrived] = []
+
+    def give(self, answers: Mapping[str, Parcel]) -> None:
+        """Answers for a run that is kept nowhere."""
+        self._given += [Answer(id, value) for id, value in answers.items()]
+
+    async def answered(self, at: Checkpoint) -> set[str]:
+        """The open questions whose answer is there, only not yet taken in."""
+        return {one.request_id for one in (await self.read(at)).arrived if isinstance(one, Answer)}
+
+    async def read(self, at: Checkpoint) -> Mail:
+        """Everything that is there now."""
+        if self._archive is None:
+            given = tuple(one for one in self._given if not isinstance(one, Answer) or one.request_id in at.requests)
+            late = [Answer(r.id, r.default) for r in overdue(at) if r.default is not None]
+            return Mail((*given, *late))
+        await post_defaults(self._archive, at, overdue(at))
+        letters = [(key, read_letter(at.run_id, key, body)) for key, body in await self._archive.mail(at.run_id)]
+        arrived = tuple(self._arrived(letter) for _, letter in letters if not isinstance(letter, CancelLetter))
+        cancel = any(isinstance(letter, CancelLetter) for _, letter in letters)
+        return Mail(arrived, tuple(key for key, _ in letters), cancel)
+
+    def _arrived(self, letter: AnswerLetter | InputLetter) -> Arrived:
+        value = content(letter.value, self._codec)
+        return Answer(letter.request_id, value) if isinstance(letter, AnswerLetter) else Input(value)

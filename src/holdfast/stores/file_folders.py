@@ -1,0 +1,104 @@
+"""The folders of a store: which there are, where a run has its own, and who may write there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..durable.ports import Entry
+from . import file_layout as disk
+from .file_layout import FORMAT, MARK, NEW, TEMPORARY, Mark
+
+
+class Folders:
+    """Finds the folders below a root, and creates them at the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._format: int | None = None  # of the mark of the root, once it was seen
+        self._homes: dict[str, Path] = {}  # where runs were found; checked before use
+
+    def check_mark(self) -> int | None:
+        """The version of the format of the store, None if there is none. Raises if it is not one we know."""
+        if self._format is None:
+            try:
+                self._format = disk.read(self.root / MARK, Mark).format
+            except FileNotFoundError:
+                return None
+        return self._format
+
+    def find(self, run_id: str) -> Path | None:
+        """The folder of a run."""
+        known = self._homes.get(run_id)
+        if known is not None and known.is_dir():
+            return known
+        name = disk.safe_name(run_id)
+        if (self.root / NEW / name).is_dir():  # first: from there it may be moved to a workflow while we look
+            return self.root / NEW / name
+        for workflow in self._workflows():
+            if (workflow / name).is_dir():
+                self._homes[run_id] = workflow / name
+                return workflow / name
+        return None
+
+    def runs(self, workflow: str | None, run_id: str | None) -> list[Path]:
+        """The folders of all runs that match."""
+        if run_id is not None:
+            home = self.find(run_id)
+            return [home] if home and (workflow is None or home.parent.name == disk.safe_name(workflow)) else []
+        above = self._workflows() if workflow is None else [self.root / disk.safe_name(workflow)]
+        return [run for folder in above if folder.is_dir() for run in sorted(folder.iterdir()) if run.is_dir()]
+
+    @contextmanager
+    def held(self, run_id: str, *, create: bool) -> Iterator[Path | None]:
+        """The folder of a run, locked; None if there is none and none is to be created."""
+        found = self.check_mark()
+        if create if found is None else found < FORMAT:
+            self._make_mark()
+        while True:
+            folder = self.find(run_id) or (self._make(run_id) if create else None)
+            if folder is None:
+                yield None
+                return
+            with disk.locked(folder) as is_there:
+                if is_there:
+                    yield folder
+                    return
+
+    def move(self, folder: Path, entry: Entry) -> Path:
+        """Bring a folder without records to the workflow of its first one."""
+        home = self.root / disk.safe_name(entry.workflow) / disk.safe_name(entry.run_id)
+        if folder != home:
+            with disk.locked(self.root):
+                disk.make_folder(home.parent)
+                os.rename(folder, home)
+                disk.sync_folder(home.parent)
+                disk.sync_folder(folder.parent)
+            self._homes[entry.run_id] = home
+        return home
+
+    def _workflows(self) -> list[Path]:
+        try:
+            with os.scandir(self.root) as found:
+                return sorted(Path(e.path) for e in found if e.is_dir() and not e.name.startswith("."))
+        except FileNotFoundError:
+            return []
+
+    def _make_mark(self) -> None:
+        """Mark the root as a store of our format, before anything is written there that an older one cannot read."""
+        disk.make_folder(self.root)
+        with disk.locked(self.root):
+            self._format = None  # again: another process may have been faster, and newer
+            if (self.check_mark() or 0) < FORMAT:
+                for half in self.root.glob(f"{TEMPORARY}*"):  # of one who was killed here
+                    half.unlink()
+                disk.write(self.root / MARK, Mark(FORMAT))
+                self._format = FORMAT
+
+    def _make(self, run_id: str) -> Path:
+        with disk.locked(self.root):  # so that no run ever gets two folders
+            folder = self.find(run_id) or self.root / NEW / disk.safe_name(run_id)
+            disk.make_folder(folder)
+        return folder

@@ -1,0 +1,133 @@
+"""What is in the SQLite file: its tables, what tells it from other files, and how an older one is completed."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ..core.errors import StoreUnavailable
+
+APPLICATION = 0x486F6C64  # "Hold": tells our files from those of other programs
+
+FIRST = """
+CREATE TABLE commits (
+    seq           INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of commits over all runs
+    run_id        TEXT NOT NULL,
+    number        INTEGER NOT NULL,
+    checkpoint_id TEXT NOT NULL,
+    workflow      TEXT NOT NULL,
+    status        TEXT NOT NULL,
+    iteration     INTEGER NOT NULL,
+    at            TEXT NOT NULL,
+    frame         INTEGER NOT NULL,
+    outputs       INTEGER NOT NULL,
+    body          TEXT NOT NULL,                      -- last, so that the columns before it are read without it
+    UNIQUE (run_id, number)
+) STRICT;
+CREATE INDEX commits_by_checkpoint ON commits (checkpoint_id);
+CREATE INDEX commits_by_workflow ON commits (workflow, seq);
+CREATE INDEX commits_with_frame ON commits (run_id, number) WHERE frame;
+CREATE INDEX commits_with_outputs ON commits (run_id, number) WHERE outputs;
+
+CREATE TABLE memory (
+    run_id TEXT NOT NULL,
+    place  INTEGER NOT NULL,
+    key    TEXT NOT NULL,
+    body   TEXT NOT NULL,
+    PRIMARY KEY (run_id, place, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE leases (
+    run_id  TEXT PRIMARY KEY,
+    host    TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    pid     INTEGER NOT NULL,
+    started TEXT NOT NULL,
+    drive   TEXT NOT NULL,
+    until   REAL NOT NULL
+) STRICT;
+"""
+
+SECOND = """
+CREATE TABLE mail (
+    seq      INTEGER PRIMARY KEY,                     -- the order of posting
+    run_id   TEXT NOT NULL,
+    key      TEXT NOT NULL,
+    consumed INTEGER NOT NULL,                        -- then it stays, so that the key is taken for ever
+    body     TEXT NOT NULL,
+    UNIQUE (run_id, key)
+) STRICT;
+CREATE INDEX mail_to_read ON mail (run_id, seq) WHERE NOT consumed;
+
+CREATE TABLE requests (
+    seq           INTEGER PRIMARY KEY,                -- the order of asking
+    run_id        TEXT NOT NULL,
+    request_id    TEXT NOT NULL,
+    workflow      TEXT NOT NULL,
+    executor      TEXT NOT NULL,
+    request_type  TEXT NOT NULL,
+    response_type TEXT NOT NULL,
+    schema        TEXT NOT NULL,
+    at            TEXT NOT NULL,
+    deadline      TEXT,
+    UNIQUE (run_id, request_id)
+) STRICT;
+CREATE INDEX requests_by_age ON requests (at, run_id, seq);
+CREATE INDEX requests_by_workflow ON requests (workflow, at, run_id, seq);
+
+CREATE TABLE wakes (
+    run_id   TEXT PRIMARY KEY,
+    workflow TEXT NOT NULL,
+    at       TEXT NOT NULL
+) STRICT;
+CREATE INDEX wakes_by_time ON wakes (at, run_id);
+"""
+
+STEPS = (FIRST, SECOND)  # a file of format n has gone the first n
+FORMAT = len(STEPS)
+
+
+def prepare(db: sqlite3.Connection, path: str) -> None:
+    """Make sure that the file is ours, and create or complete its tables. Nothing is changed before that is sure."""
+    if db.in_transaction:  # left by an attempt that met a lock
+        db.execute("ROLLBACK")
+    found = _format(db, path)
+    if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+        raise StoreUnavailable(f"the store {path} is on a file system without the locks that SQLite's WAL mode needs")
+    db.execute("PRAGMA synchronous = FULL")
+    if found < FORMAT:
+        db.execute("BEGIN IMMEDIATE")
+        _bring_up_to_date(db, path)
+        db.execute("COMMIT")
+
+
+def _format(db: sqlite3.Connection, path: str) -> int:
+    """The version of our format in the file, 0 for an empty file. Raises for every file that is not ours to use."""
+    db.execute("BEGIN")  # the answers must be of one moment: another process may be creating the store
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    db.execute("COMMIT")
+    if application == 0 and version == 0 and tables == 0:
+        return 0
+    if application != APPLICATION:
+        raise StoreUnavailable(f"{path} is a database of another program; it was left as it is. Name another file")
+    _refuse_newer(version, path)
+    return version
+
+
+def _bring_up_to_date(db: sqlite3.Connection, path: str) -> None:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]  # again: another process may have been faster
+    _refuse_newer(version, path)
+    for step in STEPS[version:]:
+        for statement in step.split(";\n"):  # not executescript, which would commit first
+            db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _refuse_newer(version: int, path: str) -> None:
+    if version > FORMAT:
+        raise StoreUnavailable(
+            f"the store {path} was written by a newer Holdfast (format {version}, this one knows {FORMAT}); "
+            f"it was left as it is. Upgrade Holdfast to use it"
+        )

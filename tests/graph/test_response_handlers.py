@@ -1,0 +1,96 @@
+"""Response handlers: what they take, and which of them is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
+
+
+@dataclass
+class Question:
+    text: str
+
+
+@dataclass
+class Hard(Question):
+    pass
+
+
+class Several(Executor):
+    @handler
+    async def ask(self, n: int, ctx: WorkflowContext) -> None: ...
+
+    @response_handler
+    async def general(self, original_request: Question, response: bool, ctx: WorkflowContext[int]) -> None: ...
+
+    @response_handler
+    async def hard(self, original_request: Hard, response: bool, ctx: WorkflowContext) -> None: ...
+
+    @response_handler
+    async def words(self, original_request: Question, response: str | None, ctx: WorkflowContext) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "name"),
+    [
+        (Question("q"), True, "general"),
+        (Hard("q"), True, "hard"),
+        (Hard("q"), "text", "words"),
+        (Question("q"), None, "words"),
+        (Question("q"), 1.5, None),
+        ("q", True, None),
+    ],
+)
+def test_the_most_specific_one_for_question_and_answer_is_chosen(question: Any, answer: Any, name: str | None) -> None:
+    chosen = Several("s").handlers.choose_reply(question, answer)
+    assert (chosen.name if chosen else None) == name
+
+
+def test_a_response_handler_takes_no_messages() -> None:
+    executor = Several("s")
+    assert executor.input_types == [int]
+    assert not executor.can_handle(Question("q"))
+    assert executor.output_types == [int]
+
+
+def test_types_may_be_given_in_the_decorator_instead() -> None:
+    class Explicit(Executor):
+        @handler
+        async def ask(self, n: int, ctx: WorkflowContext) -> None: ...
+
+        @response_handler(request=Question, response=list[int], output=str)
+        async def take(self, original_request: Any, response: Any, ctx: Any) -> None: ...
+
+    executor = Explicit("e")
+    assert executor.handlers.choose_reply(Question("q"), [1]) is not None
+    assert executor.handlers.reply_types(Question("q")) == (list[int],)
+    assert executor.output_types == [str]
+
+
+def test_problems_of_response_handlers_are_told_with_all_others_at_build() -> None:
+    class Wrong(Executor):
+        @handler
+        async def ask(self, n: int, ctx: WorkflowContext) -> None: ...
+
+        @response_handler
+        async def short(self, original_request: str, ctx: WorkflowContext) -> None: ...
+
+        @response_handler
+        async def silent(self, original_request: str, response, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
+
+        @response_handler
+        async def one(self, original_request: str, response: bool, ctx: WorkflowContext) -> None: ...
+
+        @response_handler
+        async def other(self, original_request: str, response: bool, ctx: WorkflowContext) -> None: ...
+
+    with pytest.raises(DefinitionError) as caught:
+        WorkflowBuilder(start_executor=Wrong("w")).build()
+    words = "\n".join(caught.value.problems)
+    assert "(self, original_request, response, ctx)" in words
+    assert "does not say what answer it takes" in words
+    assert "'one' and 'other' both take bool as the answer to str" in words

@@ -1,0 +1,90 @@
+"""What comes from outside becomes messages: before → after, without an event loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Executor, RunError, WorkflowContext, WorkflowRunState, handler, response_handler
+from holdfast.core.model import Checkpoint, Delivery, Message, Outcome, Plan, RunHeader, Stamp
+from holdfast.core.parcel import copied
+from holdfast.core.request import Request
+from holdfast.graph.graph import Graph
+from holdfast.kernel import Answer, Input, apply, events, fork, intake, merge, request_events
+
+AT = Stamp("id", "2026-01-01T00:00:00+00:00")
+HEADER = RunHeader("r", "w", {}, "")
+
+
+class Asker(Executor):
+    @handler
+    async def ask(self, n: int, ctx: WorkflowContext) -> None: ...
+
+    @response_handler
+    async def take(self, original_request: str, response: bool, ctx: WorkflowContext) -> None: ...
+
+
+GRAPH = Graph("asker", {"asker": Asker("asker")}, ())
+
+
+def request(id: str) -> Request:
+    return Request(id, "asker", copied(f"{id}?", "$"), "str", "bool", "{}", AT.at)
+
+
+def waiting(*ids: str, **more: Any) -> Checkpoint:
+    given = {"number": 4, "since_input": 9, "iteration": 9, "place": 4, **more}
+    status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    requests = {id: request(id) for id in ids}
+    return Checkpoint(HEADER, stamp=AT, previous_id=None, status=status, requests=requests, **given)
+
+
+def test_an_answer_goes_to_whoever_asked_with_the_question_and_closes_it() -> None:
+    merged = intake(GRAPH, waiting("q", "p"), [Answer("q", copied(True, "$"))], AT)
+    (delivery,) = merged.next.deliveries
+    assert (delivery.id, delivery.executor, delivery.payload.open()) == ("5.0", "asker", True)
+    assert delivery.reply is not None
+    assert (delivery.reply.request_id, delivery.reply.question.open()) == ("q", "q?")
+    assert merged.commit.closed == ("q",)
+    after = apply(HEADER, waiting("q", "p"), merged.commit)
+    assert list(after.requests) == ["p"]
+    assert after.status is WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS
+    assert (after.since_input, after.iteration, after.place) == (0, 9, 5)
+
+
+def test_an_answer_to_a_question_that_went_away_changes_nothing_but_is_taken_from_the_mail() -> None:
+    merged = intake(GRAPH, waiting("p"), [Answer("gone", copied(True, "$"))], AT)
+    assert merged.next.deliveries == ()
+    assert merged.commit.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+
+
+def test_two_answers_to_one_question_are_one() -> None:
+    answers = [Answer("q", copied(True, "$")), Answer("q", copied(False, "$"))]
+    merged = intake(GRAPH, waiting("q"), answers, AT)
+    assert [delivery.payload.open() for delivery in merged.next.deliveries] == [True]
+
+
+def test_a_new_message_goes_to_the_start_beside_what_is_already_on_its_way() -> None:
+    before = waiting(messages=(Message("4.0.0", "asker", copied(1, "$"), takers=("asker",)),))
+    merged = intake(GRAPH, before, [Input(copied(2, "$"))], AT)
+    assert [(d.payload.open(), d.sources) for d in merged.next.deliveries] == [(1, ("asker",)), (2, ())]
+
+
+def test_a_question_asked_in_a_superstep_is_told_and_stays_open() -> None:
+    before = waiting()
+    plan = Plan((Delivery("4.0", "asker", copied(1, "$"), ()),), {})
+    outcome = Outcome("4.0", "asker", requests=(request("q"),))
+    merged = merge(GRAPH, before, plan, {"4.0": outcome}, {"4.0": ()}, copied, AT)
+    assert merged.commit.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    told = [event for event in events("r", merged.commit, stored=True) if event.type == "request_info"]
+    assert [(event.request_id, event.data) for event in told] == [("q", "q?")]
+    after = apply(HEADER, before, merged.commit)
+    assert [event.request_id for event in request_events("r", after)] == ["q"]
+    assert list(apply(HEADER, None, fork(after, AT)).requests) == ["q"]
+
+
+def test_two_open_questions_may_not_share_an_id() -> None:
+    plan = Plan((Delivery("4.0", "asker", copied(1, "$"), ()),), {})
+    outcome = Outcome("4.0", "asker", requests=(request("q"),))
+    with pytest.raises(RunError, match="already asking"):
+        merge(GRAPH, waiting("q"), plan, {"4.0": outcome}, {"4.0": ()}, copied, AT)

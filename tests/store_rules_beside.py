@@ -1,0 +1,335 @@
+"""What is true of every store about what lies beside the records: mail, questions, and when to wake a run."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from holdfast.core.errors import CommitConflict
+from holdfast.durable.ownership import this_process
+from holdfast.durable.ports import Along, Pending, Store, Wake
+from store_rules import ODD_IDS, Rule, fill, meaning, record
+
+RULES_BESIDE: list[Rule] = []
+
+
+def rule(function: Rule) -> Rule:
+    RULES_BESIDE.append(function)
+    return function
+
+
+def question(run_id: str, request_id: str, *, at: str = "2026-01-01T00:00:00+00:00", workflow: str = "w") -> Pending:
+    return Pending(
+        run_id=run_id,
+        request_id=request_id,
+        workflow=workflow,
+        executor="approver",
+        request_type="Invoice",
+        response_type="bool",
+        schema='{"type":"boolean"}',
+        at=at,
+    )
+
+
+def names(found: list[Pending]) -> list[tuple[str, str]]:
+    return [(each.run_id, each.request_id) for each in found]
+
+
+# -------------------------------------------------------------------- mail
+
+
+@rule
+async def a_run_without_mail_has_none(store: Store) -> None:
+    assert await store.mail("r") == []
+    assert await store.pending() == []
+    assert await store.wakes() == []
+    await fill(store, "r", 1)
+    assert await store.mail("r") == []
+    assert await store.pending(run_id="r") == []
+    assert await store.wakes(workflow="w") == []
+
+
+@rule
+async def mail_comes_oldest_first(store: Store) -> None:
+    await fill(store, "r", 1)
+    keys = ["b", "a", "Z", "c", *map(str, range(12))]
+    for key in keys:
+        assert await store.post("r", key, json.dumps(key).encode())
+    assert await store.mail("r") == [(key, json.dumps(key).encode()) for key in keys]
+    await store.append(record("r", 1), Along(consumed=("a", "c")))
+    await store.post("r", "last", b"{}")
+    keys = [key for key in keys if key not in ("a", "c")]
+    assert [key for key, _ in await store.mail("r")] == [*keys, "last"]
+
+
+@rule
+async def mail_of_one_run_is_not_anothers(store: Store) -> None:
+    await fill(store, "r", 1)
+    await fill(store, "s", 1)
+    assert await store.post("r", "k", b"1")
+    assert await store.post("s", "k", b"2")
+    await store.append(record("r", 1), Along(consumed=("k",)))
+    assert await store.mail("r") == []
+    assert await store.mail("s") == [("k", b"2")]
+
+
+@rule
+async def the_first_mail_of_a_key_wins_for_ever(store: Store) -> None:
+    await fill(store, "r", 1)
+    assert await store.post("r", "k", b"1")
+    assert not await store.post("r", "k", b"2")
+    assert await store.mail("r") == [("k", b"1")]
+    await store.append(record("r", 1), Along(consumed=("k",)))
+    assert not await store.post("r", "k", b"3")
+    assert await store.mail("r") == []
+    await store.append(record("r", 2))
+    await store.put(record("r", 1, body="put"))
+    assert not await store.post("r", "k", b"4")
+    assert await store.mail("r") == []
+
+
+@rule
+async def a_key_that_was_consumed_before_it_was_posted_is_used(store: Store) -> None:
+    await store.append(record("r", 0), Along(consumed=("k",)))
+    assert not await store.post("r", "k", b"1")
+    assert await store.mail("r") == []
+    assert await store.post("r", "l", b"2")
+
+
+@rule
+async def a_refused_append_consumes_no_mail(store: Store) -> None:
+    await fill(store, "r", 1)
+    await store.post("r", "k", b"1")
+    for refused in (record("r", 0), record("r", 2), record("r", 1, workflow="another")):
+        with pytest.raises(CommitConflict):
+            await store.append(refused, Along(consumed=("k", "other")))
+    assert await store.mail("r") == [("k", b"1")]
+    assert await store.post("r", "other", b"2")
+
+
+@rule
+async def a_run_without_records_has_mail_already(store: Store) -> None:
+    assert await store.post("r", "k", b"1")
+    assert await store.mail("r") == [("k", b"1")]
+    await store.claim("r", this_process("mine"), seconds=60)
+    await store.release("r", this_process("mine"))
+    await fill(store, "r", 1)
+    assert not await store.post("r", "k", b"2")
+    assert await store.mail("r") == [("k", b"1")]
+    assert await store.newest() == record("r", 0).entry
+
+
+@rule
+async def of_many_posts_of_one_key_exactly_one_is_left(store: Store) -> None:
+    await fill(store, "r", 1)
+    left = await asyncio.gather(*(store.post("r", f"k{n % 5}", str(n).encode()) for n in range(30)))
+    assert sum(left) == 5
+    mail = dict(await store.mail("r"))
+    assert mail == {f"k{n % 5}": str(n).encode() for n in range(30) if left[n]}
+
+
+@rule
+async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
+    for name in ODD_IDS:
+        for key in ODD_IDS:
+            assert await store.post(name, key, json.dumps([name, key]).encode())
+        await store.append(record(name, 0, workflow=name), Along(consumed=(name,), asked=(question(name, name),)))
+    for name in ODD_IDS:
+        assert not await store.post(name, name, b"1")
+        mail = [(key, json.loads(body)) for key, body in await store.mail(name)]
+        assert mail == [(key, [name, key]) for key in ODD_IDS if key != name]
+        assert names(await store.pending(run_id=name)) == [(name, name)]
+
+
+@rule
+async def what_is_put_consumes_its_mail(store: Store) -> None:
+    await fill(store, "r", 2)
+    await store.post("r", "a", b"1")
+    await store.post("r", "b", b"2")
+    await store.put(record("r", 0), Along(consumed=("a",)))
+    assert await store.mail("r") == [("b", b"2")]
+    await store.put(record("r", 1), Along(consumed=("b",)))
+    assert await store.mail("r") == []
+
+
+# -------------------------------------------------------------------- questions
+
+
+@rule
+async def a_question_is_pending_until_it_is_closed(store: Store) -> None:
+    first = replace(question("r", "q1"), deadline="2026-02-01T00:00:00+00:00")
+    second = replace(question("r", "q2"), executor="é", request_type="", schema="{}")
+    await store.append(record("r", 0), Along(asked=(first, second)))
+    assert await store.pending() == [first, second]
+    await store.append(record("r", 1))
+    assert await store.pending() == [first, second]
+    await store.append(record("r", 2), Along(closed=("q1", "unknown")))
+    assert await store.pending() == [second]
+    await store.append(record("r", 3), Along(closed=("q2",)))
+    assert await store.pending() == []
+
+
+@rule
+async def a_question_asked_again_is_there_once(store: Store) -> None:
+    await store.append(record("r", 0), Along(asked=(question("r", "q1"), question("r", "q2"))))
+    again = replace(question("r", "q1"), executor="another")
+    await store.append(record("r", 1), Along(asked=(again,), closed=("q1",)))
+    assert await store.pending() == [question("r", "q2"), again]
+
+
+@rule
+async def a_question_closed_in_one_run_stays_open_in_another(store: Store) -> None:
+    for run_id in ("r", "s"):
+        await store.append(record(run_id, 0), Along(asked=(question(run_id, "q"),)))
+    await store.append(record("r", 1), Along(closed=("q",)))
+    assert await store.pending() == [question("s", "q")]
+
+
+@rule
+async def questions_of_all_runs_come_oldest_first(store: Store) -> None:
+    for run_id, second in [("b", 3), ("a", 1), ("c", 2)]:
+        asked = [question(run_id, f"q{n}", at=f"2026-01-01T00:00:0{second}+00:00") for n in (2, 1)]
+        await store.append(record(run_id, 0), Along(asked=tuple(asked)))
+    await store.append(record("a", 1), Along(asked=(question("a", "q0", at="2026-01-01T00:00:02.5+00:00"),)))
+    expected = [("a", "q2"), ("a", "q1"), ("c", "q2"), ("c", "q1"), ("a", "q0"), ("b", "q2"), ("b", "q1")]
+    assert names(await store.pending()) == expected
+
+
+@rule
+async def questions_are_found_by_workflow_and_by_run(store: Store) -> None:
+    for run_id, workflow in [("r", "w"), ("s", "w"), ("t", "V 2")]:
+        asked = (question(run_id, "q", workflow=workflow),)
+        await store.append(record(run_id, 0, workflow=workflow), Along(asked=asked))
+    assert names(await store.pending(workflow="w")) == [("r", "q"), ("s", "q")]
+    assert names(await store.pending(workflow="V 2")) == [("t", "q")]
+    assert names(await store.pending(run_id="s")) == [("s", "q")]
+    assert names(await store.pending(run_id="s", workflow="w")) == [("s", "q")]
+    assert await store.pending(run_id="s", workflow="V 2") == []
+    assert await store.pending(workflow="none") == []
+    assert await store.pending(run_id="none") == []
+
+
+@rule
+async def a_refused_append_opens_and_closes_no_question_and_sets_no_wake(store: Store) -> None:
+    before = Along(asked=(question("r", "q"),), wake="2026-01-01")
+    await store.append(record("r", 0), before)
+    refused = Along(asked=(question("r", "new"),), closed=("q",), wake="2027-01-01")
+    for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:
+        with pytest.raises(CommitConflict):
+            await store.append(record("r", number, workflow=workflow), refused)
+    with pytest.raises(CommitConflict):
+        await store.put(record("r", 0, workflow="another"), refused)
+    with pytest.raises(CommitConflict):
+        await store.append(record("s", 1), Along(asked=(question("s", "q"),), wake="2027-01-01"))
+    assert names(await store.pending()) == [("r", "q")]
+    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
+
+
+@rule
+async def what_is_put_as_the_newest_sets_what_is_open(store: Store) -> None:
+    await store.append(record("r", 0), Along(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01"))
+    await store.append(record("r", 1))
+    await store.put(record("r", 1, body="same name"), Along(asked=(question("r", "q3"),), wake="2026-01-03"))
+    assert names(await store.pending()) == [("r", "q3")]
+    assert await store.wakes() == [Wake("r", "w", "2026-01-03")]
+    await store.put(record("r", 1, checkpoint_id="another"), Along(asked=(question("r", "q4"), question("r", "q2"))))
+    assert names(await store.pending()) == [("r", "q4"), ("r", "q2")]
+    assert await store.wakes() == []
+    await store.put(record("r", 7), Along(asked=(question("r", "q5"),), wake="2026-01-07"))
+    assert names(await store.pending()) == [("r", "q5")]
+    await store.put(record("r", 7))
+    assert await store.pending() == []
+    assert await store.wakes() == []
+    await store.put(record("new", 3), Along(asked=(question("new", "q"),)))
+    assert names(await store.pending()) == [("new", "q")]
+
+
+@rule
+async def what_is_put_among_older_records_opens_and_closes_nothing(store: Store) -> None:
+    await fill(store, "r", 1)
+    await store.append(record("r", 1), Along(asked=(question("r", "q"),), wake="2026-01-01"))
+    await store.put(record("r", 0), Along(asked=(question("r", "old"),), closed=("q",), wake="2027-01-01"))
+    assert names(await store.pending()) == [("r", "q")]
+    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
+
+
+@rule
+async def removing_one_record_of_several_leaves_mail_questions_and_wakes(store: Store) -> None:
+    await store.append(record("r", 0), Along(asked=(question("r", "q"),)))
+    await store.append(record("r", 1))
+    await store.post("r", "used", b"0")
+    await store.append(record("r", 2), Along(asked=(question("r", "q2"),), consumed=("used",), wake="2026-01-01"))
+    await store.post("r", "k", b"1")
+    assert await store.remove("r", 0, follower=record("r", 1, body="whole"))
+    assert await store.remove("r", 2)
+    assert names(await store.pending()) == [("r", "q"), ("r", "q2")]
+    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
+    assert await store.mail("r") == [("k", b"1")]
+    assert not await store.post("r", "used", b"1")
+    await store.append(record("r", 2), Along(closed=("q",)))
+    assert names(await store.pending()) == [("r", "q2")]
+    assert await store.wakes() == []
+
+
+@rule
+async def a_run_whose_last_record_goes_is_gone_with_its_mail_questions_and_wakes(store: Store) -> None:
+    for run_id in ("r", "s"):
+        await store.post(run_id, "used", b"0")
+        along = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
+        await store.append(record(run_id, 0), along)
+        await store.post(run_id, "k", b"1")
+        await store.remember(run_id, 1, "k", b"1")
+    await store.claim("s", this_process("mine"), seconds=60)
+    for run_id in ("r", "s"):
+        assert await store.remove(run_id, 0)
+        assert await store.mail(run_id) == []
+        assert await store.recall(run_id, 1) == {}
+    assert await store.pending() == []
+    assert await store.wakes() == []
+    for run_id in ("r", "s"):
+        assert await store.post(run_id, "used", b"2")
+        await store.append(record(run_id, 0, workflow="another"))
+        assert await store.mail(run_id) == [("used", b"2")]
+    assert await store.pending() == []
+
+
+# -------------------------------------------------------------------- waking
+
+
+@rule
+async def a_run_is_woken_when_its_newest_record_says(store: Store) -> None:
+    await store.append(record("r", 0), Along(wake="2026-01-05"))
+    assert await store.wakes() == [Wake("r", "w", "2026-01-05")]
+    await store.append(record("r", 1), Along(wake="2026-01-03"))
+    assert await store.wakes() == [Wake("r", "w", "2026-01-03")]
+    await store.append(record("r", 2))
+    assert await store.wakes() == []
+
+
+@rule
+async def those_that_are_due_are_woken_soonest_first(store: Store) -> None:
+    for run_id, day, workflow in [("b", 3, "w"), ("a", 3, "w"), ("c", 1, "v"), ("d", 9, "w")]:
+        await store.append(record(run_id, 0, workflow=workflow), Along(wake=f"2026-01-0{day}"))
+    await fill(store, "never", 1)
+    assert [wake.run_id for wake in await store.wakes()] == ["c", "a", "b", "d"]
+    assert [wake.run_id for wake in await store.wakes(before="2026-01-03")] == ["c", "a", "b"]
+    assert [wake.run_id for wake in await store.wakes(before="2026-01-02")] == ["c"]
+    assert [wake.run_id for wake in await store.wakes(before="2026-01-03", workflow="w")] == ["a", "b"]
+    assert await store.wakes(before="2025") == []
+    assert await store.wakes(workflow="none") == []
+
+
+@rule
+async def everything_happens_along_with_one_record(store: Store) -> None:
+    await store.append(record("r", 0), Along(asked=(question("r", "q"),)))
+    await store.post("r", "q", b"true")
+    await store.remember("r", 1, "k", b"1")
+    along = Along(settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01")
+    await store.append(record("r", 1), along)
+    await store.close()
+    assert meaning(await store.head("r")) == meaning(record("r", 1))
+    assert await store.recall("r", 1) == {}
+    assert await store.mail("r") == []
+    assert names(await store.pending()) == [("r", "next")]
+    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]

@@ -1,0 +1,254 @@
+"""A writer of the store in a directory is killed before each thing it does to the disk, one after the other."""
+
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import CheckpointCorrupt
+from holdfast.durable.ports import Along
+from holdfast.stores import file_layout
+from holdfast.stores.file import FileStore
+from store_rules import record
+from store_rules_beside import names, question
+
+ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime")
+
+
+class Killed(Exception):
+    """Not an OSError, so that nobody thinks it can be handled."""
+
+
+@contextmanager
+def killed_before(act: int) -> Iterator[list[str]]:
+    """Nothing reaches the disk from that act on. Yields what was done."""
+    done: list[str] = []
+
+    def counting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*args: Any, **kwargs: Any) -> Any:
+            if len(done) >= act:
+                raise Killed
+            done.append(name)
+            return original(*args, **kwargs)
+
+        return do
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ACTS:
+            patch.setattr(os, name, counting(name, getattr(os, name)))
+        yield done
+
+
+Action = Callable[[FileStore], Awaitable[object]]
+
+
+async def seen(store: FileStore) -> dict[str, object]:
+    """All that can be asked about run r."""
+    return {
+        "records": [(r.entry.number, r.entry.checkpoint_id, r.body) for r in await store.history("r")],
+        "mail": await store.mail("r"),
+        "pending": names(await store.pending()),
+        "wakes": [wake.at for wake in await store.wakes()],
+        "memory": await store.recall("r", 5),
+    }
+
+
+async def prepare(store: FileStore) -> None:
+    await store.post("r", "a", b"1")
+    await store.append(record("r", 0), Along(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01"))
+    await store.post("r", "b", b"2")
+    await store.append(record("r", 1), Along(consumed=("a",), asked=(question("r", "q3"),), wake="2026-01-02"))
+    await store.post("r", "c", b"3")
+    await store.remember("r", 5, "k", b"1")
+
+
+MORE = Along(consumed=("c", "unposted"), asked=(question("r", "q4"),), closed=("q1",), wake="2026-01-03")
+
+
+async def leave_one(store: FileStore) -> None:
+    await prepare(store)
+    await store.remove("r", 0)
+
+
+async def nothing(store: FileStore) -> None:
+    pass
+
+
+ACTIONS: dict[str, tuple[Action, Action]] = {
+    "append": (prepare, lambda store: store.append(record("r", 2), MORE)),
+    "append of a record alone": (prepare, lambda store: store.append(record("r", 2), Along(wake="2026-01-02"))),
+    "append that closes": (prepare, lambda store: store.append(record("r", 2), Along(closed=("q1", "q2", "q3")))),
+    "first append": (nothing, lambda store: store.append(record("r", 0), MORE)),
+    "put in place": (prepare, lambda store: store.put(record("r", 1, body="put"), MORE)),
+    "put under another name": (prepare, lambda store: store.put(record("r", 1, checkpoint_id="x"), MORE)),
+    "put of an old one": (prepare, lambda store: store.put(record("r", 0, body="put"), MORE)),
+    "post": (prepare, lambda store: store.post("r", "d", b"4")),
+    "remove the newest": (prepare, lambda store: store.remove("r", 1)),
+    "remove the last": (leave_one, lambda store: store.remove("r", 1)),
+}
+FOLLOWING: dict[str, Action] = {
+    "nothing": nothing,
+    "a post": lambda store: store.post("r", "z", b"9"),
+    "a refused post": lambda store: store.post("r", "a", b"9"),
+    "a memory": lambda store: store.remember("r", 6, "k", b"9"),
+    "a put of an old one": lambda store: store.put(record("r", 0, body="afterwards")),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path) -> None:
+    preparing, action = ACTIONS[name]
+    template, whole = tmp_path / "template", tmp_path / "whole"
+    store = FileStore(template)
+    await preparing(store)
+    before = await seen(store)
+    await store.close()
+    if template.exists():
+        shutil.copytree(template, whole)
+    store = FileStore(whole)
+    with killed_before(10**9) as acts:
+        await action(store)
+    after = await seen(store)
+    await store.close()
+
+    happened = []
+    for act in range(len(acts)):
+        for then, following in FOLLOWING.items():
+            root = tmp_path / f"{act} {then}"
+            if template.exists():
+                shutil.copytree(template, root)
+            store = FileStore(root)
+            with killed_before(act) as done, pytest.raises(Killed):
+                await action(store)
+            assert done == acts[:act]
+            await store.close()
+
+            store = FileStore(root)
+            found = await seen(store)
+            assert found in (before, after), (act, then)
+            happened.append(found == after)
+            await following(store)
+            again = await seen(store)
+            if then in ("nothing", "a refused post"):
+                if name not in ("first append", "remove the last"):
+                    assert again == found
+            elif then != "a put of an old one":
+                assert again["pending"] == found["pending"]
+                assert again["wakes"] == found["wakes"]
+                assert [m for m in again["mail"] if m[0] != "z"] == found["mail"]  # type: ignore[attr-defined]
+            head = await store.head("r")
+            await store.append(record("r", head.entry.number + 1 if head else 0), Along(consumed=("z",)))
+            last = await seen(store)
+            assert last["pending"] == again["pending"]
+            assert last["mail"] == [m for m in again["mail"] if m[0] != "z"]  # type: ignore[attr-defined]
+            assert not list(root.rglob(".tmp-*"))
+            await store.close()
+            shutil.rmtree(root)
+    assert happened == sorted(happened), "once it has happened it stays so"
+
+
+async def test_a_record_deleted_by_hand_takes_what_it_opened_with_it(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await prepare(store)
+    (tmp_path / "w" / "r" / "000001-r-1.json").unlink()
+    assert names(await store.pending()) == [("r", "q1"), ("r", "q2")]
+    await store.append(record("r", 1), Along(closed=("q1",)))
+    await store.append(record("r", 2))
+    assert names(await store.pending()) == [("r", "q2")]
+    for path in (tmp_path / "w" / "r").glob("0*.json"):
+        path.unlink()
+    assert await store.pending() == []
+    await store.append(record("r", 0))
+    assert await store.pending() == []
+    await store.close()
+
+
+async def test_pending_and_wakes_read_one_small_file_of_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path)
+    for run_id in ("a", "b", "c"):
+        await store.append(record(run_id, 0), Along(asked=(question(run_id, "q"),), wake="2026"))
+        for number in range(1, 4):
+            await store.append(record(run_id, number), Along(wake="2026"))
+    read: list[str] = []
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path.name), original(path))[1])
+    assert len(await store.pending()) == 3
+    assert len(await store.wakes()) == 3
+    assert read == ["open.json"] * 6
+    await store.close()
+
+
+async def test_a_run_that_asks_nothing_has_no_further_files(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    for number in range(3):
+        await store.append(record("r", number), Along(settled=number))
+    assert sorted(os.listdir(tmp_path / "w" / "r")) == [".lock", *(f"{n:06d}-r-{n}.json" for n in range(3))]
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["open.json", "mail/000001-b.json"])
+async def test_damaged_mail_and_questions_are_named(tmp_path: Path, name: str) -> None:
+    store = FileStore(tmp_path)
+    await prepare(store)
+    path = tmp_path / "w" / "r" / name
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CheckpointCorrupt, match=name):
+        await store.mail("r")
+    if name == "open.json":
+        for call in (store.pending(), store.wakes(), store.append(record("r", 2)), store.post("r", "z", b"1")):
+            with pytest.raises(CheckpointCorrupt, match=name):
+                await call
+    await store.close()
+
+
+async def test_files_that_were_exchanged_are_named(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await prepare(store)
+    await store.append(record("s", 0))
+    home = tmp_path / "w"
+    shutil.copy(home / "r" / "open.json", home / "s" / "open.json")
+    with pytest.raises(CheckpointCorrupt, match=r"s/open\.json is that of run 'r'"):
+        await store.pending()
+    (home / "r" / "mail" / "000001-b.json").rename(home / "r" / "mail" / "000007-x.json")
+    with pytest.raises(CheckpointCorrupt, match="000007-x"):
+        await store.mail("r")
+    await store.close()
+
+
+async def test_a_person_finds_and_reads_mail_and_questions(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await prepare(store)
+    home = tmp_path / "w" / "r"
+    assert sorted(os.listdir(home / "mail")) == ["000000-a.consumed", "000001-b.json", "000002-c.json"]
+    assert '"key": "b",\n  "body": 2\n' in (home / "mail" / "000001-b.json").read_text()
+    assert '"request_id": "q3"' in (home / "open.json").read_text()
+    await store.close()
+
+
+async def test_a_full_disk_leaves_mail_and_questions_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path)
+    await prepare(store)
+    before = await seen(store)
+    original = file_layout.write
+
+    def full(path: Path, *args: Any, **kwargs: Any) -> None:
+        if path.name == "000002-r-2.json":
+            raise OSError(28, "No space left on device")
+        original(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_layout, "write", full)
+        with pytest.raises(Exception, match="No space left"):
+            await store.append(record("r", 2), MORE)
+    assert await seen(store) == before
+    await store.append(record("r", 2), Along(wake="2026-01-02"))  # a record of the same name, with other company
+    assert {**await seen(store), "records": None} == {**before, "records": None}
+    await store.close()
