@@ -6,7 +6,6 @@ import copy
 import json
 import pickle
 from dataclasses import FrozenInstanceError, dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ from holdfast import (
     CheckpointCorrupt,
     CheckpointMissing,
     CodecError,
-    FileCheckpointStorage,
     InMemoryCheckpointStorage,
-    SQLiteCheckpointStorage,
     Workflow,
     WorkflowBuilder,
     WorkflowCheckpoint,
@@ -59,15 +56,6 @@ def shop(storage: Any) -> Workflow:
         .add_fan_in_edges([b, c], join)
         .build()
     )
-
-
-@pytest.fixture(params=["memory", "sqlite", "file"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return {
-        "memory": lambda: InMemoryCheckpointStorage(),
-        "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
-        "file": lambda: FileCheckpointStorage(tmp_path / "runs"),
-    }[request.param]()
 
 
 async def test_it_holds_what_the_run_was_at_that_commit(storage: Any) -> None:

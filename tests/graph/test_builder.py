@@ -710,10 +710,10 @@ def test_an_edge_is_refused_only_if_nothing_that_is_sent_can_be_taken(sent: Any,
 
 
 def test_a_source_that_declares_nothing_may_send_to_anyone() -> None:
-    WorkflowBuilder(start_executor="s").add_edge(sending(id="s"), Numbers("n")).build()
-    WorkflowBuilder(start_executor="s").add_edge("s", sending(id="s2")).add_fan_in_edges(
-        [sending(id="s"), "s2"], Join("z")
-    ).build()
+    alone = WorkflowBuilder(start_executor="s").add_edge(sending(id="s"), Numbers("n")).build()
+    builder = WorkflowBuilder(start_executor="s").add_edge("s", sending(id="s2"))
+    joined = builder.add_fan_in_edges([sending(id="s"), "s2"], Join("z")).build()
+    assert (len(alone.edges), len(joined.edges)) == (1, 2)
 
 
 def test_a_fan_in_needs_one_handler_for_all_that_its_sources_send() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from holdfast import (
     DefinitionError,
-    FileCheckpointStorage,
     FunctionExecutor,
     HandlerFailed,
     InMemoryCheckpointStorage,
@@ -27,15 +26,6 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-
-
-@pytest.fixture(params=["memory", "sqlite", "file"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return {
-        "memory": lambda: InMemoryCheckpointStorage(),
-        "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
-        "file": lambda: FileCheckpointStorage(tmp_path / "runs"),
-    }[request.param]()
 
 
 class Speechless(Exception):

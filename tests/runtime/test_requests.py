@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -17,14 +16,12 @@ from holdfast import (
     CheckpointMissing,
     DefinitionError,
     Executor,
-    FileCheckpointStorage,
     HandlerFailed,
     InMemoryCheckpointStorage,
     RequestExpired,
     ResponseRejected,
     RunBusy,
     RunError,
-    SQLiteCheckpointStorage,
     UnknownRequest,
     Workflow,
     WorkflowBuilder,
@@ -76,15 +73,6 @@ class Editor(Executor):
 def build(storage: Any, ran: list[str] | None = None, **options: Any) -> Workflow:
     editor = Editor(ran, **options)
     return WorkflowBuilder(name="news", start_executor=editor, checkpoint_storage=storage).build()
-
-
-@pytest.fixture(params=["memory", "sqlite", "file"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return {
-        "memory": lambda: InMemoryCheckpointStorage(),
-        "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
-        "file": lambda: FileCheckpointStorage(tmp_path / "runs"),
-    }[request.param]()
 
 
 async def asked(run: Any) -> str:

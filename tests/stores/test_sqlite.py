@@ -306,6 +306,7 @@ async def test_an_empty_file_becomes_a_store(path: Path) -> None:
     path.touch()
     store = SQLiteStore(path)
     await fill(store, "r", 1)
+    assert len(await store.entries()) == 1
     await store.close()
 
 
