@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum, Flag
 from typing import Any
@@ -87,7 +86,7 @@ class EnumKind:
             ) from None
 
 
-class Record(ABC):
+class Record:
     """A class with named fields; each kind says how it is read, filled and made."""
 
     members = frozenset({"$", "v"})
@@ -105,17 +104,15 @@ class Record(ABC):
         self._own = self._names | cached | {"__orig_class__"}  # typing leaves that on `Box[int](1)`
         self._slots = _slots(cls) - self._own
 
-    @abstractmethod
     def field_names(self) -> tuple[str, ...]:
-        """The fields that are stored."""
+        raise NotImplementedError
 
-    @abstractmethod
     def default(self, name: str, made: dict[str, Any]) -> Any:
         """What a field holds that was added after the value was stored; `_UNDEFINED` if nothing says."""
+        raise NotImplementedError
 
-    @abstractmethod
     def make(self, fields: dict[str, Any]) -> Any:
-        """A value with these fields."""
+        raise NotImplementedError
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
         self.refuse_strangers(value)
