@@ -542,24 +542,3 @@ async def a_waiter_that_is_cancelled_harms_nobody(store: Store) -> None:
     await fill(store, "after", 2)
     for n in range(1, 20, 2):
         assert numbers(await store.history(f"r{n}")) == [0]
-
-
-@rule
-async def the_event_loop_is_not_held_up(store: Store) -> None:
-    longest, done = 0.0, False
-
-    async def watch() -> None:
-        nonlocal longest
-        while not done:
-            before = time.monotonic()
-            await asyncio.sleep(0.001)
-            longest = max(longest, time.monotonic() - before)
-
-    watching = asyncio.create_task(watch())
-    large = ["x" * 1000] * 500
-    await asyncio.gather(*(store.append(record(f"r{n}", 0, body=large)) for n in range(40)))
-    await asyncio.gather(*(store.history(f"r{n}") for n in range(40)))
-    await store.entries()
-    done = True
-    await watching
-    assert longest < 0.5

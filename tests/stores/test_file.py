@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -472,3 +473,19 @@ def test_renewing_needs_no_event_loop(root: Path) -> None:
     store.renew(["r"], this_process("mine"), seconds=1)
     asyncio.run(store.close())
     assert not root.exists()
+
+
+async def test_the_disk_is_never_touched_on_the_event_loop(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+
+    def watched(handle: int) -> None:
+        threads.add(threading.get_ident())
+
+    monkeypatch.setattr(os, "fsync", watched)
+    await store.claim("r", this_process("mine"), seconds=60)
+    await fill(store, "r", 3)
+    await store.remember("r", 2, "k", b"1")
+    await store.post("r", "letter", b"1")
+    await store.release("r", this_process("mine"))
+    assert threads
+    assert threading.get_ident() not in threads

@@ -383,3 +383,9 @@ def test_renewing_needs_no_event_loop(path: Path) -> None:
     with pytest.raises(RunBusy):
         asyncio.run(store.claim("r", this_process("other"), seconds=60))
     asyncio.run(store.close())
+
+
+async def test_the_database_is_never_touched_on_the_event_loop(store: SQLiteStore) -> None:
+    writing = await store._db.write(lambda db: threading.get_ident())
+    reading = await store._db.read(lambda db: threading.get_ident())
+    assert threading.get_ident() not in (writing, reading)
