@@ -12,7 +12,18 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from holdfast import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, executor, handler, persistent
+from holdfast import (
+    Case,
+    Default,
+    Executor,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    executor,
+    handler,
+    persistent,
+    response_handler,
+)
 
 
 class Colour(Enum):
@@ -121,3 +132,24 @@ def build(storage: Any, *, broken: bool) -> Workflow:
         .add_switch_case_edge_group(join, [Case(is_negative, never), Default(last)])
         .build()
     )
+
+
+@dataclass
+class Verdict:
+    good: bool
+
+
+class Asker(Executor):
+    """Asks a person; in the golden stores from format 2 on."""
+
+    @handler
+    async def ask(self, text: str, ctx: WorkflowContext) -> None:
+        await ctx.request_info(Parcel(text), Verdict, request_id="golden question")
+
+    @response_handler
+    async def hear(self, original_request: Parcel, response: Verdict, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(f"{original_request.label} is {'good' if response.good else 'bad'}")
+
+
+def build_asking(storage: Any) -> Workflow:
+    return WorkflowBuilder(name="asking", start_executor=Asker("asker"), checkpoint_storage=storage).build()

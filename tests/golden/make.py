@@ -12,16 +12,17 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from golden_workflow import GIVEN, build
+from golden_workflow import GIVEN, build, build_asking
 from holdfast import FileCheckpointStorage, HandlerFailed, SQLiteCheckpointStorage
 from holdfast.runtime import runner
 
 
 async def fill(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -> None:
-    """One run that is done, and one that stopped at a failure with finished siblings remembered."""
+    """A run that is done, one that stopped at a failure with finished siblings remembered, and one that waits."""
     await build(storage, broken=False).run(GIVEN, run_id="done")
     with suppress(HandlerFailed):
         await build(storage, broken=True).run(GIVEN, run_id="failed")
+    await build_asking(storage).run("gold", run_id="waiting")
     await storage.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from golden_workflow import GIVEN, build
+from golden_workflow import GIVEN, build, build_asking
 from holdfast import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
@@ -63,6 +63,18 @@ async def test_a_failed_run_goes_on_and_what_was_remembered_is_recalled(storage:
     assert result.get_outputs() == OUTPUTS
     assert [event.executor_id for event in result if event.type == "executor_bypassed"] == ["left"]
     assert [event.executor_id for event in result if event.type == "executor_invoked"] == ["right", "join", "last"]
+
+
+async def test_a_waiting_run_is_answered(storage: Any) -> None:
+    pending = await storage.pending_requests(workflow_name="asking")
+    if await storage.get_latest(run_id="waiting") is None:  # format 1 knew no questions
+        assert pending == []
+        return
+    assert [(one.request_id, one.run_id, one.response_type) for one in pending] == [
+        ("golden question", "waiting", "Verdict")
+    ]
+    result = await build_asking(storage).run(run_id="waiting", responses={"golden question": {"good": True}})
+    assert result.get_outputs() == ["gold is good"]
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda path: path.name)
