@@ -11,7 +11,7 @@ from holdfast.core.model import Checkpoint, Delivery, Message, Outcome, Plan, Ru
 from holdfast.core.parcel import copied
 from holdfast.core.request import Request
 from holdfast.graph.graph import Graph
-from holdfast.kernel import Answer, Input, apply, events, fork, intake, merge, request_events
+from holdfast.kernel import Answer, apply, events, fork, intake, merge, request_events
 
 AT = Stamp("id", "2026-01-01T00:00:00+00:00")
 HEADER = RunHeader("r", "w", {}, "")
@@ -64,10 +64,10 @@ def test_two_answers_to_one_question_are_one() -> None:
     assert [delivery.payload.open() for delivery in merged.next.deliveries] == [True]
 
 
-def test_a_new_message_goes_to_the_start_beside_what_is_already_on_its_way() -> None:
-    before = waiting(messages=(Message("4.0.0", "asker", copied(1, "$"), takers=("asker",)),))
-    merged = intake(GRAPH, before, [Input(copied(2, "$"))], AT)
-    assert [(d.payload.open(), d.sources) for d in merged.next.deliveries] == [(1, ("asker",)), (2, ())]
+def test_an_answer_goes_beside_what_is_already_on_its_way() -> None:
+    before = waiting("q", messages=(Message("4.0.0", "asker", copied(1, "$"), takers=("asker",)),))
+    merged = intake(GRAPH, before, [Answer("q", copied(True, "$"))], AT)
+    assert [(d.payload.open(), d.sources) for d in merged.next.deliveries] == [(1, ("asker",)), (True, ())]
 
 
 def test_a_question_asked_in_a_superstep_is_told_and_stays_open() -> None:

@@ -78,9 +78,6 @@ def _new_id() -> str:
     return str(uuid.uuid4())
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
 @dataclass(frozen=True)
 class WorkflowCheckpoint:
     """The whole of a run at a commit. Immutable: what is read from it is a copy.

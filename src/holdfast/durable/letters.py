@@ -1,4 +1,4 @@
-"""What is posted to a run: an answer, a new message, or the wish that it be cancelled."""
+"""What is posted to a run: an answer. The kind is written down, so that others can be told from it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,8 @@ class AnswerLetter(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknow
     value: msgspec.Raw
 
 
-class InputLetter(msgspec.Struct, tag_field="kind", tag="input", forbid_unknown_fields=True):
-    format: int
-    value: msgspec.Raw
-
-
-class CancelLetter(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknown_fields=True):
-    format: int
-
-
-Letter = AnswerLetter | InputLetter | CancelLetter
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Letter).decode
+_decode = msgspec.json.Decoder(AnswerLetter).decode
 
 
 def answer_key(epoch: int, request: Request) -> str:
@@ -43,18 +33,10 @@ def answer_letter(request_id: str, value: Parcel) -> bytes:
     return _encode(AnswerLetter(FORMAT, request_id, msgspec.Raw(json_of(value))))
 
 
-def input_letter(value: Parcel) -> bytes:
-    return _encode(InputLetter(FORMAT, msgspec.Raw(json_of(value))))
-
-
-def cancel_letter() -> bytes:
-    return _encode(CancelLetter(FORMAT))
-
-
-def read_letter(run_id: str, key: str, body: bytes) -> Letter:
+def read_letter(run_id: str, key: str, body: bytes) -> AnswerLetter:
     """Raises CheckpointCorrupt, naming the letter, if it is not one."""
     try:
-        letter: Letter = _decode(body)
+        letter = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointCorrupt(f"the mail {key!r} of run {run_id!r} is damaged: {error}") from error
     if letter.format != FORMAT:

@@ -14,7 +14,7 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
 """
 
 from .history import apply, begin, cancel, fail, fork
-from .intake import Answer, Arrived, Input, intake
+from .intake import Answer, intake
 from .merging import Merged, merge
 from .planning import plan, status_of, waiting_joins
 from .routing import route
@@ -22,8 +22,6 @@ from .telling import events, output_events, request_events
 
 __all__ = [
     "Answer",
-    "Arrived",
-    "Input",
     "Merged",
     "apply",
     "begin",

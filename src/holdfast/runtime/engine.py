@@ -170,7 +170,6 @@ class Drive:
     async def _take_in(self, at: Checkpoint, plan: Plan) -> _Taken:
         """Commit what came from outside since the last commit, or that it came to nothing in time."""
         mail = await self._mailbox.read(at)
-        self._cancelled = self._cancelled or mail.cancel
         here = stamp(at.run_id, at.header.epoch, at.number + 1)
         if mail.keys or mail.arrived:
             merged = kernel.intake(self._definition.graph, at, mail.arrived, here)

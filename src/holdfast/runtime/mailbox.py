@@ -9,18 +9,17 @@ from ..core.model import Checkpoint
 from ..core.parcel import Parcel
 from ..durable.archive import Archive
 from ..durable.codec import Codec
-from ..durable.letters import AnswerLetter, CancelLetter, InputLetter, content, read_letter
-from ..kernel import Answer, Arrived, Input
+from ..durable.letters import content, read_letter
+from ..kernel import Answer
 from .answering import overdue, post_defaults
 
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What arrived, the keys it came under, and whether somebody wants the run cancelled."""
+    """What arrived, and the keys it came under."""
 
-    arrived: tuple[Arrived, ...] = ()
+    arrived: tuple[Answer, ...] = ()
     keys: tuple[str, ...] = ()
-    cancel: bool = False
 
 
 class Mailbox:
@@ -28,7 +27,7 @@ class Mailbox:
 
     def __init__(self, archive: Archive | None, codec: Codec) -> None:
         self._archive, self._codec = archive, codec
-        self._given: list[Arrived] = []
+        self._given: list[Answer] = []
 
     def give(self, answers: Mapping[str, Parcel]) -> None:
         """Answers for a run that is kept nowhere."""
@@ -36,20 +35,15 @@ class Mailbox:
 
     async def answered(self, at: Checkpoint) -> set[str]:
         """The open questions whose answer is there, only not yet taken in."""
-        return {one.request_id for one in (await self.read(at)).arrived if isinstance(one, Answer)}
+        return {one.request_id for one in (await self.read(at)).arrived}
 
     async def read(self, at: Checkpoint) -> Mail:
         """Everything that is there now."""
         if self._archive is None:
-            given = tuple(one for one in self._given if not isinstance(one, Answer) or one.request_id in at.requests)
+            given = tuple(one for one in self._given if one.request_id in at.requests)
             late = [Answer(r.id, r.default) for r in overdue(at) if r.default is not None]
             return Mail((*given, *late))
         await post_defaults(self._archive, at, overdue(at))
         letters = [(key, read_letter(at.run_id, key, body)) for key, body in await self._archive.mail(at.run_id)]
-        arrived = tuple(self._arrived(letter) for _, letter in letters if not isinstance(letter, CancelLetter))
-        cancel = any(isinstance(letter, CancelLetter) for _, letter in letters)
-        return Mail(arrived, tuple(key for key, _ in letters), cancel)
-
-    def _arrived(self, letter: AnswerLetter | InputLetter) -> Arrived:
-        value = content(letter.value, self._codec)
-        return Answer(letter.request_id, value) if isinstance(letter, AnswerLetter) else Input(value)
+        arrived = tuple(Answer(letter.request_id, content(letter.value, self._codec)) for _, letter in letters)
+        return Mail(arrived, tuple(key for key, _ in letters))
