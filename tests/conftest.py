@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
+from holdfast.durable import clock
 
 
 @pytest.fixture(params=["memory", "sqlite", "file"])
@@ -18,3 +22,26 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
         "file": lambda: FileCheckpointStorage(tmp_path / "runs"),
     }[request.param]()
+
+
+class Later:
+    """A clock that a test moves on: it goes as the machine's does, so much ahead of it."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self, *, minutes: float = 0, seconds: float = 0) -> None:
+        """So much time has passed."""
+        self._ahead += timedelta(minutes=minutes, seconds=seconds).total_seconds()
+
+    def seconds(self) -> float:
+        return time.time() + self._ahead
+
+
+@pytest.fixture
+def later() -> Iterator[Later]:
+    """Says that time has passed."""
+    moved = Later()
+    clock.set_source(moved.seconds)
+    yield moved
+    clock.set_source()

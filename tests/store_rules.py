@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from holdfast.core.errors import CommitConflict, RunBusy
+from holdfast.durable import clock
 from holdfast.durable.ownership import Owner, process_start, this_process
 from holdfast.durable.ports import Along, Entry, Record, Store
 
@@ -458,24 +460,34 @@ async def a_released_run_is_free(store: Store) -> None:
 
 @rule
 async def a_claim_ends_by_itself(store: Store) -> None:
-    await store.claim("r", this_process("mine"), seconds=0.05)
-    await asyncio.sleep(0.1)
-    await store.claim("r", somebody_else_alive(), seconds=60)
-    with pytest.raises(RunBusy):
-        await store.claim("r", this_process("mine"), seconds=60)
+    await store.claim("r", this_process("mine"), seconds=60)
+    with after(minutes=2):
+        await store.claim("r", somebody_else_alive(), seconds=60)
+        with pytest.raises(RunBusy):
+            await store.claim("r", this_process("mine"), seconds=60)
 
 
 @rule
 async def renewing_extends_a_claim_that_is_still_held(store: Store) -> None:
     mine, other = this_process("mine"), somebody_else_alive()
-    await store.claim("r", mine, seconds=0.3)
-    await store.claim("s", other, seconds=0.3)
-    await asyncio.to_thread(store.renew, ["r", "s", "unknown"], mine, seconds=60)
-    await asyncio.sleep(0.4)
-    with pytest.raises(RunBusy):
-        await store.claim("r", other, seconds=60)
-    await store.claim("s", mine, seconds=60)
-    await store.claim("unknown", other, seconds=60)
+    await store.claim("r", mine, seconds=60)
+    await store.claim("s", other, seconds=60)
+    await asyncio.to_thread(store.renew, ["r", "s", "unknown"], mine, seconds=600)
+    with after(minutes=2):
+        with pytest.raises(RunBusy):
+            await store.claim("r", other, seconds=60)
+        await store.claim("s", mine, seconds=60)
+        await store.claim("unknown", other, seconds=60)
+
+
+@contextmanager
+def after(*, minutes: float) -> Iterator[None]:
+    """It is later, by every clock that is asked."""
+    clock.set_source(lambda: time.time() + 60 * minutes)
+    try:
+        yield
+    finally:
+        clock.set_source()
 
 
 def another_process() -> subprocess.Popen[bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..core.parcel import Parcel
 from ..graph.graph import signature_hash
 from ..kernel.history import apply
 from ..kernel.telling import request_events
+from . import clock
 from .codec import DEFAULT_CODEC, Codec, Encoded, encoded
 from .ports import Entry, Record
 from .wire import FORMAT, header_of, json_of, read_commit, read_requests, write_commit
@@ -71,7 +71,7 @@ class WorkflowMessage:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat()
+    return clock.stamp()
 
 
 def _new_id() -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ..core.errors import RunBusy
+from . import clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Lease:
     until: float  # seconds since the epoch
 
     def is_over(self) -> bool:
-        return self.until < time.time() or self.owner.is_dead()
+        return self.until < clock.seconds() or self.owner.is_dead()
 
     def refuse(self, run_id: str) -> RunBusy:
         """The error for whoever else wants the run now."""
         return RunBusy(
             f"run {run_id!r} is being driven by {self.owner}; wait for it, or stop that process "
-            f"(its claim ends by itself {max(0.0, self.until - time.time()):.0f} s after it last gave a sign)",
+            f"(its claim ends by itself {max(0.0, self.until - clock.seconds()):.0f} s after it last gave a sign)",
             run_id=run_id,
             owner=str(self.owner),
             holder=self.owner,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from . import clock
 from .ports import Pending
 
 
@@ -27,7 +28,7 @@ class PendingRequest:
     @property
     def age(self) -> timedelta:
         """How long it has waited."""
-        return datetime.now(UTC) - self.asked_at
+        return clock.now() - self.asked_at
 
 
 def pending_request(stored: Pending) -> PendingRequest:

@@ -10,6 +10,7 @@ from ..core.errors import DefinitionError, RequestExpired, ResponseRejected, Unk
 from ..core.model import Checkpoint
 from ..core.parcel import Pack, Parcel
 from ..core.request import Request
+from ..durable import clock
 from ..durable.answers import NotOfType, answer_as, named_in, type_words
 from ..durable.archive import Archive
 from ..durable.letters import answer_key, answer_letter
@@ -53,7 +54,7 @@ def until(asked: datetime, deadline: datetime | timedelta | None) -> str | None:
 
 
 def has_passed(moment: str | None) -> bool:
-    return moment is not None and datetime.fromisoformat(moment) <= datetime.now(UTC)
+    return moment is not None and clock.until(moment) <= timedelta(0)
 
 
 def checked(graph: Graph, at: Checkpoint, responses: Mapping[str, Any], pack: Pack) -> dict[str, Parcel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from ..core.errors import PrivateMissing
@@ -14,6 +14,7 @@ from ..core.model import Delivery, Outcome, Output, Sent, is_text
 from ..core.parcel import Pack, Parcel
 from ..core.request import Request
 from ..core.state import StateView
+from ..durable import clock
 from ..durable.answers import schema_of, type_words
 from ..durable.ids import idempotency_key
 from ..durable.ids import request_id as derived_request_id
@@ -153,7 +154,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._check_open("request_info")
         check_answerable(self._scope.graph.executors[self.executor_id], request_data, response_type)
         self._check_id(request_id)
-        asked = datetime.now(UTC)
+        asked = clock.now()
         here = self._scope.run_id, self._scope.epoch, self._delivery.id, len(self._requests)
         request = Request(
             id=request_id or derived_request_id(*here),

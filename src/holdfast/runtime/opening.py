@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from .. import kernel
 from ..core.errors import CheckpointMissing, GraphChanged, InputMismatch, RoutingFailed, RunError
 from ..core.model import Checkpoint, Commit, Outcome, RunHeader, Stamp
 from ..core.parcel import Pack
+from ..durable import clock
 from ..durable.archive import Archive
 from ..durable.codec import Codec
 from ..durable.ids import checkpoint_id, new_run_id
@@ -122,7 +122,7 @@ class Entered:
 
 
 def stamp(run_id: str, epoch: int, number: int) -> Stamp:
-    return Stamp(checkpoint_id(run_id, epoch, number), datetime.now(UTC).isoformat())
+    return Stamp(checkpoint_id(run_id, epoch, number), clock.stamp())
 
 
 async def find(definition: Definition, position: Position, archive: Archive | None, claim: ClaimRun) -> Found:

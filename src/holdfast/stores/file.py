@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
+from ..durable import clock
 from ..durable.ownership import Owner
 from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
 from ..durable.storage import BuiltInStorage
@@ -304,13 +305,13 @@ class FileStore:
             claim = disk.claim_in(folder)
             if claim is not None and claim.lease.owner != owner and not claim.lease.is_over():
                 raise claim.lease.refuse(run_id)
-            disk.write(folder / OWNER, disk.claim_of(owner, time.time() + seconds))
+            disk.write(folder / OWNER, disk.claim_of(owner, clock.seconds() + seconds))
 
     def _renew(self, run_id: str, owner: Owner, seconds: float) -> None:
         with self._folders.held(run_id, create=False) as folder:
             claim = disk.claim_in(folder) if folder else None
             if folder is not None and claim is not None and claim.lease.owner == owner:
-                disk.write(folder / OWNER, disk.claim_of(owner, time.time() + seconds))
+                disk.write(folder / OWNER, disk.claim_of(owner, clock.seconds() + seconds))
 
     def _release(self, run_id: str, owner: Owner) -> None:
         with self._folders.held(run_id, create=False) as folder:

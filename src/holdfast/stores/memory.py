@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
+from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
 from ..durable.storage import BuiltInStorage
@@ -164,14 +164,14 @@ class MemoryStore:
             lease = self._leases.get(run_id)
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
-            self._leases[run_id] = Lease(owner, time.time() + seconds)
+            self._leases[run_id] = Lease(owner, clock.seconds() + seconds)
 
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
         with self._lock:
             for run_id in run_ids:
                 lease = self._leases.get(run_id)
                 if lease is not None and lease.owner == owner:
-                    self._leases[run_id] = Lease(owner, time.time() + seconds)
+                    self._leases[run_id] = Lease(owner, clock.seconds() + seconds)
 
     async def release(self, run_id: str, owner: Owner) -> None:
         with self._lock:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from typing import Any
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
+from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
 from ..durable.storage import BuiltInStorage
@@ -206,13 +206,13 @@ class SQLiteStore:
             lease = Lease(Owner(*row[:-1]), row[-1]) if row else None
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
-            db.execute(CLAIM, (run_id, *_fields(owner), time.time() + seconds))
+            db.execute(CLAIM, (run_id, *_fields(owner), clock.seconds() + seconds))
 
         await self._db.write(work)
 
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
         def work(db: sqlite3.Connection) -> None:
-            until = time.time() + seconds
+            until = clock.seconds() + seconds
             db.executemany(RENEW, [(until, run_id, *_fields(owner)) for run_id in run_ids])
 
         self._db.write_blocking(work)
