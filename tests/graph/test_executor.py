@@ -4,6 +4,7 @@ import functools
 import threading
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
+from datetime import timedelta
 from threading import get_ident
 from typing import Any, Never
 
@@ -19,6 +20,7 @@ from holdfast import (
     handler,
     persistent,
 )
+from holdfast.graph.policy import NO_LIMITS, Limits, RetryPolicy
 
 
 class Worker(Executor):
@@ -160,6 +162,78 @@ def test_a_clone_of_a_function_executor_is_one_too() -> None:
     assert twin.input_types == [str]
 
 
+# how often and how long its handlers may
+
+
+def limits_of(one: Executor) -> Limits:
+    """What a call of its only handler is allowed."""
+    (spec,) = one.handlers.specs
+    return one.limits_for(spec)
+
+
+TWICE = RetryPolicy(max_attempts=2)
+
+
+def test_the_limits_of_an_executor_go_for_its_handlers() -> None:
+    one = Worker("w", retry=TWICE, timeout=timedelta(seconds=90), idle_timeout=10)
+    assert limits_of(one) == Limits(TWICE, 90.0, 10.0)
+
+
+def test_an_executor_that_was_given_no_limits_has_none() -> None:
+    assert limits_of(Worker()) == NO_LIMITS
+
+
+def test_a_subclass_that_never_calls_the_init_of_its_base_has_no_limits() -> None:
+    class Free(Worker):
+        def __init__(self) -> None:
+            self.calls = 0
+
+    assert limits_of(Free()) == limits_of(Free().clone()) == NO_LIMITS
+
+
+def test_attributes_called_like_limits_belong_to_the_user() -> None:
+    class Caller(Worker):
+        def __init__(self) -> None:
+            super().__init__("caller", timeout=3)
+            self.retry, self.timeout, self.idle_timeout, self.limits = "a", "b", "c", "d"
+
+    assert limits_of(Caller()) == Limits(timeout=3.0)
+    assert not {"retry", "timeout", "idle_timeout", "limits"} & set(dir(Executor))
+
+
+def test_a_clone_has_the_limits() -> None:
+    assert limits_of(Worker("w", retry=TWICE, timeout=3).clone()) == Limits(TWICE, 3.0, None)
+    assert limits_of(FunctionExecutor(len, input=str, retry=TWICE, idle_timeout=4).clone()) == Limits(TWICE, None, 4.0)
+
+
+def test_a_clone_whose_own_method_decides_about_retries_asks_its_own() -> None:
+    class Deciding(Worker):
+        def __init__(self) -> None:
+            super().__init__("deciding", retry=RetryPolicy(retry_on=self.is_worth_it))
+            self.patience = [1]
+
+        def is_worth_it(self, error: Exception) -> bool:
+            return bool(self.patience)
+
+    one = Deciding()
+    twin = one.clone()
+    one.patience.clear()
+    theirs, own = limits_of(twin).retry, limits_of(one).retry
+    assert theirs is not None
+    assert own is not None
+    assert theirs.wants(ValueError())
+    assert not own.wants(ValueError())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"), [({"timeout": 0}, ValueError), ({"idle_timeout": "5"}, TypeError), ({"retry": 3}, TypeError)]
+)
+def test_a_bad_limit_is_refused_at_the_line_that_wrote_it(wrong: dict[str, Any], kind: type[Exception]) -> None:
+    for refusing in (lambda: Worker(**wrong), lambda: FunctionExecutor(scale, **wrong), lambda: executor(**wrong)):
+        with pytest.raises(kind, match=f"^{next(iter(wrong))} must be "):
+            refusing()
+
+
 # persistent attributes
 
 
@@ -284,6 +358,16 @@ def test_the_decorator_takes_an_id_and_types() -> None:
 def test_a_function_executor_takes_them_too() -> None:
     one = FunctionExecutor(lambda message: message, "same", input=int, output=int)
     assert (one.id, one.input_types, one.output_types) == ("same", [int], [int])
+
+
+def test_a_function_may_say_its_limits_with_or_without_its_types() -> None:
+    @executor(retry=TWICE, timeout=timedelta(minutes=1), idle_timeout=5)
+    async def annotated(message: int, ctx: WorkflowContext[str]) -> None: ...
+
+    assert (annotated.id, annotated.handlers.problems) == ("annotated", [])
+    assert (annotated.input_types, annotated.output_types) == ([int], [str])
+    assert limits_of(annotated) == Limits(TWICE, 60.0, 5.0)
+    assert limits_of(FunctionExecutor(len, input=str, timeout=2)) == Limits(timeout=2.0)
 
 
 @pytest.mark.parametrize("id", ["", 3])

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from threading import get_ident
 from typing import Any, Generic, List, Literal, Never, Optional, TypeVar, Union  # noqa: UP035 - older ways to write it
@@ -10,6 +11,7 @@ from typing import Any, Generic, List, Literal, Never, Optional, TypeVar, Union 
 import pytest
 
 from holdfast import DefinitionError, Executor, FunctionExecutor, WorkflowBuilder, WorkflowContext, executor, handler
+from holdfast.graph.policy import NO_LIMITS, Limits, RetryPolicy
 
 T = TypeVar("T")
 
@@ -554,3 +556,85 @@ async def test_a_handler_may_send_and_yield_what_it_did_not_declare() -> None:
 
     workflow = WorkflowBuilder(start_executor=(first := Undeclared())).add_edge(first, Any_()).build()
     assert (await workflow.run(1)).get_outputs() == [b"bytes", "text"]
+
+
+# how often and how long
+
+
+def limits_of(one: Executor, value: object) -> Limits:
+    """What a call with this message is allowed."""
+    spec = problem_free(one).handlers.choose(value)
+    assert spec is not None
+    return one.limits_for(spec)
+
+
+TWICE = RetryPolicy(max_attempts=2)
+
+
+class Limited(Executor):
+    @handler(retry=TWICE, timeout=timedelta(minutes=1), idle_timeout=5)
+    async def from_annotations(self, message: Order, ctx: WorkflowContext[int, str]) -> None: ...
+
+    @handler(input=str, output=int, timeout=2)
+    async def from_the_decorator(self, message, ctx) -> None: ...
+
+    @handler
+    async def unlimited(self, message: int, ctx: WorkflowContext) -> None: ...
+
+
+def test_a_handler_may_say_how_often_it_is_tried_and_how_long_it_may_take() -> None:
+    assert limits_of(Limited(), Order()) == Limits(TWICE, 60.0, 5.0)
+
+
+def test_a_handler_that_says_nothing_has_no_limits() -> None:
+    assert limits_of(Limited(), 1) == NO_LIMITS
+
+
+def test_a_handler_that_says_only_its_limits_is_still_read_from_its_annotations() -> None:
+    class Timed(Executor):
+        @handler(timeout=1)
+        async def take(self, message: int | Order, ctx: WorkflowContext[str, bytes]) -> float | None: ...
+
+    one = problem_free(Timed())
+    assert (one.input_types, one.output_types) == ([int, Order], [str, float])
+    assert one.workflow_output_types == [bytes]
+
+
+def test_limits_may_stand_beside_types_in_the_decorator() -> None:
+    assert limits_of(Limited(), "text") == Limits(timeout=2.0)
+    assert int in Limited().output_types
+
+
+def test_the_limits_of_a_handler_beat_those_of_its_executor_one_by_one() -> None:
+    often = RetryPolicy(max_attempts=9)
+    one = Limited("limited", retry=often, timeout=timedelta(hours=1), idle_timeout=30)
+    assert limits_of(one, Order()) == Limits(TWICE, 60.0, 5.0)
+    assert limits_of(one, "text") == Limits(often, 2.0, 30.0)
+    assert limits_of(one, 1) == Limits(often, 3600.0, 30.0)
+
+
+def test_an_override_that_is_not_marked_has_the_limits_of_what_it_overrides() -> None:
+    class Overriding(Limited):
+        async def from_annotations(self, message, ctx) -> None: ...
+
+    assert limits_of(Overriding(), Order()) == Limits(TWICE, 60.0, 5.0)
+
+
+def test_an_override_that_is_marked_says_its_limits_itself() -> None:
+    class Marked(Limited):
+        @handler(timeout=7)
+        async def from_annotations(self, message: Order, ctx: WorkflowContext) -> None: ...
+
+        @handler(input=str)
+        async def from_the_decorator(self, message, ctx) -> None: ...
+
+    assert limits_of(Marked(), Order()) == Limits(timeout=7.0)
+    assert limits_of(Marked(), "text") == NO_LIMITS
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"), [({"timeout": 0}, ValueError), ({"idle_timeout": "5"}, TypeError), ({"retry": 3}, TypeError)]
+)
+def test_a_bad_limit_is_refused_at_the_line_that_wrote_it(wrong: dict[str, Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=f"^{next(iter(wrong))} must be "):
+        handler(**wrong)

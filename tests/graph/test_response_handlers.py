@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
+from holdfast.graph.policy import Limits, RetryPolicy
 
 
 @dataclass
@@ -94,3 +95,35 @@ def test_problems_of_response_handlers_are_told_with_all_others_at_build() -> No
     assert "(self, original_request, response, ctx)" in words
     assert "does not say what answer it takes" in words
     assert "'one' and 'other' both take bool as the answer to str" in words
+
+
+def test_a_response_handler_may_say_its_limits_with_or_without_its_types() -> None:
+    twice = RetryPolicy(max_attempts=2)
+
+    class Limited(Executor):
+        @handler
+        async def ask(self, n: int, ctx: WorkflowContext) -> None: ...
+
+        @response_handler(retry=twice, timeout=3)
+        async def annotated(self, original_request: Question, response: bool, ctx: WorkflowContext[int]) -> None: ...
+
+        @response_handler(request=Question, response=str, idle_timeout=4)
+        async def explicit(self, original_request: Any, response: Any, ctx: Any) -> None: ...
+
+    executor = Limited("l", timeout=60)
+    assert executor.handlers.problems == []
+    annotated = executor.handlers.choose_reply(Question("q"), True)
+    explicit = executor.handlers.choose_reply(Question("q"), "text")
+    assert annotated is not None
+    assert explicit is not None
+    assert annotated.output == (int,)
+    assert executor.limits_for(annotated) == Limits(twice, 3.0, None)
+    assert executor.limits_for(explicit) == Limits(None, 60.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"), [({"timeout": -1}, ValueError), ({"idle_timeout": True}, TypeError), ({"retry": 3}, TypeError)]
+)
+def test_a_bad_limit_is_refused_at_the_line_that_wrote_it(wrong: dict[str, Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=f"^{next(iter(wrong))} must be "):
+        response_handler(**wrong)

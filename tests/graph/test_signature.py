@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
 from holdfast.graph.graph import differences, signature_hash
+from holdfast.graph.policy import RetryPolicy
 
 
 class Step(Executor):
@@ -41,7 +42,7 @@ def pick(message: Any, targets: list[str]) -> list[str]:
     return targets[:1]
 
 
-def line(*ids: str, cls: type[Executor] = Step, **options: Any) -> Workflow:
+def line(*ids: str, cls: Callable[[str], Executor] = Step, **options: Any) -> Workflow:
     steps = [cls(id) for id in ids]
     return WorkflowBuilder(start_executor=steps[0], **options).add_chain(steps).build()
 
@@ -56,6 +57,17 @@ def around(add: Callable[[WorkflowBuilder], object]) -> Workflow:
 
 def changes(before: Workflow, after: Workflow) -> list[str]:
     return differences(before.graph_signature, after.graph_signature)
+
+
+def test_limits_are_no_part_of_it_so_they_may_be_changed_while_runs_are_stored() -> None:
+    class Limited(Executor):
+        @handler(timeout=5)
+        async def take(self, message: Any, ctx: WorkflowContext[Any]) -> None: ...
+
+    def limited(id: str) -> Executor:
+        return Limited(id, retry=RetryPolicy(), idle_timeout=1)
+
+    assert line("a", "b").graph_signature_hash == line("a", "b", cls=limited).graph_signature_hash
 
 
 def test_the_signature_is_kept_in_parts_a_person_can_read() -> None:

@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache
 from typing import Any, ClassVar, Self
 
@@ -13,6 +14,7 @@ from ..core.errors import DefinitionError
 from ..core.parcel import plain_copy
 from .handlers import HandlerSpec, is_marked, read_method
 from .persistent import persistent_names
+from .policy import NO_LIMITS, Limits, RetryPolicy, limits
 from .types import describe, is_instance_of, most_specific
 
 
@@ -107,15 +109,27 @@ class Executor:
     Without an id it is named after its class. Attributes set by handlers live in one run: every run
     works on its own instance or a clone. To survive a restart they must be declared `persistent(...)`
     or go through `on_checkpoint_save` and `on_checkpoint_restore`.
+
+    `retry`, `timeout` and `idle_timeout` go for those of its handlers that do not say their own.
     """
 
-    _executor_id: str | None = None  # also for a subclass whose __init__ does not call ours
+    # also for a subclass whose __init__ does not call ours
+    _executor_id: str | None = None
+    _executor_limits: Limits = NO_LIMITS
     description: ClassVar[str | None] = None
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(
+        self,
+        id: str | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        idle_timeout: float | timedelta | None = None,
+    ) -> None:
         if id is not None and (not isinstance(id, str) or not id):
             raise ValueError(f"an executor id is a non-empty string, not {id!r}")
         self._executor_id = id
+        self._executor_limits = limits(retry, timeout, idle_timeout)
 
     @property
     def id(self) -> str:
@@ -146,6 +160,10 @@ class Executor:
         """The function to call for a handler."""
         function: Callable[..., Any] = getattr(self, spec.name)
         return function
+
+    def limits_for(self, spec: HandlerSpec) -> Limits:
+        """What a call of a handler is allowed: what the handler says, and where it says nothing, the executor."""
+        return spec.limits.or_else(self._executor_limits)
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
         """What must survive, as data. Called for all executors at the input, then after each message handled."""

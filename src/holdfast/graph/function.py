@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, overload
 
 from ..core.errors import DefinitionError
 from .edges import name_of
 from .executor import Executor, HandlerTable
 from .handlers import Declared, HandlerSpec, local_names, read_function
+from .policy import RetryPolicy, limits
 
 
 class FunctionExecutor(Executor):
@@ -26,10 +28,14 @@ class FunctionExecutor(Executor):
         input: Any = None,
         output: Any = None,
         workflow_output: Any = None,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        idle_timeout: float | timedelta | None = None,
     ) -> None:
         if isinstance(func, (staticmethod, classmethod, type)) or not callable(func):
             raise DefinitionError(f"an executor is made of a function, not of {func!r}")
-        super().__init__(name_of(func) if id is None else id)
+        name = name_of(func) if id is None else id
+        super().__init__(name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
         self.func = func
         names = local_names(func, (input, output, workflow_output))
         self._table = _read(func, Declared(input, output, workflow_output, names))
@@ -54,7 +60,15 @@ def _read(func: Callable[..., Any], declared: Declared) -> HandlerTable:
 def executor(func: Callable[..., Any]) -> FunctionExecutor: ...
 @overload
 def executor(
-    func: None = None, *, id: str | None = ..., input: Any = ..., output: Any = ..., workflow_output: Any = ...
+    func: None = None,
+    *,
+    id: str | None = ...,
+    input: Any = ...,
+    output: Any = ...,
+    workflow_output: Any = ...,
+    retry: RetryPolicy | None = ...,
+    timeout: float | timedelta | None = ...,
+    idle_timeout: float | timedelta | None = ...,
 ) -> Callable[[Callable[..., Any]], FunctionExecutor]: ...
 def executor(
     func: Callable[..., Any] | None = None,
@@ -63,10 +77,23 @@ def executor(
     input: Any = None,
     output: Any = None,
     workflow_output: Any = None,
+    retry: RetryPolicy | None = None,
+    timeout: float | timedelta | None = None,
+    idle_timeout: float | timedelta | None = None,
 ) -> Any:
     """Make a function an executor: `@executor` or `@executor(id="upper", ...)`."""
+    limits(retry, timeout, idle_timeout)  # a bad one is told here, where it was written
 
     def make(function: Callable[..., Any]) -> FunctionExecutor:
-        return FunctionExecutor(function, id, input=input, output=output, workflow_output=workflow_output)
+        return FunctionExecutor(
+            function,
+            id,
+            input=input,
+            output=output,
+            workflow_output=workflow_output,
+            retry=retry,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+        )
 
     return make if func is None else make(func)

@@ -8,12 +8,14 @@ import sys
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from types import CodeType, FrameType, FunctionType, SimpleNamespace
 from typing import Any, TypeVar, overload
 
 from ..core.errors import DefinitionError
 from .context import WorkflowContext
+from .policy import NO_LIMITS, Limits, RetryPolicy, limits
 from .types import describe, flatten
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,6 +33,7 @@ class HandlerSpec:
     takes_context: bool
     is_async: bool
     response: tuple[object, ...] | None = None  # what a response handler takes as an answer; None: it is none
+    limits: Limits = NO_LIMITS  # as its decorator says; `Executor.limits_for` adds those of the executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +46,46 @@ class Declared:
     names: dict[str, Any] = field(default_factory=dict)  # what its strings mean where it was written
     response: object = None
     is_response_handler: bool = False
+    limits: Limits = NO_LIMITS
 
 
 @overload
 def handler(func: F) -> F: ...
 @overload
-def handler(*, input: Any = ..., output: Any = ..., workflow_output: Any = ...) -> Callable[[F], F]: ...
-def handler(func: Any = None, *, input: Any = None, output: Any = None, workflow_output: Any = None) -> Any:
+def handler(
+    *,
+    input: Any = ...,
+    output: Any = ...,
+    workflow_output: Any = ...,
+    retry: RetryPolicy | None = ...,
+    timeout: float | timedelta | None = ...,
+    idle_timeout: float | timedelta | None = ...,
+) -> Callable[[F], F]: ...
+def handler(
+    func: Any = None,
+    *,
+    input: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+    retry: RetryPolicy | None = None,
+    timeout: float | timedelta | None = None,
+    idle_timeout: float | timedelta | None = None,
+) -> Any:
     """Mark a method `(self, message, ctx)` as the handler of the message type it is annotated with.
 
     The types may be given here instead; strings are looked up where the method was defined. A plain
     method runs in a thread. What a handler returns, unless it is None, is sent on.
+
+    `retry` says when it is tried again, `timeout` how long one attempt may take, `idle_timeout` how long
+    it may go without a sign of life. What is not said here is what its executor was given.
     """
+    allowed = limits(retry, timeout, idle_timeout)
 
     def mark(method: F) -> F:
         if not isinstance(method, _MARKABLE):
             raise DefinitionError(f"@handler marks a method, not {method!r}; a type is given as @handler(input=...)")
         names = local_names(method, (input, output, workflow_output))
-        setattr(method, SPEC, Declared(input, output, workflow_output, names))
+        setattr(method, SPEC, Declared(input, output, workflow_output, names, limits=allowed))
         return method
 
     return mark if func is None else mark(func)
@@ -70,21 +95,39 @@ def handler(func: Any = None, *, input: Any = None, output: Any = None, workflow
 def response_handler(func: F) -> F: ...
 @overload
 def response_handler(
-    *, request: Any = ..., response: Any = ..., output: Any = ..., workflow_output: Any = ...
+    *,
+    request: Any = ...,
+    response: Any = ...,
+    output: Any = ...,
+    workflow_output: Any = ...,
+    retry: RetryPolicy | None = ...,
+    timeout: float | timedelta | None = ...,
+    idle_timeout: float | timedelta | None = ...,
 ) -> Callable[[F], F]: ...
 def response_handler(
-    func: Any = None, *, request: Any = None, response: Any = None, output: Any = None, workflow_output: Any = None
+    func: Any = None,
+    *,
+    request: Any = None,
+    response: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+    retry: RetryPolicy | None = None,
+    timeout: float | timedelta | None = None,
+    idle_timeout: float | timedelta | None = None,
 ) -> Any:
     """Mark a method `(self, original_request, response, ctx)` as the one that gets the answer to such a request.
 
-    It is chosen by the types of both. The types may be given here instead of in annotations.
+    It is chosen by the types of both. The types may be given here instead of in annotations; `retry`,
+    `timeout` and `idle_timeout` are those of `@handler`.
     """
+    allowed = limits(retry, timeout, idle_timeout)
 
     def mark(method: F) -> F:
         if not isinstance(method, _MARKABLE):
             raise DefinitionError(f"@response_handler marks a method, not {method!r}")
         names = local_names(method, (request, response, output, workflow_output))
-        setattr(method, SPEC, Declared(request, output, workflow_output, names, response, is_response_handler=True))
+        declared = Declared(request, output, workflow_output, names, response, is_response_handler=True, limits=allowed)
+        setattr(method, SPEC, declared)
         return method
 
     return mark if func is None else mark(func)
@@ -171,6 +214,7 @@ def _read(func: Callable[..., Any], declared: Declared, shape: _Shape) -> Handle
         takes_context=context is not None,
         is_async=inspect.iscoroutinefunction(_code_of(func)),
         response=response,
+        limits=declared.limits,
     )
 
 
