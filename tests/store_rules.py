@@ -250,6 +250,23 @@ async def history_is_oldest_first_and_may_end_early(store: Store) -> None:
 
 
 @rule
+async def history_may_begin_late(store: Store) -> None:
+    for number in range(5):
+        await store.append(record("r", number, outputs=number in (1, 3)))
+    assert numbers(await store.history("r", after=1)) == [2, 3, 4]
+    assert numbers(await store.history("r", after=1, upto=3)) == [2, 3]
+    assert numbers(await store.history("r", after=1, outputs_only=True)) == [3]
+    assert numbers(await store.history("r", after=-1)) == [0, 1, 2, 3, 4]
+    assert await store.history("r", after=4) == []
+    assert await store.history("r", after=3, upto=1) == []
+    assert await store.history("r", after=70) == []
+    assert await store.history("nobody", after=0) == []
+    await store.put(record("r", 9))
+    await store.remove("r", 3)
+    assert numbers(await store.history("r", after=2)) == [4, 9]
+
+
+@rule
 async def entries_come_in_the_order_of_commits(store: Store) -> None:
     for run_id, number in [("b", 0), ("a", 0), ("b", 1), ("c", 0), ("a", 1)]:
         await store.append(record(run_id, number, workflow="odd" if run_id == "c" else "w"))

@@ -153,6 +153,34 @@ async def what_is_put_consumes_its_mail(store: Store) -> None:
     assert await store.mail("r") == []
 
 
+@rule
+async def the_runs_that_have_mail_are_told_from_those_that_have_none(store: Store) -> None:
+    assert await asyncio.to_thread(store.mailed, []) == []
+    assert await asyncio.to_thread(store.mailed, ["r", "nobody"]) == []
+    for run_id in ("r", "s", "t"):
+        await fill(store, run_id, 1)
+        await store.post(run_id, "k", b"1")
+    await store.post("r", "l", b"2")
+    await store.post("new", "k", b"1")
+    await store.append(record("s", 1), Along(consumed=("k",)))
+    await store.append(record("r", 1), Along(consumed=("k",)))
+    assert await asyncio.to_thread(store.mailed, ["nobody", "s", "r", "new"]) == ["r", "new"]
+    await store.append(record("r", 2), Along(consumed=("l",)))
+    assert await asyncio.to_thread(store.mailed, ["r", "s"]) == []
+    assert await asyncio.to_thread(store.mailed, ["t"]) == ["t"]
+    await store.remove("t", 0)
+    assert await asyncio.to_thread(store.mailed, ["t"]) == []
+
+
+@rule
+async def of_thousands_of_odd_runs_those_with_mail_are_told(store: Store) -> None:
+    odd = [*ODD_IDS, "~0", "~1", "a~0b", "a~1b", "a", '"', "'", "[", "1", "null"]
+    for name in odd[::2]:
+        await store.post(name, "k", b"1")
+    asked = [*odd, *map(str, range(2, 5000))]
+    assert await asyncio.to_thread(store.mailed, asked) == odd[::2]
+
+
 # -------------------------------------------------------------------- questions
 
 
@@ -255,21 +283,48 @@ async def what_is_put_among_older_records_opens_and_closes_nothing(store: Store)
 
 
 @rule
-async def removing_one_record_of_several_leaves_mail_questions_and_wakes(store: Store) -> None:
+async def removing_an_older_record_leaves_mail_questions_and_wakes(store: Store) -> None:
     await store.append(record("r", 0), Along(asked=(question("r", "q"),)))
     await store.append(record("r", 1))
     await store.post("r", "used", b"0")
     await store.append(record("r", 2), Along(asked=(question("r", "q2"),), consumed=("used",), wake="2026-01-01"))
     await store.post("r", "k", b"1")
-    assert await store.remove("r", 0, follower=record("r", 1, body="whole"))
-    assert await store.remove("r", 2)
+    assert await store.remove("r", 0, follower=record("r", 1, body="whole"), asked=(question("r", "wrong"),))
+    assert await store.remove("r", 1)
     assert names(await store.pending()) == [("r", "q"), ("r", "q2")]
     assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
     assert await store.mail("r") == [("k", b"1")]
     assert not await store.post("r", "used", b"1")
-    await store.append(record("r", 2), Along(closed=("q",)))
+    await store.append(record("r", 3), Along(closed=("q",)))
     assert names(await store.pending()) == [("r", "q2")]
     assert await store.wakes() == []
+
+
+@rule
+async def when_the_newest_record_goes_what_is_open_is_said_anew(store: Store) -> None:
+    first, second = question("r", "q1"), question("r", "q2")
+    await store.append(record("s", 0), Along(asked=(question("s", "q1"),), wake="2026-01-09"))
+    await store.append(record("r", 0), Along(asked=(first,)))
+    await store.append(record("r", 1), Along(asked=(second,), wake="2026-01-01"))
+    await store.post("r", "used", b"0")
+    await store.append(record("r", 2), Along(closed=("q1", "q2"), consumed=("used",), wake="2026-01-02"))
+    await store.post("r", "k", b"1")
+    assert await store.remove("r", 2, asked=(second, first))
+    assert await store.pending(run_id="r") == [second, first]
+    assert await store.wakes() == [Wake("s", "w", "2026-01-09")]
+    assert await store.mail("r") == [("k", b"1")]
+    assert not await store.post("r", "used", b"1")
+    assert await store.remove("r", 1, asked=(first,))
+    assert await store.pending(run_id="r") == [first]
+    await store.append(record("r", 1))
+    assert await store.pending(run_id="r") == [first]
+    await store.append(record("r", 2), Along(asked=(second,)))
+    assert await store.pending(run_id="r") == [first, second]
+    assert await store.remove("r", 2)
+    assert await store.pending() == [question("s", "q1")]
+    assert await store.remove("r", 1)
+    assert await store.remove("r", 0, asked=(first,))
+    assert await store.pending() == [question("s", "q1")]
 
 
 @rule
@@ -318,6 +373,22 @@ async def those_that_are_due_are_woken_soonest_first(store: Store) -> None:
     assert [wake.run_id for wake in await store.wakes(before="2026-01-03", workflow="w")] == ["a", "b"]
     assert await store.wakes(before="2025") == []
     assert await store.wakes(workflow="none") == []
+
+
+@rule
+async def a_moment_without_microseconds_is_before_those_of_its_second(store: Store) -> None:
+    moments = [
+        "2026-01-01T11:59:59.999999+00:00",
+        "2026-01-01T12:00:00+00:00",  # as isoformat() writes it when they are 0
+        "2026-01-01T12:00:00.000001+00:00",
+        "2026-01-01T12:00:00.500000+00:00",
+        "2026-01-01T12:00:01+00:00",
+    ]
+    for n, moment in reversed(list(enumerate(moments))):
+        await store.append(record(f"r{n}", 0), Along(wake=moment))
+    assert [wake.at for wake in await store.wakes()] == moments
+    for n, moment in enumerate(moments):
+        assert [wake.at for wake in await store.wakes(before=moment)] == moments[: n + 1]
 
 
 @rule

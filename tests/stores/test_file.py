@@ -231,6 +231,15 @@ async def test_a_damaged_file_is_named(store: FileStore, root: Path, damage: Cal
     assert numbers(await store.history("fine")) == [0]
 
 
+async def test_history_past_a_number_reads_nothing_before_it(store: FileStore, root: Path) -> None:
+    await fill(store, "r", 4)
+    for number in (0, 1):
+        truncate(root / "w" / "r" / f"00000{number}-r-{number}.json")
+    assert numbers(await store.history("r", after=1)) == [2, 3]
+    with pytest.raises(CheckpointCorrupt, match="000001-r-1"):
+        await store.history("r", after=0)
+
+
 async def test_a_file_with_the_name_of_nothing_is_named(store: FileStore, root: Path) -> None:
     await fill(store, "r", 2)
     path = root / "w" / "r" / "000001-r-1.json"
@@ -468,9 +477,10 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: FileStore)
     assert numbers(await store.history("child")) == list(range(5))
 
 
-def test_renewing_needs_no_event_loop(root: Path) -> None:
+def test_renewing_and_asking_for_mail_need_no_event_loop(root: Path) -> None:
     store = FileStore(root)
     store.renew(["r"], this_process("mine"), seconds=1)
+    assert store.mailed(["r"]) == []
     asyncio.run(store.close())
     assert not root.exists()
 

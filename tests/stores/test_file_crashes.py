@@ -88,6 +88,8 @@ ACTIONS: dict[str, tuple[Action, Action]] = {
     "put of an old one": (prepare, lambda store: store.put(record("r", 0, body="put"), MORE)),
     "post": (prepare, lambda store: store.post("r", "d", b"4")),
     "remove the newest": (prepare, lambda store: store.remove("r", 1)),
+    "remove the newest and ask": (prepare, lambda store: store.remove("r", 1, asked=(question("r", "q1"),))),
+    "remove an older one": (prepare, lambda store: store.remove("r", 0, asked=(question("r", "q9"),))),
     "remove the last": (leave_one, lambda store: store.remove("r", 1)),
 }
 FOLLOWING: dict[str, Action] = {

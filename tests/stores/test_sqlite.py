@@ -18,7 +18,7 @@ from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, Sto
 from holdfast.durable.ownership import this_process
 from holdfast.stores import sqlite, sqlite_access
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import fill, meaning, numbers, record
+from store_rules import after, fill, meaning, numbers, record
 
 TESTS = Path(__file__).parent.parent
 
@@ -345,10 +345,12 @@ async def test_the_searches_use_their_indexes(store: SQLiteStore) -> None:
     for query, values, index in [
         (sqlite.HEAD, ("r",), "sqlite_autoindex_commits_1"),
         (sqlite.CHAIN, {"run_id": "r", "number": 0}, "commits_with_frame"),
-        (sqlite.HISTORY_OF_OUTPUTS, ("r", 0), "commits_with_outputs"),
+        (sqlite.HISTORY, ("r", 0, 9), "sqlite_autoindex_commits_1 (run_id=? AND number>? AND number<?)"),
+        (sqlite.HISTORY_OF_OUTPUTS, ("r", 0, 9), "commits_with_outputs (run_id=? AND number>? AND number<?)"),
         (sqlite.LOCATE, ("c",), "commits_by_checkpoint"),
         ("SELECT max(seq) FROM commits WHERE workflow = ?", ("w",), "commits_by_workflow"),
         (sqlite.MAIL, ("r",), "mail_to_read"),
+        (sqlite.MAILED, ("[]",), "mail_to_read (run_id=?)"),
         (sqlite.PENDING.format(where=""), (), "requests_by_age"),
         (sqlite.PENDING.format(where="WHERE workflow = ?"), ("w",), "requests_by_workflow"),
         (sqlite.WAKES.format(where="WHERE at <= ?"), ("2026",), "wakes_by_time"),
@@ -375,13 +377,14 @@ async def test_two_stores_on_one_file_see_each_other(store: SQLiteStore, path: P
     await other.close()
 
 
-def test_renewing_needs_no_event_loop(path: Path) -> None:
+def test_renewing_and_asking_for_mail_need_no_event_loop(path: Path) -> None:
     store = SQLiteStore(path)
-    asyncio.run(store.claim("r", this_process("mine"), seconds=0.2))
-    store.renew(["r"], this_process("mine"), seconds=60)
-    time.sleep(0.3)
-    with pytest.raises(RunBusy):
+    asyncio.run(store.claim("r", this_process("mine"), seconds=60))
+    store.renew(["r"], this_process("mine"), seconds=600)
+    with after(minutes=2), pytest.raises(RunBusy):
         asyncio.run(store.claim("r", this_process("other"), seconds=60))
+    asyncio.run(store.post("r", "k", b"1"))
+    assert store.mailed(["r", "s"]) == ["r"]
     asyncio.run(store.close())
 
 

@@ -50,8 +50,10 @@ class FileStore:
     async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         await self._off_loop(self._put, record, along)
 
-    async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
-        return await self._off_loop(self._remove, run_id, number, follower)
+    async def remove(
+        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+    ) -> bool:
+        return await self._off_loop(self._remove, run_id, number, follower, asked)
 
     async def head(self, run_id: str) -> Record | None:
         return await self._off_loop(self._reading, self._head, run_id)
@@ -59,8 +61,10 @@ class FileStore:
     async def chain(self, run_id: str, number: int) -> list[Record]:
         return await self._off_loop(self._reading, self._chain, run_id, number)
 
-    async def history(self, run_id: str, *, upto: int | None = None, outputs_only: bool = False) -> list[Record]:
-        return await self._off_loop(self._reading, self._history, run_id, upto, outputs_only)
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[Record]:
+        return await self._off_loop(self._reading, self._history, run_id, after, upto, outputs_only)
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         return await self._off_loop(self._reading, self._locate, checkpoint_id)
@@ -82,6 +86,9 @@ class FileStore:
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
         return await self._off_loop(self._reading, self._mail, run_id)
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        return [run_id for run_id in run_ids if self._translating(self._reading, self._has_mail, run_id)]
 
     async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
         return await self._off_loop(self._reading, self._pending, workflow, run_id)
@@ -175,7 +182,7 @@ class FileStore:
         _replace(folder, stored, sheet)
         beside.finish(folder, along)
 
-    def _remove(self, run_id: str, number: int, follower: Record | None) -> bool:
+    def _remove(self, run_id: str, number: int, follower: Record | None, asked: tuple[Pending, ...]) -> bool:
         with self._folders.held(run_id, create=False) as folder:
             stored = disk.records_in(folder) if folder else {}
             if folder is None or number not in stored:
@@ -192,6 +199,8 @@ class FileStore:
                 self._put_in_place(folder, stored, follower, now)
             elif len(stored) == 1:
                 beside.take_leave(folder, now)
+            elif number == max(stored):
+                beside.step_back(folder, stored[number], now, beside.Open(asked))
             else:
                 beside.rest(folder, now)
             stored[number].unlink()
@@ -249,8 +258,9 @@ class FileStore:
             links.append(disk.read_sheet(stored[before]).record)
         return links[::-1]
 
-    def _history(self, run_id: str, upto: int | None, outputs_only: bool) -> list[Record]:
-        asked = [path for number, path in self._records(run_id).items() if upto is None or number <= upto]
+    def _history(self, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
+        stored = self._records(run_id)
+        asked = [path for number, path in stored.items() if after < number and (upto is None or number <= upto)]
         sheets = [disk.read_sheet(path) for path in asked]
         return [sheet.record for sheet in sheets if sheet.outputs or not outputs_only]
 
@@ -286,6 +296,10 @@ class FileStore:
     def _mail(self, run_id: str) -> list[tuple[str, bytes]]:
         folder = self._folders.find(run_id)
         return beside.unread(folder) if folder else []
+
+    def _has_mail(self, run_id: str) -> bool:
+        folder = self._folders.find(run_id)
+        return folder is not None and bool(beside.waiting(folder))
 
     def _pending(self, workflow: str | None, run_id: str | None) -> list[Pending]:
         runs = self._folders.runs(workflow, run_id)

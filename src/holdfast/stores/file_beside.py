@@ -132,6 +132,17 @@ def rest(folder: Path, now: Open) -> None:
         _turn(folder, Page(FORMAT, now))
 
 
+def step_back(folder: Path, newest: Path, now: Open, after: Open) -> None:
+    """Let `after` be open as soon as the newest record is gone, which is about to be removed. `now` is from `recover`.
+
+    Until then the page says it the other way round: `after` is so, and `now` as long as that record is there.
+    """
+    if after != now:
+        _turn(folder, Page(FORMAT, after, Next(newest.name, None, (), now)))
+    else:
+        rest(folder, now)
+
+
 def take_leave(folder: Path, now: Open) -> None:
     """Let everything go together with the last record, which is about to be removed. `now` is from `recover`."""
     if now != NOTHING_OPEN or _letters_in(folder) or disk.memos_in(folder):
@@ -182,14 +193,19 @@ def post(folder: Path, key: str, body: msgspec.Raw) -> bool:
 
 def unread(folder: Path) -> list[tuple[str, bytes]]:
     """The mail that is not consumed, oldest first."""
+    found = [_read_letter(path) for path in waiting(folder)]
+    return [(letter.key, disk.compact(letter.body)) for letter in found]
+
+
+def waiting(folder: Path) -> list[Path]:
+    """The files of the mail that is not consumed, oldest first."""
     seen = look(folder)
     done = {disk.safe_name(key) for key in seen.consumed}
     letters = {} if seen.is_gone else _letters_in(folder)
-    waiting = [letter.path for name, letter in letters.items() if not letter.is_consumed and name not in done]
-    if not waiting and not folder.is_dir():
+    found = [letter.path for name, letter in letters.items() if not letter.is_consumed and name not in done]
+    if not found and not folder.is_dir():
         raise FileNotFoundError(2, "the run was moved while we looked", str(folder))
-    found = [_read_letter(path) for path in waiting]
-    return [(letter.key, disk.compact(letter.body)) for letter in found]
+    return found
 
 
 def _mark(folder: Path, consumed: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right, insort
 from dataclasses import dataclass, field
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
@@ -18,7 +19,18 @@ Entries = dict[tuple[str, int], Entry]  # by run and number, in the order they w
 class _Run:
     workflow: str
     records: dict[int, Record] = field(default_factory=dict)
-    latest: int = -1  # the highest number
+    numbers: list[int] = field(default_factory=list)  # of the records, lowest first
+
+    @property
+    def latest(self) -> int:
+        """The highest number, -1 for none."""
+        return self.numbers[-1] if self.numbers else -1
+
+
+@dataclass(slots=True)
+class _Mail:
+    waiting: dict[str, bytes] = field(default_factory=dict)  # by key, oldest first
+    used: set[str] = field(default_factory=set)  # every key there ever was
 
 
 class MemoryStore:
@@ -32,7 +44,7 @@ class MemoryStore:
         self._by_run: dict[str, Entries] = {}
         self._by_id: dict[str, Entries] = {}
         self._memory: dict[str, dict[int, dict[str, bytes]]] = {}
-        self._mail: dict[str, dict[str, bytes | None]] = {}  # None where it was consumed
+        self._mail: dict[str, _Mail] = {}
         self._questions: dict[str, dict[str, Pending]] = {}
         self._wakes: dict[str, Wake] = {}
         self._leases: dict[str, Lease] = {}
@@ -62,10 +74,13 @@ class MemoryStore:
                 self._questions.pop(entry.run_id, None)
                 self._open(entry, along)
 
-    async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
+    async def remove(
+        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+    ) -> bool:
         with self._lock:
             if (run_id, number) not in self._entries:
                 return False
+            removed, was_newest = self._entries[run_id, number], number == self._runs[run_id].latest
             after = self._entries.get((run_id, number + 1))
             if after is not None and follower is None and not after.frame:
                 raise needs_follower(run_id, number)
@@ -76,8 +91,11 @@ class MemoryStore:
                 del self._runs[run_id], self._by_run[run_id]
                 for beside in (self._memory, self._mail, self._questions, self._wakes):
                     beside.pop(run_id, None)
-            else:
-                self._forget_after(run_id, self._runs[run_id].latest)
+                return True
+            self._forget_after(run_id, self._runs[run_id].latest)
+            if was_newest:
+                self._questions.pop(run_id, None)
+                self._open(removed, Along(asked=asked))
             return True
 
     async def head(self, run_id: str) -> Record | None:
@@ -101,15 +119,16 @@ class MemoryStore:
                 links.append(before)
             return links[::-1]
 
-    async def history(self, run_id: str, *, upto: int | None = None, outputs_only: bool = False) -> list[Record]:
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[Record]:
         with self._lock:
             run = self._runs.get(run_id)
-            found = sorted(run.records.items()) if run else []
-            return [
-                record
-                for number, record in found
-                if (upto is None or number <= upto) and (record.entry.outputs or not outputs_only)
-            ]
+            if run is None:
+                return []
+            end = len(run.numbers) if upto is None else bisect_right(run.numbers, upto)
+            found = [run.records[number] for number in run.numbers[bisect_right(run.numbers, after) : end]]
+            return [record for record in found if record.entry.outputs or not outputs_only]
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         with self._lock:
@@ -137,15 +156,20 @@ class MemoryStore:
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
         with self._lock:
-            mail = self._mail.setdefault(run_id, {})
-            if key in mail:
+            mail = self._mail.setdefault(run_id, _Mail())
+            if key in mail.used:
                 return False
-            mail[key] = body
+            mail.used.add(key)
+            mail.waiting[key] = body
             return True
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
         with self._lock:
-            return [(key, body) for key, body in self._mail.get(run_id, {}).items() if body is not None]
+            return list(self._mail[run_id].waiting.items()) if run_id in self._mail else []
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        with self._lock:
+            return [run_id for run_id in run_ids if run_id in self._mail and self._mail[run_id].waiting]
 
     async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
         with self._lock:
@@ -196,7 +220,7 @@ class MemoryStore:
         elif entry.number in run.records:
             self._take_out(entry.run_id, entry.number)
         run.records[entry.number] = record
-        run.latest = max(run.latest, entry.number)
+        insort(run.numbers, entry.number)
         for entries in self._indexes(entry):
             entries[entry.run_id, entry.number] = entry
 
@@ -207,7 +231,9 @@ class MemoryStore:
             for place in [p for p in places if p <= along.settled]:
                 del places[place]
         for key in along.consumed:
-            self._mail.setdefault(run_id, {})[key] = None
+            mail = self._mail.setdefault(run_id, _Mail())
+            mail.used.add(key)
+            mail.waiting.pop(key, None)
 
     def _open(self, entry: Entry, along: Along) -> None:
         """Open the questions that came with a record, and set the alarm or take it away."""
@@ -239,8 +265,7 @@ class MemoryStore:
             del entries[run_id, number]
         if not self._by_id[entry.checkpoint_id]:
             del self._by_id[entry.checkpoint_id]
-        if number == run.latest:
-            run.latest = max(run.records, default=-1)
+        run.numbers.remove(number)
 
     def _indexes(self, entry: Entry) -> tuple[Entries, ...]:
         """Every dictionary in which the entry is to be found."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from typing import Any
@@ -35,8 +36,9 @@ WHERE run_id = :run_id AND number <= :number AND number >= coalesce(
     (SELECT max(number) FROM commits WHERE run_id = :run_id AND number <= :number AND frame), :number)
 ORDER BY number
 """
-HISTORY = f"SELECT {RECORD} FROM commits WHERE run_id = ? AND number <= ? ORDER BY number"
-HISTORY_OF_OUTPUTS = f"SELECT {RECORD} FROM commits WHERE run_id = ? AND number <= ? AND outputs ORDER BY number"
+PART = f"SELECT {RECORD} FROM commits WHERE run_id = ? AND number > ? AND number <= ?"
+HISTORY = f"{PART} ORDER BY number"
+HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
 LOCATE = f"SELECT {ENTRY} FROM commits WHERE checkpoint_id = ? ORDER BY seq DESC LIMIT 1"
 
 REMEMBER = "INSERT INTO memory (run_id, place, key, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -45,6 +47,11 @@ SETTLE = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
 FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
 
 POST = "INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
+# json_each ends a text at a NUL, so it comes in disguise: see _disguised
+MAILED = """
+SELECT key FROM json_each(?) WHERE EXISTS (
+    SELECT 1 FROM mail WHERE run_id = replace(replace(value, '~0', char(0)), '~1', '~') AND NOT consumed)
+"""
 MAIL = "SELECT key, CAST(body AS BLOB) FROM mail WHERE run_id = ? AND NOT consumed ORDER BY seq"
 CONSUME = """
 INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
@@ -117,7 +124,9 @@ class SQLiteStore:
 
         await self._db.write(work)
 
-    async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
+    async def remove(
+        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+    ) -> bool:
         def work(db: sqlite3.Connection) -> bool:
             if db.execute(REMOVE, (run_id, number)).rowcount == 0:
                 return False
@@ -130,8 +139,11 @@ class SQLiteStore:
             latest = db.execute(LATEST, (run_id,)).fetchone()
             db.execute(FORGET_AFTER, (run_id, -1 if latest is None else latest[0]))
             if latest is None:
-                for forget in (DROP_MAIL, CLOSE_ALL, LET_SLEEP):
-                    db.execute(forget, (run_id,))
+                db.execute(DROP_MAIL, (run_id,))
+            if latest is None or latest[0] < number:
+                db.execute(CLOSE_ALL, (run_id,))
+                db.execute(LET_SLEEP, (run_id,))
+                _ask(db, () if latest is None else asked)
             return True
 
         return await self._db.write(work)
@@ -157,9 +169,11 @@ class SQLiteStore:
             )
         return links
 
-    async def history(self, run_id: str, *, upto: int | None = None, outputs_only: bool = False) -> list[Record]:
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[Record]:
         query = HISTORY_OF_OUTPUTS if outputs_only else HISTORY
-        return await self._records(query, (run_id, NO_LIMIT if upto is None else upto))
+        return await self._records(query, (run_id, after, NO_LIMIT if upto is None else upto))
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         row = await self._db.read(lambda db: db.execute(LOCATE, (checkpoint_id,)).fetchone())
@@ -189,6 +203,10 @@ class SQLiteStore:
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
         return await self._db.read(lambda db: db.execute(MAIL, (run_id,)).fetchall())
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        asked = json.dumps([_disguised(run_id) for run_id in run_ids])
+        return self._db.read_blocking(lambda db: [run_ids[row[0]] for row in db.execute(MAILED, (asked,))])
 
     async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
         where, values = _matching(workflow, run_id)
@@ -249,15 +267,24 @@ def _settle(db: sqlite3.Connection, entry: Entry, along: Along) -> None:
 
 def _open(db: sqlite3.Connection, entry: Entry, along: Along) -> None:
     """Open the questions that came with a record, and set the alarm or take it away."""
-    asked = [
-        (p.run_id, p.request_id, p.workflow, p.executor, p.request_type, p.response_type, p.schema, p.at, p.deadline)
-        for p in along.asked
-    ]
-    db.executemany(ASK, asked)
+    _ask(db, along.asked)
     if along.wake is None:
         db.execute(LET_SLEEP, (entry.run_id,))
     else:
         db.execute(WAKE, (entry.run_id, entry.workflow, along.wake))
+
+
+def _ask(db: sqlite3.Connection, asked: tuple[Pending, ...]) -> None:
+    rows = [
+        (p.run_id, p.request_id, p.workflow, p.executor, p.request_type, p.response_type, p.schema, p.at, p.deadline)
+        for p in asked
+    ]
+    db.executemany(ASK, rows)
+
+
+def _disguised(run_id: str) -> str:
+    """The id without NULs, and never the same for two ids."""
+    return run_id.replace("~", "~1").replace("\0", "~0")
 
 
 def _row(record: Record) -> tuple[str | int, ...]:

@@ -54,16 +54,22 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """What `work` finds. Everything that was committed before is seen."""
-        with self._lock:
-            lanes = self._open_lanes()
-            reading = lanes.readers.submit(lanes.read, work)
-        return await asyncio.wrap_future(reading)
+        return await asyncio.wrap_future(self._start_reading(work))
+
+    def read_blocking(self, work: Work[T]) -> T:
+        """The same from a thread without an event loop."""
+        return self._start_reading(work).result()
 
     async def close(self) -> None:
         with self._lock:
             lanes, self._lanes = self._lanes, None
         if lanes is not None:
             await asyncio.to_thread(lanes.close)
+
+    def _start_reading(self, work: Work[T]) -> Future[T]:
+        with self._lock:
+            lanes = self._open_lanes()
+            return lanes.readers.submit(lanes.read, work)
 
     def _submit(self, job: _Job) -> None:
         with self._lock:
