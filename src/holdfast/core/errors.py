@@ -4,6 +4,7 @@ HoldfastError
 ├── DefinitionError          the graph is wrong; nothing has run      → fix the code
 ├── RunError                 this run cannot go on; carries run_id    → look at the run
 │   ├── HandlerFailed
+│   ├── HandlerTimeout
 │   ├── RoutingFailed
 │   ├── SuperstepLimit
 │   ├── StateConflict
@@ -50,6 +51,16 @@ class RunError(HoldfastError):
 
 class HandlerFailed(RunError):
     """A handler raised; its exception is the `__cause__`. What its siblings finished is kept."""
+
+    def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(message, run_id=run_id)
+
+
+class HandlerTimeout(RunError, TimeoutError):
+    """A handler took longer than it may, or gave no sign of life for longer than it may."""
+
+    abandoned = False  # the handler is a plain function whose thread could not be stopped
 
     def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
         self.executor_id = executor_id

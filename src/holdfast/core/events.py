@@ -36,6 +36,8 @@ WorkflowEventType = Literal[
     "executor_completed",
     "executor_failed",
     "executor_bypassed",
+    "executor_retrying",
+    "sleeping",
     "output",
     "intermediate",
     "request_info",
@@ -82,12 +84,14 @@ class WorkflowEvent:
         "_data",
         "_opened",
         "_request",
+        "attempt",
         "checkpoint",
         "commit",
         "details",
         "executor_id",
         "iteration",
         "origin",
+        "path",
         "replayed",
         "run_id",
         "state",
@@ -108,6 +112,8 @@ class WorkflowEvent:
         commit: int | None = None,
         replayed: bool = False,
         request: Request | None = None,
+        attempt: int | None = None,
+        path: tuple[str, ...] = (),
         origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR,
     ) -> None:
         self.type = type
@@ -121,6 +127,8 @@ class WorkflowEvent:
         self.commit = commit
         self.replayed = replayed
         self._request = request
+        self.attempt = attempt
+        self.path = path  # the executors whose sub-workflows it comes from, outermost first
         self.origin = origin
 
     @classmethod
@@ -179,7 +187,10 @@ class WorkflowEvent:
         return self.commit is not None
 
     def __repr__(self) -> str:
-        shown = [f"{n}={v!r}" for n in ("executor_id", "iteration", "details") if (v := getattr(self, n)) is not None]
+        told = ("executor_id", "iteration", "attempt", "details")
+        shown = [f"{n}={v!r}" for n in told if (v := getattr(self, n)) is not None]
+        if self.path:
+            shown.append(f"path={'/'.join(self.path)!r}")
         if self.data is not None:
             shown.insert(0, f"data={self.data!r}")
         return f"WorkflowEvent({', '.join([repr(self.type), *shown, f'state={self.state and self.state.value}'])})"

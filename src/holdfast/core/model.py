@@ -21,6 +21,7 @@ class Reply:
 
     request_id: str
     question: Parcel
+    child: str | None = None  # the run inside this one that asked it
 
 
 def is_text(name: str) -> bool:
@@ -50,6 +51,37 @@ class Delivery:
     payload: Parcel
     sources: tuple[str, ...]
     reply: Reply | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A run inside a run that waits for answers: where it was left."""
+
+    run_id: str
+    executor: str
+    checkpoint_id: str
+    number: int
+    caller: str  # whose it is; whoever is another (a fork) makes a fork of it
+
+    @staticmethod
+    def caller_of(run_id: str, epoch: int) -> str:
+        return f"{epoch}/{run_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something noted inside a superstep: a timer, or an attempt that failed and when the next one is due."""
+
+    due: str
+    failure: WorkflowErrorDetails | None = None
+
+
+def timer_key(delivery: str, number: int) -> str:
+    return f"{delivery}/timer/{number}"
+
+
+def attempt_key(delivery: str, number: int) -> str:
+    return f"{delivery}/attempt/{number}"
 
 
 Held = Mapping[str, Mapping[str, tuple[Parcel, ...]]]
@@ -105,6 +137,16 @@ class Outcome:
     writes: Mapping[str, Write] = field(default_factory=dict)
     saved: Parcel | None = None  # the executor's own state afterwards; None: it keeps none
     requests: tuple[Request, ...] = ()
+    children: Mapping[str, Child | None] = field(default_factory=dict)  # None: it waits no more
+    attempts: int = 1  # how often the handler was called for it
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was finished or noted inside a superstep before it was committed."""
+
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)  # by delivery
+    notes: Mapping[str, Note] = field(default_factory=dict)  # by timer_key or attempt_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +166,8 @@ class CommitKind(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     FORKED = "forked"
+    PARKED = "parked"  # nothing can be done before a certain time
+    RESTORED = "restored"  # moved back to an earlier checkpoint of the same run
     SAVED = "saved"  # a checkpoint that was handed to a storage by hand
 
 
@@ -144,6 +188,7 @@ class Done:
     sent: tuple[str, ...]  # ids of messages
     outputs: tuple[Output, ...]
     asked: tuple[str, ...] = ()  # ids of requests
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +208,9 @@ class Commit:
     executors: Mapping[str, Parcel] = field(default_factory=dict)
     asked: tuple[Request, ...] = ()
     closed: tuple[str, ...] = ()  # requests that are open no more
+    children: Mapping[str, Child | None] = field(default_factory=dict)  # those that changed; None: it waits no more
+    wake: str | None = None  # nothing can be done before
+    restored: int | None = None  # the number of the commit that the run was moved back to
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -171,7 +219,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What never changes in a run."""
+    """What never changes in a run, but for the epoch: it counts how often the run was moved back."""
 
     run_id: str
     workflow: str
@@ -179,6 +227,8 @@ class RunHeader:
     input_digest: str
     epoch: int = 0
     parent_id: str | None = None  # the checkpoint this run was forked from
+    caller: str | None = None  # the run this one works for: that one speaks for it to the world outside
+    trace: str | None = None  # the trace it was begun in, as a W3C traceparent
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +248,8 @@ class Checkpoint:
     state: Mapping[str, Parcel] = field(default_factory=dict)
     executors: Mapping[str, Parcel] = field(default_factory=dict)
     requests: Mapping[str, Request] = field(default_factory=dict)
+    children: Mapping[str, Child] = field(default_factory=dict)  # by the id of the run that was called first
+    wake: str | None = None  # nothing can be done before
 
     @property
     def run_id(self) -> str:

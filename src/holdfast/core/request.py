@@ -20,3 +20,4 @@ class Request:
     at: str
     deadline: str | None = None
     default: Parcel | None = None  # the answer if the deadline passes; None: then the run fails
+    child: str | None = None  # the run inside the asking one whose question it is

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Protocol
 
 from ..core.errors import CheckpointCorrupt
-from ..core.model import Checkpoint, Commit, Outcome, RunHeader
+from ..core.events import WorkflowRunState
+from ..core.model import Checkpoint, Commit, Memory, Note, Outcome, RunHeader
 from ..core.request import Request
-from ..kernel.history import apply, whole
+from ..kernel.history import apply, still_true, whole
 from .codec import Codec
 from .ownership import Owner
 from .ports import Along, Entry, Pending, Record, Store
-from .wire import header_of, read_commit, read_outcome, write_commit, write_outcome
+from .wire import header_of, read_commit, read_note, read_outcome, write_commit, write_note, write_outcome
 
 FRAME_EVERY = 64  # reading a checkpoint reads at most so many records; writing it all costs 1/64 of a state each
 
@@ -25,6 +27,11 @@ class Archive(Protocol):
     """Where one run is kept while it is driven."""
 
     shortcomings: str | None  # in words, what this storage cannot promise
+    remembers: bool  # whether what is noted inside a superstep is still there after a restart
+
+    @property
+    def where(self) -> object:
+        """What keeps the runs: the same object for every archive on it."""
 
     async def head(self, run_id: str) -> Checkpoint | None:
         """The newest checkpoint of a run."""
@@ -49,11 +56,20 @@ class Archive(Protocol):
     async def told(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
         """The commits that yielded outputs on the way to a checkpoint, with their runs, oldest first."""
 
+    async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
+        """The commits of a run past a number, oldest first."""
+
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Keep an outcome before its superstep commits; durable when it returns."""
 
-    async def recall(self, run_id: str, place: int) -> dict[str, Outcome]:
-        """The outcomes kept at that place, by delivery."""
+    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+        """Keep a note before the superstep commits; durable when it returns. The first one under a key stands."""
+
+    async def recall(self, run_id: str, place: int) -> Memory:
+        """What was kept at that place."""
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        """Those of the runs that have mail. Called from a thread; may block."""
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None: ...
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None: ...
@@ -64,42 +80,48 @@ class StoreArchive:
     """An archive on a built-in store. One for each drive of a run: it counts how far the last frame is."""
 
     shortcomings: str | None = None
+    remembers = True
 
     def __init__(self, store: Store, codec: Codec) -> None:
-        self._store, self._codec = store, codec
+        self.store, self._codec = store, codec
         self._since_frame = FRAME_EVERY
 
+    @property
+    def where(self) -> object:
+        return self.store
+
     async def head(self, run_id: str) -> Checkpoint | None:
-        head = await self._store.head(run_id)
+        head = await self.store.head(run_id)
         if head is None:
             return None
         return (await self.at(head.entry))[0]
 
     async def at(self, entry: Entry) -> tuple[Checkpoint, Commit]:
         """The checkpoint of an entry, and the commit that led to it."""
-        chain = await self._store.chain(entry.run_id, entry.number)
+        chain = await self.store.chain(entry.run_id, entry.number)
         if not chain:
             raise CheckpointCorrupt(f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} is gone")
         self._since_frame = len(chain)
         return fold(chain, self._codec)[-1]
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
-        entry = await self._store.locate(checkpoint_id)
+        entry = await self.store.locate(checkpoint_id)
         return None if entry is None else (await self.at(entry))[0]
 
     async def commit(
         self, commit: Commit, after: Checkpoint, *, settled: int | None, consumed: tuple[str, ...] = ()
     ) -> None:
-        framed = commit.number == 0 or self._since_frame >= FRAME_EVERY
-        along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed)
-        await self._store.append(record(commit, after, framed=framed), along)
+        # a run that was moved back has another header from there on, and only frames hold it
+        framed = commit.number == 0 or commit.restored is not None or self._since_frame >= FRAME_EVERY
+        along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed, _wake(after))
+        await self.store.append(record(commit, after, framed=framed), along)
         self._since_frame = 1 if framed else self._since_frame + 1
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self._store.post(run_id, key, body)
+        return await self.store.post(run_id, key, body)
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return await self._store.mail(run_id)
+        return await self.store.mail(run_id)
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         found = await self._lineage(checkpoint.header.parent_id)
@@ -107,35 +129,62 @@ class StoreArchive:
 
     async def _lineage(self, parent_id: str | None) -> list[tuple[str, Commit]]:
         """What the runs this one was forked from had told, as far as they are still stored."""
-        parent = None if parent_id is None else await self._store.locate(parent_id)
+        parent = None if parent_id is None else await self.store.locate(parent_id)
         if parent is None:
             return []
         header = (await self.at(parent))[0].header
         return await self._lineage(header.parent_id) + await self._told(parent.run_id, parent.number)
 
     async def _told(self, run_id: str, upto: int) -> list[tuple[str, Commit]]:
-        records = await self._store.history(run_id, upto=upto, outputs_only=True)
-        return [(run_id, read_commit(one, self._codec)[0]) for one in records]
+        records = await self.store.history(run_id, upto=upto, outputs_only=True)
+        commits = still_true([read_commit(one, self._codec)[0] for one in records])
+        return [(run_id, commit) for commit in commits]
+
+    async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
+        return [read_commit(one, self._codec)[0] for one in await self.store.history(run_id, after=after)]
 
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
-        await self._store.remember(run_id, place, outcome.delivery, write_outcome(outcome))
+        await self.store.remember(run_id, place, outcome.delivery, write_outcome(outcome))
 
-    async def recall(self, run_id: str, place: int) -> dict[str, Outcome]:
-        kept = await self._store.recall(run_id, place)
-        return {key: read_outcome(run_id, key, body, self._codec) for key, body in kept.items()}
+    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+        await self.store.remember(run_id, place, key, write_note(note))
+
+    async def recall(self, run_id: str, place: int) -> Memory:
+        kept = await self.store.recall(run_id, place)
+        return Memory(
+            {key: read_outcome(run_id, key, body, self._codec) for key, body in kept.items() if "/" not in key},
+            {key: read_note(run_id, key, body) for key, body in kept.items() if "/" in key},
+        )
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        return self.store.mailed(run_ids)
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
-        await self._store.claim(run_id, owner, seconds=seconds)
+        await self.store.claim(run_id, owner, seconds=seconds)
 
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
-        self._store.renew(run_ids, owner, seconds=seconds)
+        self.store.renew(run_ids, owner, seconds=seconds)
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        await self._store.release(run_id, owner)
+        await self.store.release(run_id, owner)
+
+
+def _wake(after: Checkpoint) -> str | None:
+    """When somebody should look at a run again: when it can go on, or when a question runs out of time.
+
+    A run that works for another is woken with it.
+    """
+    if after.header.caller is not None:
+        return None
+    waiting = after.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    deadlines = [r.deadline for r in after.requests.values() if r.deadline is not None] if waiting else []
+    return after.wake or min(deadlines, key=datetime.fromisoformat, default=None)
 
 
 def pending_of(header: RunHeader, requests: Iterable[Request]) -> tuple[Pending, ...]:
-    """Open questions as a store lists them."""
+    """Open questions as a store lists them. Those of a run that works for another are asked by that one."""
+    if header.caller is not None:
+        return ()
     return tuple(
         Pending(
             header.run_id,
@@ -164,6 +213,7 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool) -> Record:
             failures=commit.failures,
             warnings=commit.warnings,
             metadata=commit.metadata,
+            restored=commit.restored,
         )
     entry = Entry(
         header.run_id,
@@ -174,7 +224,8 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool) -> Record:
         commit.iteration,
         commit.stamp.at,
         frame=framed,
-        outputs=any(done.outputs for done in commit.done),
+        # a commit that takes outputs back belongs among them
+        outputs=commit.restored is not None or any(done.outputs for done in commit.done),
     )
     return Record(entry, write_commit(commit, header if framed else None, after.previous_id))
 

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol, TypeVar
 
 from ..core.errors import CheckpointMissing, DefinitionError, HoldfastError, StoreUnavailable
-from ..core.model import Checkpoint, Commit, Outcome
+from ..core.model import Checkpoint, Commit, Memory, Note, Outcome
+from ..kernel.history import still_true
 from .checkpoint import WorkflowCheckpoint, unview, view
 from .codec import Codec
 from .ownership import Owner
@@ -64,10 +65,15 @@ class ContractArchive:
         "this storage keeps whole checkpoints only: after a crash the superstep that was under way runs "
         "again as a whole, and nothing stops two processes from driving one run"
     )
+    remembers = False
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec
         self._mail: dict[str, bytes] = {}  # lives as long as the call that answers
+
+    @property
+    def where(self) -> object:
+        return self._storage
 
     async def head(self, run_id: str) -> Checkpoint | None:
         kept = await self._of_run(run_id)
@@ -97,14 +103,24 @@ class ContractArchive:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
         found = await self.told(before) if before is not None else []
         kept = [seen for seen in await self._of_run(checkpoint.run_id) if seen.number <= checkpoint.number]
-        commits = [(seen.run_id, unview(seen, self._codec)[1]) for seen in kept]
-        return found + [(run_id, commit) for run_id, commit in commits if any(done.outputs for done in commit.done)]
+        commits = still_true([unview(seen, self._codec)[1] for seen in kept])
+        outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
+        return found + [(checkpoint.run_id, commit) for commit in outputs]
+
+    async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
+        return [unview(seen, self._codec)[1] for seen in await self._of_run(run_id) if seen.number > after]
 
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Not kept: `shortcomings` says so."""
 
-    async def recall(self, run_id: str, place: int) -> dict[str, Outcome]:
-        return {}
+    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+        """Not kept: `shortcomings` says so."""
+
+    async def recall(self, run_id: str, place: int) -> Memory:
+        return Memory()
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        return []
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
         """Not kept: `shortcomings` says so."""

@@ -1,4 +1,4 @@
-"""What is posted to a run: an answer. The kind is written down, so that others can be told from it."""
+"""What is posted to a run: an answer, further input, or the wish that it stops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ..core.request import Request
 from .codec import Codec, encoded
 from .wire import json_of
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 1 knew only answers
 
 
 class AnswerLetter(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknown_fields=True):
@@ -19,8 +20,22 @@ class AnswerLetter(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknow
     value: msgspec.Raw
 
 
+class InputLetter(msgspec.Struct, tag_field="kind", tag="input", forbid_unknown_fields=True):
+    format: int
+    value: msgspec.Raw
+
+
+class CancelLetter(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknown_fields=True):
+    """The run is to stop. `number` is where it was when somebody wanted that."""
+
+    format: int
+    number: int
+
+
+Letter = AnswerLetter | InputLetter | CancelLetter
+
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(AnswerLetter).decode
+_decode = msgspec.json.Decoder(Letter).decode
 
 
 def answer_key(epoch: int, request: Request) -> str:
@@ -29,17 +44,34 @@ def answer_key(epoch: int, request: Request) -> str:
     return f"answer/{epoch}/{request.at}/{request.id}"
 
 
+def input_key(epoch: int, unique: str) -> str:
+    return f"input/{epoch}/{unique}"
+
+
+def cancel_key(epoch: int, number: int) -> str:
+    """One wish to stop for each place a run was at, however many have it."""
+    return f"cancel/{epoch}/{number}"
+
+
 def answer_letter(request_id: str, value: Parcel) -> bytes:
     return _encode(AnswerLetter(FORMAT, request_id, msgspec.Raw(json_of(value))))
 
 
-def read_letter(run_id: str, key: str, body: bytes) -> AnswerLetter:
+def input_letter(value: Parcel) -> bytes:
+    return _encode(InputLetter(FORMAT, msgspec.Raw(json_of(value))))
+
+
+def cancel_letter(number: int) -> bytes:
+    return _encode(CancelLetter(FORMAT, number))
+
+
+def read_letter(run_id: str, key: str, body: bytes) -> Letter:
     """Raises CheckpointCorrupt, naming the letter, if it is not one."""
     try:
-        letter = _decode(body)
+        letter: Letter = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointCorrupt(f"the mail {key!r} of run {run_id!r} is damaged: {error}") from error
-    if letter.format != FORMAT:
+    if letter.format not in READABLE:
         raise CheckpointCorrupt(
             f"the mail {key!r} of run {run_id!r} is of format {letter.format}; use a newer Holdfast"
         )

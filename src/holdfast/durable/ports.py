@@ -67,7 +67,7 @@ class Along:
     settled: int | None = None  # forget the memory up to this place
     consumed: tuple[str, ...] = ()  # mail that caused the record; it stays as a tombstone
     asked: tuple[Pending, ...] = ()  # questions that are open from now on
-    closed: tuple[str, ...] = ()  # request ids that no longer are
+    closed: tuple[str, ...] = ()  # request ids that no longer are; an id may be closed and asked again in one record
     wake: str | None = None  # when the run wants to be woken; takes the place of what it wanted before
 
 
@@ -99,8 +99,12 @@ class Store(Protocol):
         `entries` and for `newest` it counts as committed now.
         """
 
-    async def remove(self, run_id: str, number: int, *, follower: Record | None = None) -> bool:
+    async def remove(
+        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+    ) -> bool:
         """Take a record out, and store `follower` in place of the record after it, both or neither.
+
+        If it was the newest of its run, `asked` is what is open from then on, and nothing else.
 
         A follower for a record that is not there is left out. Raises CommitConflict, and changes nothing, if
         the record after it tells only what changed since, and no follower was given.
@@ -118,8 +122,10 @@ class Store(Protocol):
         Empty if `number` is not stored. Raises CheckpointCorrupt if a link is missing or damaged.
         """
 
-    async def history(self, run_id: str, *, upto: int | None = None, outputs_only: bool = False) -> list[Record]:
-        """The records of a run, oldest first, up to and including number `upto`."""
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[Record]:
+        """The records of a run, oldest first, past number `after`, up to and including number `upto`."""
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         """Where the checkpoint of that id is."""
@@ -147,6 +153,9 @@ class Store(Protocol):
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
         """The mail of a run that is not consumed, oldest first."""
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        """Those of the runs that have mail which is not consumed. Called from a thread; may block."""
 
     async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
         """The open questions of all runs that match, oldest first; no payload is read."""

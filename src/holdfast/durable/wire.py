@@ -1,4 +1,4 @@
-"""Formats 1 and 2: how a commit and an outcome look as JSON text. `docs/format.md` says it in words.
+"""Formats 1 to 3: how a commit, an outcome and a note look as JSON text. `docs/format.md` says it in words.
 
 These shapes are for ever: a change is a new format number, and the old one stays readable.
 """
@@ -15,12 +15,14 @@ from ..core.events import WorkflowErrorDetails, WorkflowRunState
 from ..core.model import (
     Appended,
     Assigned,
+    Child,
     Commit,
     CommitKind,
     Deleted,
     Done,
     Held,
     Message,
+    Note,
     Outcome,
     Output,
     Reply,
@@ -35,8 +37,10 @@ from ..core.state import Grown
 from .codec import Codec, Encoded, encoded
 from .ports import Record
 
-FORMAT = 2
-READABLE = (1, 2)  # 2 added requests, replies and intake; a record of format 1 has none of them
+FORMAT = 3
+READABLE = (1, 2, 3)
+"""2 added requests, replies and intake; 3 children, timers, attempts, moving back and callers. What is not there was
+not known yet, and its default is what it meant."""
 Raw = msgspec.Raw
 
 
@@ -50,6 +54,7 @@ class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 class WireReply(_Shape):
     request_id: str
     question: Raw
+    child: str | None = None
 
 
 class WireRequest(_Shape):
@@ -62,6 +67,15 @@ class WireRequest(_Shape):
     at: str
     deadline: str | None = None
     default: Raw = NOTHING
+    child: str | None = None
+
+
+class WireChild(_Shape):
+    run_id: str
+    executor: str
+    checkpoint_id: str
+    number: int
+    caller: str
 
 
 class WireMessage(_Shape):
@@ -85,6 +99,7 @@ class WireDone(_Shape):
     sent: list[str] = []
     outputs: list[WireOutput] = []
     asked: list[str] = []
+    attempts: int = 1
 
 
 class WireWrites(_Shape):
@@ -98,6 +113,7 @@ class WireFailure(_Shape):
     message: str
     traceback: str | None = None
     executor_id: str | None = None
+    extra: dict[str, Any] | None = None
 
 
 class WireRun(_Shape):
@@ -109,6 +125,8 @@ class WireRun(_Shape):
     input_digest: str
     epoch: int = 0
     parent_id: str | None = None
+    caller: str | None = None
+    trace: str | None = None
 
 
 class WireCommit(_Shape, kw_only=True):
@@ -126,6 +144,9 @@ class WireCommit(_Shape, kw_only=True):
     executors: dict[str, Raw] = {}
     asked: list[WireRequest] = []
     closed: list[str] = []
+    children: dict[str, WireChild | None] = {}
+    wake: str | None = None
+    restored: int | None = None
     done: list[WireDone] = []
     failures: list[WireFailure] = []
     warnings: list[str] = []
@@ -146,12 +167,23 @@ class WireOutcome(_Shape, kw_only=True):
     state: WireWrites | None = None
     saved: Raw = NOTHING
     requests: list[WireRequest] = []
+    children: dict[str, WireChild | None] = {}
+    attempts: int = 1
+
+
+class WireNote(_Shape):
+    """A timer, or with a failure an attempt."""
+
+    format: int
+    due: str
+    failure: WireFailure | None = None
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_commit = msgspec.json.Decoder(WireCommit).decode
 _decode_requests = msgspec.json.Decoder(list[WireRequest]).decode
 _decode_outcome = msgspec.json.Decoder(WireOutcome).decode
+_decode_note = msgspec.json.Decoder(WireNote).decode
 
 
 def json_of(parcel: Parcel) -> bytes:
@@ -184,8 +216,14 @@ def write_commit(commit: Commit, frame: RunHeader | None, previous_id: str | Non
         executors={id: _raw(parcel) for id, parcel in commit.executors.items()},
         asked=[_request(r) for r in commit.asked],
         closed=list(commit.closed),
-        done=[WireDone(d.delivery, d.executor, list(d.sent), _outputs(d.outputs), list(d.asked)) for d in commit.done],
-        failures=[WireFailure(f.error_type, f.message, f.traceback, f.executor_id) for f in commit.failures],
+        children=_children(commit.children),
+        wake=commit.wake,
+        restored=commit.restored,
+        done=[
+            WireDone(d.delivery, d.executor, list(d.sent), _outputs(d.outputs), list(d.asked), d.attempts)
+            for d in commit.done
+        ],
+        failures=[_failure(f) for f in commit.failures],
         warnings=list(commit.warnings),
         metadata=dict(commit.metadata),
     )
@@ -222,13 +260,14 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         executors={id: _parcel(raw, codec) for id, raw in shape.executors.items()},
         asked=tuple(_read_request(r, codec) for r in shape.asked),
         closed=tuple(shape.closed),
+        children=_read_children(shape.children),
+        wake=shape.wake,
+        restored=shape.restored,
         done=tuple(
-            Done(d.delivery, d.executor, tuple(d.sent), _read_outputs(d.outputs, codec), tuple(d.asked))
+            Done(d.delivery, d.executor, tuple(d.sent), _read_outputs(d.outputs, codec), tuple(d.asked), d.attempts)
             for d in shape.done
         ),
-        failures=tuple(
-            WorkflowErrorDetails(f.error_type, f.message, f.traceback, f.executor_id) for f in shape.failures
-        ),
+        failures=tuple(_read_failure(f) for f in shape.failures),
         warnings=tuple(shape.warnings),
         metadata=shape.metadata,
     ), shape
@@ -238,7 +277,8 @@ def header_of(shape: WireCommit) -> RunHeader:
     """Whose run a frame belongs to."""
     assert shape.run is not None
     run = shape.run
-    return RunHeader(run.run_id, run.workflow, run.signature, run.input_digest, run.epoch, run.parent_id)
+    known = (run.signature, run.input_digest, run.epoch, run.parent_id, run.caller, run.trace)
+    return RunHeader(run.run_id, run.workflow, *known)
 
 
 def write_outcome(outcome: Outcome) -> bytes:
@@ -252,6 +292,8 @@ def write_outcome(outcome: Outcome) -> bytes:
             state=_writes(outcome.writes),
             saved=NOTHING if outcome.saved is None else _raw(outcome.saved),
             requests=[_request(r) for r in outcome.requests],
+            children=_children(outcome.children),
+            attempts=outcome.attempts,
         )
     )
 
@@ -271,7 +313,23 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
         writes=_read_writes(shape.state, codec),
         saved=_parcel(shape.saved, codec) if bytes(shape.saved) else None,
         requests=tuple(_read_request(r, codec) for r in shape.requests),
+        children=_read_children(shape.children),
+        attempts=shape.attempts,
     )
+
+
+def write_note(note: Note) -> bytes:
+    return _encode(WireNote(FORMAT, note.due, None if note.failure is None else _failure(note.failure)))
+
+
+def read_note(run_id: str, key: str, body: bytes) -> Note:
+    what = f"what run {run_id!r} noted as {key!r}"
+    try:
+        shape = _decode_note(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointCorrupt(f"{what} is damaged: {error}") from error
+    _check_format(shape.format, what)
+    return Note(shape.due, None if shape.failure is None else _read_failure(shape.failure))
 
 
 def _check_format(found: int, what: str) -> None:
@@ -288,27 +346,47 @@ def _parcel(raw: Raw, codec: Codec) -> Parcel:
 
 
 def _run(header: RunHeader) -> WireRun:
-    return WireRun(
-        header.run_id, header.workflow, dict(header.signature), header.input_digest, header.epoch, header.parent_id
-    )
+    known = (header.input_digest, header.epoch, header.parent_id, header.caller, header.trace)
+    return WireRun(header.run_id, header.workflow, dict(header.signature), *known)
+
+
+def _failure(f: WorkflowErrorDetails) -> WireFailure:
+    return WireFailure(f.error_type, f.message, f.traceback, f.executor_id, f.extra)
+
+
+def _read_failure(f: WireFailure) -> WorkflowErrorDetails:
+    return WorkflowErrorDetails(f.error_type, f.message, f.traceback, f.executor_id, f.extra)
+
+
+def _children(children: Mapping[str, Child | None]) -> dict[str, WireChild | None]:
+    return {
+        key: None if c is None else WireChild(c.run_id, c.executor, c.checkpoint_id, c.number, c.caller)
+        for key, c in children.items()
+    }
+
+
+def _read_children(children: dict[str, WireChild | None]) -> dict[str, Child | None]:
+    return {
+        key: None if c is None else Child(c.run_id, c.executor, c.checkpoint_id, c.number, c.caller)
+        for key, c in children.items()
+    }
 
 
 def _message(m: Message) -> WireMessage:
-    reply = None if m.reply is None else WireReply(m.reply.request_id, _raw(m.reply.question))
+    reply = None if m.reply is None else WireReply(m.reply.request_id, _raw(m.reply.question), m.reply.child)
     return WireMessage(m.id, m.source, _raw(m.payload), m.target, list(m.takers), list(m.joins), reply)
 
 
 def _read_message(m: WireMessage, codec: Codec) -> Message:
-    reply = None if m.reply is None else Reply(m.reply.request_id, _parcel(m.reply.question, codec))
+    reply = None if m.reply is None else Reply(m.reply.request_id, _parcel(m.reply.question, codec), m.reply.child)
     return Message(m.id, m.source, _parcel(m.payload, codec), m.target, tuple(m.takers), tuple(m.joins), reply)
 
 
 def _request(r: Request) -> WireRequest:
     default = NOTHING if r.default is None else _raw(r.default)
     schema = Raw(r.schema.encode())
-    return WireRequest(
-        r.id, r.executor, _raw(r.payload), r.request_type, r.response_type, schema, r.at, r.deadline, default
-    )
+    known = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
+    return WireRequest(r.id, r.executor, _raw(r.payload), *known)
 
 
 def read_requests(plain: list[Any], codec: Codec) -> list[Request]:
@@ -320,7 +398,8 @@ def _read_request(r: WireRequest, codec: Codec) -> Request:
     default = _parcel(r.default, codec) if bytes(r.default) else None
     schema = bytes(r.schema).decode()
     payload = _parcel(r.payload, codec)
-    return Request(r.id, r.executor, payload, r.request_type, r.response_type, schema, r.at, r.deadline, default)
+    known = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
+    return Request(r.id, r.executor, payload, *known)
 
 
 def _read_held(held: dict[str, dict[str, list[Raw]]], codec: Codec) -> Held:

@@ -103,6 +103,19 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
         """
 
     @abstractmethod
+    def sleep(self, duration: float | timedelta) -> Awaitable[None]:
+        """Wait so long (seconds, or a timedelta), also across restarts: only what is left of it is waited for.
+
+        If that is more than a minute and the run is stored, the run is put aside and holds nothing: the
+        handler is left here and called again from its beginning when the time has come; a wait that is over is
+        passed at once then. In a plain function it blocks the function's thread.
+        """
+
+    @abstractmethod
+    def sleep_until(self, moment: datetime) -> Awaitable[None]:
+        """`sleep` until a moment, which must have a time zone."""
+
+    @abstractmethod
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         """Tell those who watch right now; it is not stored and not told again.
 

@@ -117,6 +117,7 @@ class Executor:
     _executor_id: str | None = None
     _executor_limits: Limits = NO_LIMITS
     description: ClassVar[str | None] = None
+    takes_many: ClassVar[bool] = False  # it keeps nothing between messages, so that they are handled side by side
 
     def __init__(
         self,

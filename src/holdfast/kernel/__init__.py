@@ -8,13 +8,14 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
     route         one sent message, with verdicts → who takes it
     plan          checkpoint                      → the handler calls to make
     merge         checkpoint, plan, outcomes      → the next commit
-    fail, cancel  checkpoint                      → a commit that changes only the status
+    fail, cancel, park  checkpoint                → a commit that changes only the status
+    restore       head, an earlier checkpoint     → a commit that moves the run back
     apply         checkpoint, commit              → the next checkpoint
     events        commit                          → what observers may be told
 """
 
-from .history import apply, begin, cancel, fail, fork
-from .intake import Answer, intake
+from .history import apply, begin, cancel, fail, fork, park, restore
+from .intake import Answer, Arrival, Input, intake
 from .merging import Merged, merge
 from .planning import plan, status_of, waiting_joins
 from .routing import route
@@ -22,6 +23,8 @@ from .telling import events, output_events, request_events
 
 __all__ = [
     "Answer",
+    "Arrival",
+    "Input",
     "Merged",
     "apply",
     "begin",
@@ -32,8 +35,10 @@ __all__ = [
     "intake",
     "merge",
     "output_events",
+    "park",
     "plan",
     "request_events",
+    "restore",
     "route",
     "status_of",
     "waiting_joins",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core.events import WorkflowErrorDetails, WorkflowRunState
-from ..core.model import Assigned, Checkpoint, Commit, CommitKind, Message, RunHeader, Stamp
+from ..core.model import Assigned, Checkpoint, Child, Commit, CommitKind, Message, RunHeader, Stamp
 from ..core.parcel import Parcel
 from ..core.request import Request
 from ..core.state import apply_write
@@ -31,9 +31,8 @@ def begin(start: str, payload: Parcel, executors: Mapping[str, Parcel], stamp: S
 
 def fork(source: Checkpoint, stamp: Stamp) -> Commit:
     """The first commit of a new run that goes on from where another was, executing afresh."""
-    stopped = source.status in (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)  # the other run was, not this one
-    status = WorkflowRunState.IN_PROGRESS if stopped else source.status
-    return replace(whole(source), number=0, kind=CommitKind.FORKED, status=status, stamp=stamp, place=0)
+    status = _going_on(source)
+    return replace(whole(source), number=0, kind=CommitKind.FORKED, status=status, stamp=stamp, place=0, wake=None)
 
 
 def whole(checkpoint: Checkpoint) -> Commit:
@@ -51,6 +50,8 @@ def whole(checkpoint: Checkpoint) -> Commit:
         state={key: Assigned(value) for key, value in checkpoint.state.items()},
         executors=checkpoint.executors,
         asked=tuple(checkpoint.requests.values()),
+        children=checkpoint.children,
+        wake=checkpoint.wake,
     )
 
 
@@ -62,6 +63,34 @@ def fail(before: Checkpoint, failures: tuple[WorkflowErrorDetails, ...], stamp: 
 def cancel(before: Checkpoint, stamp: Stamp) -> Commit:
     """The run was stopped on purpose at its last commit."""
     return _same_but(before, CommitKind.CANCELLED, WorkflowRunState.CANCELLED, stamp)
+
+
+def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:
+    """Nothing can be done before a certain time; the messages stay where they are until then."""
+    waiting = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if before.requests else WorkflowRunState.IN_PROGRESS
+    return replace(_same_but(before, CommitKind.PARKED, waiting, stamp), wake=wake)
+
+
+def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
+    """The run is moved back to where it was, executing afresh: what was done since is history, and no more."""
+    number = head.number + 1
+    return replace(
+        whole(source),
+        number=number,
+        kind=CommitKind.RESTORED,
+        status=_going_on(source),
+        stamp=stamp,
+        place=number,
+        closed=tuple(head.requests),
+        wake=None,
+        restored=source.number,
+    )
+
+
+def _going_on(source: Checkpoint) -> WorkflowRunState:
+    """The status of a run that goes on from a checkpoint: that it failed or was cancelled there is over."""
+    stopped = source.status in (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
+    return WorkflowRunState.IN_PROGRESS if stopped else source.status
 
 
 def _same_but(
@@ -81,6 +110,16 @@ def _same_but(
         place=before.place,
         failures=failures,
     )
+
+
+def still_true(commits: Sequence[Commit]) -> list[Commit]:
+    """The commits that are still the past of the last one: what a run did before it was moved back is not."""
+    kept: list[Commit] = []
+    for commit in commits:
+        if commit.restored is not None:
+            kept = [one for one in kept if one.number <= commit.restored]
+        kept.append(commit)
+    return kept
 
 
 def apply(
@@ -105,7 +144,15 @@ def apply(
         state=state,
         executors={**before.executors, **commit.executors} if before else dict(commit.executors),
         requests=_open_requests(before.requests if before else {}, commit),
+        children=_open_children(before.children if before else {}, commit),
+        wake=commit.wake,
     )
+
+
+def _open_children(before: Mapping[str, Child], commit: Commit) -> Mapping[str, Child]:
+    if not commit.children:
+        return before
+    return {key: child for key, child in {**before, **commit.children}.items() if child is not None}
 
 
 def _open_requests(before: Mapping[str, Request], commit: Commit) -> Mapping[str, Request]:

@@ -1,4 +1,4 @@
-"""What came from outside becomes messages: answers to whoever asked."""
+"""What came from outside becomes messages: answers to whoever asked, further input to the start."""
 
 from __future__ import annotations
 
@@ -18,19 +18,28 @@ class Answer:
     value: Parcel
 
 
-def intake(graph: Graph, before: Checkpoint, arrived: Sequence[Answer], stamp: Stamp) -> Merged:
+@dataclass(frozen=True, slots=True)
+class Input:
+    value: Parcel
+
+
+Arrival = Answer | Input
+
+
+def intake(graph: Graph, before: Checkpoint, arrived: Sequence[Arrival], stamp: Stamp) -> Merged:
     """The commit that takes in what arrived. Answers to questions that are not open (any more) are passed over:
     they were refused when they were given, or the question went away meanwhile."""
     number = before.number + 1
     requests = dict(before.requests)
     messages = list(before.messages)
     closed = []
-    for n, answer in enumerate(arrived):
-        request = requests.pop(answer.request_id, None)
-        if request is not None:
+    for n, one in enumerate(arrived):
+        if isinstance(one, Input):
+            messages.append(Message(f"{number}.{n}", None, one.value, target=graph.start, takers=(graph.start,)))
+        elif (request := requests.pop(one.request_id, None)) is not None:
             closed.append(request.id)
-            reply, asker = Reply(request.id, request.payload), request.executor
-            messages.append(Message(f"{number}.{n}", None, answer.value, target=asker, takers=(asker,), reply=reply))
+            reply, asker = Reply(request.id, request.payload, request.child), request.executor
+            messages.append(Message(f"{number}.{n}", None, one.value, target=asker, takers=(asker,), reply=reply))
     following = plan(graph, number, messages, before.held)
     commit = Commit(
         number=number,

@@ -57,6 +57,7 @@ def merge(
         state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
         executors=_saved(before, ordered),
         asked=asked,
+        children={key: child for outcome in ordered for key, child in outcome.children.items()},
         done=done,
         warnings=tuple(warnings),
     )
@@ -87,7 +88,8 @@ def _sent(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[Message, ..
             ids.append(f"{outcome.delivery}.{n}")
             messages.append(Message(ids[-1], outcome.executor, sent.payload, sent.target, routed.takers, routed.joins))
         requests = tuple(request.id for request in outcome.requests)
-        done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs, requests))
+        known = (tuple(ids), outcome.outputs, requests, outcome.attempts)
+        done.append(Done(outcome.delivery, outcome.executor, *known))
     return tuple(messages), tuple(done)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from ..core.events import CheckpointInfo, WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
@@ -28,6 +29,8 @@ def events(
         yield teller.completed(done, payloads)
     for warning in commit.warnings:
         yield teller.say("warning", warning)
+    if commit.kind is CommitKind.PARKED and commit.wake is not None:
+        yield teller.say("sleeping", datetime.fromisoformat(commit.wake))
     for details in commit.failures:
         if details.executor_id is not None:
             yield teller.failure("executor_failed", details)
@@ -39,11 +42,11 @@ def events(
     if seen is not None:
         yield teller.checkpoint(seen, commit, info)
     moved = commit.kind in _STEPS and commit.status is not WorkflowRunState.IN_PROGRESS
-    if moved or commit.kind is CommitKind.INTAKE:
+    if moved or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED):
         yield teller.say("status")
 
 
-_STEPS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED)
+_STEPS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, CommitKind.RESTORED)
 """Commits that move a run; the others only put it somewhere."""
 
 
@@ -81,6 +84,7 @@ class _Teller:
     def completed(self, done: Done, payloads: dict[str, Parcel]) -> WorkflowEvent:
         given = [*(payloads[id] for id in done.sent), *(output.payload for output in done.outputs)]
         known = {"executor_id": done.executor, "origin": WorkflowEventSource.FRAMEWORK, **self._known}
+        known |= {"attempt": done.attempts}
         if not given:
             return WorkflowEvent("executor_completed", None, **known)  # type: ignore[arg-type]
         return WorkflowEvent.closed("executor_completed", Bundle(given), **known)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ from .finishing import finished
 
 LEASE_SECONDS = 30.0
 _RENEW_EVERY = LEASE_SECONDS / 3
+_LOOK_EVERY = 1.0  # seconds; so soon a drive hears that somebody in another process wants it to stop
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Claim:
     archive: Archive
     run_id: str
     owner: Owner
+    on_mail: Callable[[], None]  # called from a thread
 
 
 class _Renewer:
@@ -36,36 +40,60 @@ class _Renewer:
         with self._changed:
             self._claims.add(claim)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._renew, name="holdfast-claims", daemon=True)
+                self._thread = threading.Thread(target=self._work, name="holdfast-claims", daemon=True)
                 self._thread.start()
 
     def drop(self, claim: Claim) -> None:
         with self._changed:
             self._claims.discard(claim)
 
-    def _renew(self) -> None:
+    def _work(self) -> None:
+        renewed = time.monotonic()
         while True:
             with self._changed:
-                self._changed.wait(_RENEW_EVERY)
+                self._changed.wait(_LOOK_EVERY)
                 claims = list(self._claims)
-            for claim in claims:
-                # Tried again before the lease is over. Claims only save work: if somebody takes the run
-                # over meanwhile, the append check refuses our next commit.
-                with suppress(DurabilityError):
-                    claim.archive.renew([claim.run_id], claim.owner, seconds=LEASE_SECONDS)
+            _look_for_mail(claims)
+            if time.monotonic() - renewed >= _RENEW_EVERY:
+                renewed = time.monotonic()
+                _renew(claims)
 
     def forget(self) -> None:
         """In a forked child: the claims are the parent's, and must end with the parent."""
         self.__init__()  # type: ignore[misc]
 
 
+def _renew(claims: Iterable[Claim]) -> None:
+    for claim in claims:
+        # Tried again before the lease is over. Claims only save work: if somebody takes the run
+        # over meanwhile, the append check refuses our next commit.
+        with suppress(DurabilityError):
+            claim.archive.renew([claim.run_id], claim.owner, seconds=LEASE_SECONDS)
+
+
+def _look_for_mail(claims: Iterable[Claim]) -> None:
+    """One look at each storage, for all the runs that are driven on it."""
+    by_place: dict[int, list[Claim]] = {}
+    for claim in claims:
+        by_place.setdefault(id(claim.archive.where), []).append(claim)
+    for together in by_place.values():
+        with suppress(DurabilityError):  # whoever posted it tries to drive the run too; we look again soon
+            found = set(together[0].archive.mailed([claim.run_id for claim in together]))
+            for claim in together:
+                if claim.run_id in found:
+                    claim.on_mail()
+
+
 _RENEWER = _Renewer()
 os.register_at_fork(after_in_child=_RENEWER.forget)
 
 
-async def claim(archive: Archive, run_id: str, owner: Owner) -> Claim:
-    """Become the one who drives a run. Raises RunBusy, naming who does."""
-    held = Claim(archive, run_id, owner)
+async def claim(archive: Archive, run_id: str, owner: Owner, on_mail: Callable[[], None]) -> Claim:
+    """Become the one who drives a run. Raises RunBusy, naming who does.
+
+    While it is held, `on_mail` is called, from a thread, as long as there is mail that is not taken in.
+    """
+    held = Claim(archive, run_id, owner, on_mail)
     _DRIVES[owner.drive] = asyncio.get_running_loop()  # before anybody can see the claim and take it for left over
     try:
         await finished(_claim(held))

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import math
+import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..core.errors import PrivateMissing
 from ..core.events import RESERVED_EVENT_TYPES, WorkflowEvent, WorkflowRunState
-from ..core.model import Delivery, Outcome, Output, Sent, is_text
+from ..core.model import Checkpoint, Child, Delivery, Note, Outcome, Output, Sent, is_text, timer_key
 from ..core.parcel import Pack, Parcel
 from ..core.request import Request
 from ..core.state import StateView
 from ..durable import clock
 from ..durable.answers import schema_of, type_words
+from ..durable.archive import Archive
+from ..durable.codec import Codec
 from ..durable.ids import idempotency_key
 from ..durable.ids import request_id as derived_request_id
 from ..graph.context import NO_DEFAULT, WorkflowContext
 from ..graph.graph import Graph
 from .answering import check_answerable, default_for, until
+from .limits import TimeLimit
+from .timers import NOT_WORTH_A_NOTE, Notes
 
 
 class Private(Mapping[str, Any]):
@@ -59,6 +67,7 @@ class Scope:
     private: Private
     streaming: bool
     tell: Callable[[WorkflowEvent], None]
+    archive_for: Callable[[str, Codec], Archive | None]  # of a workflow inside this one
 
 
 class _Done:
@@ -90,13 +99,37 @@ class _Ready:
 class HandlerContext(WorkflowContext[Any, Any]):
     """The context of one delivery."""
 
-    __slots__ = ("_delivery", "_open", "_open_requests", "_outputs", "_requests", "_scope", "_sent", "_state")
+    __slots__ = (
+        "_at",
+        "_children",
+        "_limit",
+        "_loop",
+        "_notes",
+        "_open",
+        "_outputs",
+        "_requests",
+        "_sent",
+        "_state",
+        "_thread",
+        "_timers",
+        "delivery",
+        "scope",
+    )
 
     def __init__(
-        self, scope: Scope, delivery: Delivery, state: StateView, open_requests: Mapping[str, Request]
+        self,
+        scope: Scope,
+        delivery: Delivery,
+        state: StateView,
+        at: Checkpoint,
+        notes: Notes,
+        limit: TimeLimit | None = None,
     ) -> None:
-        self._scope, self._delivery, self._state = scope, delivery, state
-        self._open_requests = open_requests
+        self.scope, self.delivery = scope, delivery
+        self._state, self._at, self._notes, self._limit = state, at, notes, limit
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._timers = 0
+        self._children: dict[str, Child | None] = {}
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
         self._requests: list[Request] = []
@@ -104,43 +137,43 @@ class HandlerContext(WorkflowContext[Any, Any]):
 
     @property
     def run_id(self) -> str:
-        return self._scope.run_id
+        return self.scope.run_id
 
     @property
     def executor_id(self) -> str:
-        return self._delivery.executor
+        return self.delivery.executor
 
     @property
     def idempotency_key(self) -> str:
-        return idempotency_key(self._scope.run_id, self._scope.epoch, self._delivery.id)
+        return idempotency_key(self.scope.run_id, self.scope.epoch, self.delivery.id)
 
     @property
     def source_executor_ids(self) -> list[str]:
-        return list(self._delivery.sources)
+        return list(self.delivery.sources)
 
     def get_source_executor_id(self) -> str | None:
-        if len(self._delivery.sources) > 1:
+        if len(self.delivery.sources) > 1:
             raise RuntimeError(
                 f"the message to {self.executor_id!r} came from several executors, "
-                f"{', '.join(self._delivery.sources)}: use source_executor_ids"
+                f"{', '.join(self.delivery.sources)}: use source_executor_ids"
             )
-        return self._delivery.sources[0] if self._delivery.sources else None
+        return self.delivery.sources[0] if self.delivery.sources else None
 
     def send_message(self, message: Any, target_id: str | None = None) -> Awaitable[None]:
         self._check_open("send_message")
-        self._sent.append(Sent(self._scope.pack(message, "$.message"), target_id))
+        self._sent.append(Sent(self.scope.pack(message, "$.message"), target_id))
         return _DONE
 
     def yield_output(self, output: Any) -> Awaitable[None]:
         self._check_open("yield_output")
-        kind = self._scope.graph.output_kind(self._delivery.executor)
+        kind = self.scope.graph.output_kind(self.delivery.executor)
         if kind is not None:
-            self._outputs.append(Output(kind, self._scope.pack(output, "$.output")))
+            self._outputs.append(Output(kind, self.scope.pack(output, "$.output")))
         return _DONE
 
     @property
     def request_id(self) -> str | None:
-        return self._delivery.reply.request_id if self._delivery.reply else None
+        return self.delivery.reply.request_id if self.delivery.reply else None
 
     def request_info(
         self,
@@ -152,14 +185,14 @@ class HandlerContext(WorkflowContext[Any, Any]):
         default: Any = NO_DEFAULT,
     ) -> Awaitable[str]:
         self._check_open("request_info")
-        check_answerable(self._scope.graph.executors[self.executor_id], request_data, response_type)
+        check_answerable(self.scope.graph.executors[self.executor_id], request_data, response_type)
         self._check_id(request_id)
         asked = clock.now()
-        here = self._scope.run_id, self._scope.epoch, self._delivery.id, len(self._requests)
+        here = self.scope.run_id, self.scope.epoch, self.delivery.id, len(self._requests)
         request = Request(
             id=request_id or derived_request_id(*here),
             executor=self.executor_id,
-            payload=self._scope.pack(request_data, "$.request"),
+            payload=self.scope.pack(request_data, "$.request"),
             request_type=type(request_data).__name__,
             response_type=type_words(response_type),
             schema=schema_of(response_type),
@@ -175,21 +208,64 @@ class HandlerContext(WorkflowContext[Any, Any]):
             return
         if not isinstance(request_id, str) or not request_id or not is_text(request_id):
             raise ValueError(f"a request id is a non-empty string of whole characters, not {request_id!r}")
-        if request_id in self._open_requests or any(request.id == request_id for request in self._requests):
+        if request_id in self._at.requests or any(request.id == request_id for request in self._requests):
             raise ValueError(f"{request_id!r} is being asked already; leave request_id out, or make it unique")
 
     def _default(self, default: Any, response_type: Any) -> Parcel:
-        return self._scope.pack(default_for(default, response_type), "$.default")
+        return self.scope.pack(default_for(default, response_type), "$.default")
+
+    def ask(self, request: Request) -> None:
+        """Ask what a run inside this one asks."""
+        self._requests.append(request)
+
+    @property
+    def children(self) -> Mapping[str, Child]:
+        """The runs inside this one that wait for answers, as of the last commit."""
+        return self._at.children
+
+    def keep_child(self, key: str, child: Child | None) -> None:
+        """From the commit on, this is where a run inside this one was left; None: it waits no more."""
+        self._children[key] = child
+
+    def sleep(self, duration: float | timedelta) -> Awaitable[None]:
+        seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+        if not math.isfinite(seconds):
+            raise ValueError(f"nobody can sleep for {duration!r} seconds")
+        return self._sleep(clock.now() + timedelta(seconds=seconds))
+
+    def sleep_until(self, moment: datetime) -> Awaitable[None]:
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment} has no time zone; use datetime.now(UTC) + ...")
+        return self._sleep(moment.astimezone(UTC))
+
+    def _sleep(self, moment: datetime) -> Awaitable[None]:
+        self._check_open("sleep")
+        key = timer_key(self.delivery.id, self._timers)
+        self._timers += 1
+        waiting = self._wait(key, moment)
+        if threading.get_ident() == self._thread:
+            return waiting
+        asyncio.run_coroutine_threadsafe(waiting, self._loop).result()  # a plain function: it is its thread that waits
+        return _DONE
+
+    async def _wait(self, key: str, moment: datetime) -> None:
+        note = self._notes[key]
+        if note is None:
+            note = Note(moment.isoformat())
+            if (moment - clock.now()).total_seconds() >= NOT_WORTH_A_NOTE:
+                await self._notes.put(key, note)
+        with self._limit.paused() if self._limit is not None else nullcontext():
+            await self._notes.wait(note.due)
 
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")
         if event.type in RESERVED_EVENT_TYPES:
             raise ValueError(f"an event of type {event.type!r} is told by the engine only; choose another type")
         told = copy.copy(event)  # the handler may tell the same object again, also in another run
-        told.executor_id = event.executor_id or self._delivery.executor
+        told.executor_id = event.executor_id or self.delivery.executor
         told.state = event.state or WorkflowRunState.IN_PROGRESS
-        told.run_id = self._scope.run_id
-        self._scope.tell(told)
+        told.run_id = self.scope.run_id
+        self.scope.tell(told)
         return _DONE
 
     def get_state(self, key: str, default: Any = None) -> Any:
@@ -209,10 +285,10 @@ class HandlerContext(WorkflowContext[Any, Any]):
 
     @property
     def private(self) -> Mapping[str, Any]:
-        return self._scope.private
+        return self.scope.private
 
     def is_streaming(self) -> bool:
-        return self._scope.streaming
+        return self.scope.streaming
 
     def get_sent_messages(self) -> list[Any]:
         return [sent.payload.open() for sent in self._sent]
@@ -224,21 +300,25 @@ class HandlerContext(WorkflowContext[Any, Any]):
         """The handler has returned: what it does from now on can no longer be part of its outcome."""
         self._open = False
 
-    def outcome(self, saved: Parcel | None) -> Outcome:
+    def outcome(self, saved: Parcel | None, attempts: int) -> Outcome:
         return Outcome(
-            self._delivery.id,
-            self._delivery.executor,
+            self.delivery.id,
+            self.delivery.executor,
             tuple(self._sent),
             tuple(self._outputs),
             self._state.take_page(),
             saved,
             tuple(self._requests),
+            self._children,
+            attempts,
         )
 
     def _check_open(self, what: str) -> None:
+        if self._limit is not None:
+            self._limit.alive()
         if not self._open:
             raise RuntimeError(
-                f"{what} was called after the handler of {self._delivery.executor!r} had returned; "
+                f"{what} was called after the handler of {self.delivery.executor!r} had returned; "
                 f"await what you start inside a handler"
             )
 

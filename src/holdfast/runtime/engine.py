@@ -6,31 +6,37 @@ Wires the parts and decides nothing itself: what a superstep means is in `kernel
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError, SuperstepLimit
-from ..core.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from ..core.events import WorkflowEvent, WorkflowRunState
 from ..core.model import Checkpoint, Commit, Plan
 from ..core.parcel import Pack, Parcel, copied
 from ..durable.archive import Archive
-from ..durable.checkpoint import WorkflowCheckpoint, view
+from ..durable.codec import Codec
 from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
 from ..graph.executor import Executor
-from . import claims
+from . import claims, watching
 from .answering import checked, expired, overdue, post_answers
 from .cast import Cast
 from .context import Private, Scope
 from .mailbox import Mailbox
-from .opening import Definition, Entered, Position, Suspended, enter, find, stamp
+from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Position, Suspended, enter, find, stamp
+from .reporting import Reporter
 from .routing import ask_routes
 from .runner import Superstep, failure
 from .storing import store
+from .timers import is_far
+
+
+def no_archive(name: str, codec: Codec) -> Archive | None:
+    """Where the runs inside a run are kept that is kept nowhere."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class Options:
     streaming: bool
     private: Mapping[str, Any]
     responses: Mapping[str, Any]
+    archive_for: Callable[[str, Codec], Archive | None] = no_archive  # of a workflow inside this one
+    caller: str | None = None  # the run this one works for
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +72,13 @@ class _Taken:
     """Where a run is once what came from outside is taken in."""
 
     at: Checkpoint
-    next: Plan
-    told: list[WorkflowEvent]
+    next: Plan | None  # None: the run stops here
+    told: Sequence[WorkflowEvent] = ()
     error: HoldfastError | None = None
 
 
 class Drive:
-    """Moves one run on until it is idle, failed, cancelled or left. `events` is the whole of it."""
+    """Moves one run on until it is idle, asleep, failed, cancelled or left. `events` is the whole of it."""
 
     def __init__(self, definition: Definition, options: Options, troupe: Troupe) -> None:
         self._definition, self._options, self._troupe = definition, options, troupe
@@ -79,15 +87,17 @@ class Drive:
         self._claim: claims.Claim | None = None
         self._executors: Mapping[str, Executor] = {}
         self._mailbox = Mailbox(options.archive, definition.codec)
-        self._at: Checkpoint | None = None
+        self._report = Reporter(options.archive, options.streaming)
         position = options.position
         self._yielded = list(position.told) if isinstance(position, Suspended) else []  # of a run kept nowhere
-        self._live: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
-        self._acting: asyncio.Task[None] | None = None
+        self._acting: asyncio.Task[Any] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._cancelled = self._stopped = False
         self._leaving: claims.Leaving | None = None
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._loop = asyncio.get_running_loop()
         self.run_id: str | None = None
+        self.at: Checkpoint | None = None  # where the run is
+        self.made: list[Commit] = []  # by this drive, for whoever it works for
 
     def cancel(self) -> None:
         """Stop on purpose: handlers are cancelled, and the run ends CANCELLED at its last commit."""
@@ -108,13 +118,18 @@ class Drive:
         """Everything told of this drive, as it becomes true. Closing it stops the run at its last commit."""
         try:
             cast, entered = await self._open()
-            at, recalled = entered.at, entered.recalled
-            first = kernel.plan(self._definition.graph, at.place, at.messages, at.held)
-            for event in await self._opening(entered, first):
+            at, memory = entered.at, entered.memory
+            plan: Plan | None = kernel.plan(self._definition.graph, at.place, at.messages, at.held)
+            for event in await self._opening(entered, plan):
                 yield event
+            if (taken := await self._stop_first(entered)) is not None:
+                at, plan = taken.at, taken.next
+                for event in taken.told:
+                    yield event
+            elif at.wake is not None and is_far(at.wake) and plan is not None and plan.deliveries:
+                return  # it sleeps, and need not be woken to find that out
             scope = self._scope(at)
-            plan: Plan | None = first
-            begun = bool(first.deliveries)  # what may have been tried before keeps its place, and so its keys
+            begun = bool(plan and plan.deliveries)  # what may have been tried before keeps its place, and so its keys
             while plan is not None:
                 if not plan.deliveries or (at.requests and not begun):
                     taken = await self._take_in(at, plan)
@@ -123,9 +138,9 @@ class Drive:
                         yield event
                     if taken.error is not None:
                         raise taken.error
-                if not plan.deliveries:
+                if plan is None or not plan.deliveries:
                     break
-                step = Superstep(scope, cast, self._archive, at, plan, recalled)
+                step = Superstep(scope, cast, self._archive, at, plan, memory)
                 try:
                     async with aclosing(self._act(step, at)) as live:
                         async for event in live:
@@ -136,51 +151,78 @@ class Drive:
                     decided = await self._decide(step, at, plan)
                     at = await self._commit(step, at, decided.commit)
                 except DurabilityError as error:
-                    for event in self._not_stored(at, error):
+                    for event in self._report.not_stored(at, error):
                         yield event
                     raise
                 except BaseException:  # left or cancelled here
                     await self._halt(step)
                     raise
-                for event in self._told(decided.commit, at):
+                for event in self._report.told(decided.commit, at):
                     yield event
                 if decided.error is not None:
                     raise decided.error
-                plan, recalled, begun = decided.next, {}, False
+                plan, memory, begun = decided.next, NO_MEMORY, False
         finally:
             await self._end()
 
     async def _open(self) -> tuple[Cast, Entered]:
-        found = await find(self._definition, self._options.position, self._archive, self._claim_run)
+        found = self._made_known(await find(self._definition, self._options.position, self._archive, self._claim_run))
         self._executors = self._troupe.take()
         self.run_id = found.run_id
+        self._report.of_run(found.run_id)
         cast = Cast(found.run_id, self._executors, self._pack)
-        self._at = found.stands_at
+        self.at = found.stands_at
         answers: Mapping[str, Parcel] = {}
         if self._options.responses and found.stands_at is not None:  # looked at before a fork is begun for them
             answers = checked(self._definition.graph, found.stands_at, self._options.responses, self._pack)
         entered = await enter(self._definition, found, self._archive, cast, self._pack)
-        self._at = entered.at
+        self.at = entered.at
         if self._archive is None:
             self._mailbox.give(answers)
         elif answers:
             await post_answers(self._archive, entered.at, answers)
         return cast, entered
 
+    def _made_known(self, found: Found) -> Found:
+        """A run that is begun here knows for ever whom it works for."""
+        if isinstance(found, (New, Older)):
+            return replace(found, header=replace(found.header, caller=self._options.caller))
+        return found
+
+    async def _opening(self, entered: Entered, plan: Plan | None) -> list[WorkflowEvent]:
+        assert plan is not None
+        answered: set[str] = set()
+        if entered.at.requests:
+            answered = await self._mailbox.answered(entered.at) | set(self._options.responses)
+        return await self._report.opening(entered, plan, self._yielded, answered)
+
+    async def _stop_first(self, entered: Entered) -> _Taken | None:
+        """Stop at once if that is what somebody wants: whoever drives it now, or a letter that nobody has read yet."""
+        letters = await self._mailbox.cancelled(entered.at) if entered.first is None else ()
+        wanted = self._cancelled and entered.at.status is not WorkflowRunState.IDLE
+        return await self._stop_here(entered.at, letters) if letters or wanted else None
+
+    async def _stop_here(self, at: Checkpoint, letters: tuple[str, ...]) -> _Taken:
+        commit = kernel.cancel(at, stamp(at.run_id, at.header.epoch, at.number + 1))
+        after = await self._store(commit, at, consumed=letters)
+        return _Taken(after, None, self._report.told(commit, after))
+
     async def _take_in(self, at: Checkpoint, plan: Plan) -> _Taken:
         """Commit what came from outside since the last commit, or that it came to nothing in time."""
         mail = await self._mailbox.read(at)
+        if mail.cancel:
+            return await self._stop_here(at, mail.cancel)
         here = stamp(at.run_id, at.header.epoch, at.number + 1)
-        if mail.keys or mail.arrived:
+        if mail.arrived or (mail.keys and not plan.deliveries):
             merged = kernel.intake(self._definition.graph, at, mail.arrived, here)
             after = await self._store(merged.commit, at, settled=at.place, consumed=mail.keys)
-            return _Taken(after, merged.next, self._told(merged.commit, after))
+            return _Taken(after, merged.next, self._report.told(merged.commit, after))
         vain = None if plan.deliveries else expired(at, overdue(at))
         if vain is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
             return _Taken(at, plan, [], vain)
         commit = kernel.fail(at, (failure(at.run_id, None, vain).details,), here)
         after = await self._store(commit, at)
-        return _Taken(after, plan, self._told(commit, after), vain)
+        return _Taken(after, plan, self._report.told(commit, after), vain)
 
     async def _store(
         self, commit: Commit, at: Checkpoint, *, settled: int | None = None, consumed: tuple[str, ...] = ()
@@ -190,74 +232,74 @@ class Drive:
             await store(self._archive, commit, after, settled=settled, consumed=consumed)
         elif any(done.outputs for done in commit.done):
             self._yielded.append(commit)
-        self._at = after
+        if self._options.caller is not None and self._archive is None:
+            self.made.append(commit)
+        self.at = after
         return after
 
     async def _claim_run(self, run_id: str) -> None:
         if self._archive is not None:
             await self._let_go()
             await claims.left(run_id)
-            self._claim = await claims.claim(self._archive, run_id, this_process(new_run_id()))
+            owner = this_process(new_run_id())
+            self._claim = await claims.claim(self._archive, run_id, owner, self._mail_came)
+            watching.begun(watching.key_of(self._archive, run_id), self)
 
-    async def _opening(self, entered: Entered, plan: Plan) -> list[WorkflowEvent]:
-        """What is told before the first superstep: where the run is, and what was told of it before."""
-        at = entered.at
-        state = WorkflowRunState.IN_PROGRESS if plan.deliveries else at.status
-        told = [self._framework("started", at, state=state)]
-        if plan.deliveries:
-            told.append(self._framework("status", at, state=state))
-        if self._archive is not None and self._archive.shortcomings:
-            told.append(self._framework("warning", at, state=state, data=self._archive.shortcomings))
-        if entered.first is not None:
-            told += self._told(entered.first, at)
-        if self._archive is not None and (entered.first is None or at.header.parent_id is not None):
-            for run_id, commit in await self._archive.told(at):
-                told += kernel.output_events(run_id, commit)
-        for commit in self._yielded:
-            told += kernel.output_events(at.run_id, commit)
-        if at.requests:
-            answered = await self._mailbox.answered(at) | set(self._options.responses)
-            told += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in answered]
-        if not plan.deliveries and not self._options.responses:
-            told.append(self._framework("status", at, commit=at.number, replayed=True))
-        return told
+    def _mail_came(self) -> None:
+        """Called from a thread: there is mail, and it may say that the run is to stop."""
+        with suppress(RuntimeError):  # the loop is closed, and the drive with it
+            self._loop.call_soon_threadsafe(self._look_at_mail)
+
+    def _look_at_mail(self) -> None:
+        if self._claim is not None and (self._looking is None or self._looking.done()):
+            self._looking = self._loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        with suppress(DurabilityError):  # we are called again as long as there is mail
+            if self.at is not None and await self._mailbox.cancelled(self.at):
+                self.cancel()
 
     def _scope(self, at: Checkpoint) -> Scope:
-        private = Private(at.run_id, self._options.private)
         return Scope(
             self._definition.graph,
             at.run_id,
             at.header.epoch,
             self._pack,
-            private,
+            Private(at.run_id, self._options.private),
             self._options.streaming,
-            self._tell_live,
+            self._report.tell_live,
+            self._options.archive_for,
         )
-
-    def _tell_live(self, event: WorkflowEvent) -> None:
-        """Pass on what a handler tells, also from a plain function's thread."""
-        if threading.get_ident() == self._thread:
-            self._live.put_nowait(event)
-        else:
-            self._loop.call_soon_threadsafe(self._live.put_nowait, event)
 
     async def _act(self, step: Superstep, at: Checkpoint) -> AsyncGenerator[WorkflowEvent, None]:
         """Let the handlers run, and pass on what they tell meanwhile."""
         if self._cancelled or at.since_input >= self._definition.max_iterations:
             return
-        yield self._framework("superstep_started", at, iteration=at.iteration + 1, state=WorkflowRunState.IN_PROGRESS)
+        yield self._report.say("superstep_started", at, iteration=at.iteration + 1, state=WorkflowRunState.IN_PROGRESS)
+        live = self._report.live
         if not self._options.streaming:
-            await step.act()
-            while not self._live.empty():
-                if (event := self._live.get_nowait()) is not None:
+            await self._act_here(step)
+            while not live.empty():
+                if (event := live.get_nowait()) is not None:
                     yield event
             return
         self._acting = asyncio.create_task(step.act())
-        self._acting.add_done_callback(lambda _: self._live.put_nowait(None))
-        while (event := await self._live.get()) is not None:
+        self._acting.add_done_callback(lambda _: live.put_nowait(None))
+        while (event := await live.get()) is not None:
             yield event
         if not (self._cancelled or self._stopped):
             self._acting.result()
+
+    async def _act_here(self, step: Superstep) -> None:
+        """Without a reader to pass anything on to, the handlers run in the task of whoever called."""
+        self._acting = asyncio.current_task()
+        try:
+            await step.act()
+        except asyncio.CancelledError:
+            if not self._cancelled or self._acting is None or self._acting.uncancel() > 0:
+                raise  # it was not us who wanted that
+        finally:
+            self._acting = None
 
     def _interrupt(self) -> None:
         if self._acting is not None:
@@ -273,7 +315,9 @@ class Drive:
     async def _commit(self, step: Superstep, at: Checkpoint, commit: Commit) -> Checkpoint:
         """Store what the superstep came to: if that fails, the superstep has failed."""
         step.hand_over()
-        after = await self._store(commit, at, settled=at.place if commit.place != at.place else None)
+        letters = await self._mailbox.cancelled(at) if self._cancelled else ()
+        settled = at.place if commit.place != at.place else None
+        after = await self._store(commit, at, settled=settled, consumed=letters)
         await step.end()
         return after
 
@@ -285,6 +329,9 @@ class Drive:
         errors = [step.failures[d.id] for d in plan.deliveries if d.id in step.failures]
         if at.since_input >= self._definition.max_iterations:
             errors = [failure(at.run_id, None, self._limit(at, plan))]
+        if not errors and step.parked:
+            await step.keep()
+            return _Decided(kernel.park(at, min(step.parked.values()), here), None)
         if not errors:
             try:
                 routes = {id: await ask_routes(graph, at.run_id, outcome) for id, outcome in step.outcomes.items()}
@@ -307,24 +354,10 @@ class Drive:
             run_id=at.run_id,
         )
 
-    def _told(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
-        stored = self._archive is not None
-        seen = _Seen(at, commit) if stored and self._options.streaming else None
-        return list(kernel.events(at.run_id, commit, stored=stored, seen=seen))
-
-    def _not_stored(self, at: Checkpoint, error: DurabilityError) -> Iterator[WorkflowEvent]:
-        """A failure that could not be made part of the history; it is told live only."""
-        details = failure(at.run_id, None, error).details
-        for type in ("failed", "status"):
-            yield self._framework(type, at, details=details, state=WorkflowRunState.FAILED)
-
-    def _framework(self, type: str, at: Checkpoint, **known: Any) -> WorkflowEvent:
-        given = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **known}
-        return WorkflowEvent(type, **given)
-
     async def _let_go(self) -> None:
         if self._claim is not None:
             held, self._claim = self._claim, None
+            watching.ended(watching.key_of(held.archive, held.run_id), self)
             await claims.let_go(held)
 
     async def _end(self) -> None:
@@ -334,17 +367,5 @@ class Drive:
             if self._leaving is not None:
                 claims.gone(self._leaving)
             if self._executors:
-                self._troupe.give_back(self._executors, self._at, self._yielded)
+                self._troupe.give_back(self._executors, self.at, self._yielded)
                 self._executors = {}
-
-
-class _Seen:
-    """A checkpoint that is made visible only if somebody looks at it."""
-
-    __slots__ = ("_at", "_commit")
-
-    def __init__(self, at: Checkpoint, commit: Commit) -> None:
-        self._at, self._commit = at, commit
-
-    def open(self) -> WorkflowCheckpoint:
-        return view(self._at, self._commit)

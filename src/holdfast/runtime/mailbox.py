@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..core.events import WorkflowRunState
 from ..core.model import Checkpoint
 from ..core.parcel import Parcel
 from ..durable.archive import Archive
 from ..durable.codec import Codec
-from ..durable.letters import content, read_letter
-from ..kernel import Answer
+from ..durable.letters import AnswerLetter, CancelLetter, InputLetter, Letter, content, read_letter
+from ..kernel import Answer, Arrival, Input
 from .answering import overdue, post_defaults
 
 
@@ -18,8 +19,9 @@ from .answering import overdue, post_defaults
 class Mail:
     """What arrived, and the keys it came under."""
 
-    arrived: tuple[Answer, ...] = ()
+    arrived: tuple[Arrival, ...] = ()
     keys: tuple[str, ...] = ()
+    cancel: tuple[str, ...] = ()  # of the letters that want the run to stop
 
 
 class Mailbox:
@@ -35,7 +37,7 @@ class Mailbox:
 
     async def answered(self, at: Checkpoint) -> set[str]:
         """The open questions whose answer is there, only not yet taken in."""
-        return {one.request_id for one in (await self.read(at)).arrived}
+        return {one.request_id for one in (await self.read(at)).arrived if isinstance(one, Answer)}
 
     async def read(self, at: Checkpoint) -> Mail:
         """Everything that is there now."""
@@ -45,5 +47,28 @@ class Mailbox:
             return Mail((*given, *late))
         await post_defaults(self._archive, at, overdue(at))
         letters = [(key, read_letter(at.run_id, key, body)) for key, body in await self._archive.mail(at.run_id)]
-        arrived = tuple(Answer(letter.request_id, content(letter.value, self._codec)) for _, letter in letters)
-        return Mail(arrived, tuple(key for key, _ in letters))
+        arrived = [self._arrival(letter) for _, letter in letters]
+        return Mail(
+            tuple(one for one in arrived if one is not None),
+            tuple(key for key, _ in letters),
+            tuple(key for key, letter in letters if isinstance(letter, CancelLetter) and _obeyed(letter, at)),
+        )
+
+    async def cancelled(self, at: Checkpoint) -> tuple[str, ...]:
+        """The keys of the letters that want the run to stop now."""
+        return () if self._archive is None else (await self.read(at)).cancel
+
+    def _arrival(self, letter: Letter) -> Arrival | None:
+        match letter:
+            case AnswerLetter(request_id=id, value=value):
+                return Answer(id, content(value, self._codec))
+            case InputLetter(value=value):
+                return Input(content(value, self._codec))
+            case CancelLetter():
+                return None
+
+
+def _obeyed(letter: CancelLetter, at: Checkpoint) -> bool:
+    """False if the wish is overtaken: the run is done, or was stopped since and is being resumed on purpose."""
+    stopped_since = at.status is WorkflowRunState.CANCELLED and letter.number < at.number
+    return at.status is not WorkflowRunState.IDLE and not stopped_since

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import kernel
 from ..core.errors import CheckpointMissing, GraphChanged, InputMismatch, RoutingFailed, RunError
-from ..core.model import Checkpoint, Commit, Outcome, RunHeader, Stamp
+from ..core.model import Checkpoint, Commit, Memory, RunHeader, Stamp
 from ..core.parcel import Pack
 from ..durable import clock
 from ..durable.archive import Archive
@@ -57,6 +57,14 @@ class Rewind:
 
 
 @dataclass(frozen=True, slots=True)
+class Back:
+    """Move a stored run back to one of its earlier checkpoints, and go on from there."""
+
+    run_id: str
+    checkpoint_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Suspended:
     """Go on with a run that is kept nowhere but in this process."""
 
@@ -64,7 +72,7 @@ class Suspended:
     told: Sequence[Commit]  # those with outputs so far
 
 
-Position = Fresh | Continue | Rewind | Suspended
+Position = Fresh | Continue | Rewind | Back | Suspended
 ClaimRun = Callable[[str], Awaitable[None]]
 
 
@@ -109,7 +117,26 @@ class Older:
         return self.source
 
 
-Found = New | Stored | Older
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A run that is moved back: where it is, and where to."""
+
+    head: Checkpoint
+    source: Checkpoint
+
+    @property
+    def run_id(self) -> str:
+        return self.head.run_id
+
+    @property
+    def stands_at(self) -> Checkpoint:
+        return self.source
+
+
+Found = New | Stored | Older | Moved
+
+
+NO_MEMORY = Memory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +145,7 @@ class Entered:
 
     at: Checkpoint
     first: Commit | None  # the commit that was just made; None if the run went on from its head
-    recalled: Mapping[str, Outcome]
+    memory: Memory = NO_MEMORY
 
 
 def stamp(run_id: str, epoch: int, number: int) -> Stamp:
@@ -150,6 +177,8 @@ async def find(definition: Definition, position: Position, archive: Archive | No
                 )
             _check_graph(definition, head)
             return Stored(head)
+        case Back(run_id=run_id, checkpoint_id=id):
+            return await _back(definition, archive, run_id, id, claim)
         case Rewind(checkpoint_id=id, run_id=new_id):
             found = await _rewind(definition, archive, id, new_id, claim)
             if isinstance(found, Older) and position.only_head:
@@ -166,7 +195,10 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
     match found:
         case Stored(at=at):
             await cast.restore_all(at.executors)
-            return Entered(at, None, await archive.recall(at.run_id, at.place) if archive else {})
+            return Entered(at, None, await archive.recall(at.run_id, at.place) if archive else NO_MEMORY)
+        case Moved(head=head, source=source):
+            await cast.restore_all(source.executors)
+            return await _moved_back(head, source, archive)
         case Older(source=source, header=header):
             first = kernel.fork(source, stamp(header.run_id, header.epoch, 0))
             await cast.restore_all(first.executors)
@@ -178,10 +210,32 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
     at = kernel.apply(header, None, first, previous_id=header.parent_id)
     if archive is not None:
         await store(archive, first, at)
-    return Entered(at, first, {})
+    return Entered(at, first)
 
 
-def _unstored(definition: Definition, position: Fresh | Continue | Rewind) -> New:
+async def _moved_back(head: Checkpoint, source: Checkpoint, archive: Archive | None) -> Entered:
+    """What was posted to the run as it was is consumed: it was meant for what is no more."""
+    header = replace(head.header, epoch=head.header.epoch + 1)
+    first = kernel.restore(head, source, stamp(head.run_id, header.epoch, head.number + 1))
+    at = kernel.apply(header, None, first, previous_id=source.stamp.checkpoint_id)
+    if archive is not None:
+        mail = tuple(key for key, _ in await archive.mail(head.run_id))
+        await store(archive, first, at, settled=head.place, consumed=mail)
+    return Entered(at, first)
+
+
+async def _back(definition: Definition, archive: Archive, run_id: str, id: str, claim: ClaimRun) -> Moved:
+    await claim(run_id)
+    head, source = await archive.head(run_id), await archive.find(id)
+    if head is None:
+        raise CheckpointMissing(f"no run {run_id!r} is stored, so it cannot be moved back")
+    if source is None or source.run_id != run_id:
+        raise CheckpointMissing(f"run {run_id!r} has no checkpoint {id!r} to be moved back to")
+    _check_graph(definition, source)
+    return Moved(head, source)
+
+
+def _unstored(definition: Definition, position: Fresh | Continue | Rewind | Back) -> New:
     if not isinstance(position, Fresh):
         raise CheckpointMissing(
             "a run can be resumed only from where it was stored: give checkpoint_storage to run() or to the builder"

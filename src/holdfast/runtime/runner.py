@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from ..core.errors import HandlerFailed, HoldfastError, RoutingFailed
+from ..core.errors import HandlerFailed, HandlerTimeout, HoldfastError, RoutingFailed
 from ..core.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
-from ..core.model import Checkpoint, Delivery, Outcome, Plan
+from ..core.model import Checkpoint, Delivery, Memory, Note, Outcome, Plan, attempt_key
 from ..core.parcel import Parcel
 from ..core.state import StateView
 from ..durable.archive import Archive
-from ..graph.executor import Executor
+from ..graph.executor import Executor, keeps_state
+from ..graph.handlers import HandlerSpec
+from ..graph.policy import Limits, RetryPolicy
 from ..graph.types import describe
 from .cast import Cast
 from .context import HandlerContext, Scope
-from .threads import in_thread
+from .limits import TimeLimit
+from .threads import in_own_thread, in_thread
+from .timers import Notes, Parked, in_future
 
 STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one run
 PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the commit it is to travel in
@@ -29,6 +35,16 @@ PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the co
 class Failure:
     error: HoldfastError
     details: WorkflowErrorDetails
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A handler, and what it is called with."""
+
+    executor: Executor
+    spec: HandlerSpec
+    given: list[Any]
+    limits: Limits
 
 
 class Superstep:
@@ -41,25 +57,29 @@ class Superstep:
         archive: Archive | None,
         at: Checkpoint,
         plan: Plan,
-        recalled: Mapping[str, Outcome],
+        memory: Memory,
     ) -> None:
         self._scope, self._cast, self._archive, self._at, self._plan = scope, cast, archive, at, plan
-        self._recalled = recalled
+        self._recalled = memory.outcomes
+        self._notes = Notes(archive, at, memory.notes)
+        self._saved: dict[str, Parcel] = {}  # what each executor kept after its last message
         self._remembering: dict[str, asyncio.Task[None]] = {}
         self._soon: asyncio.TimerHandle | None = None
         self._handed_over = False
         self.outcomes: dict[str, Outcome] = {}
         self.failures: dict[str, Failure] = {}
+        self.parked: dict[str, str] = {}  # deliveries that cannot go on before a certain time
 
     async def act(self) -> None:
         """Make every call of the plan. Failures are kept, not raised: siblings of a failed handler finish."""
         lanes: dict[str, list[Delivery]] = {}
         for delivery in self._plan.deliveries:
-            lanes.setdefault(delivery.executor, []).append(delivery)
+            alone = not self._scope.graph.executors[delivery.executor].takes_many
+            lanes.setdefault(delivery.executor if alone else delivery.id, []).append(delivery)
         if len(lanes) == 1:
-            await self._lane(*lanes.popitem())
+            await self._lane(lanes.popitem()[1])
             return
-        tasks = [asyncio.create_task(self._lane(id, lane)) for id, lane in lanes.items()]
+        tasks = [asyncio.create_task(self._lane(lane)) for lane in lanes.values()]
         try:
             await asyncio.gather(*tasks)
         except BaseException:
@@ -90,7 +110,7 @@ class Superstep:
             if isinstance(error, BaseException):
                 raise error
 
-    async def _lane(self, id: str, lane: Iterable[Delivery]) -> None:
+    async def _lane(self, lane: Iterable[Delivery]) -> None:
         state = StateView(self._at.state, self._scope.pack)
         for delivery in lane:
             if (known := self._recalled.get(delivery.id)) is not None:
@@ -98,9 +118,11 @@ class Superstep:
                 continue
             outcome = await self._handle(delivery, state)
             if outcome is None:
-                return  # what comes after a failed message waits for it
+                return  # what comes after a message that failed or sleeps waits for it
             self.outcomes[delivery.id] = outcome
-            if len(self.outcomes) + len(self.failures) < len(self._plan.deliveries):
+            if outcome.saved is not None:
+                self._saved[outcome.executor] = outcome.saved
+            if len(self.outcomes) + len(self.failures) + len(self.parked) < len(self._plan.deliveries):
                 self._remember(outcome)
             else:
                 self._remember_soon()
@@ -108,6 +130,7 @@ class Superstep:
     async def _recall(self, known: Outcome, state: StateView) -> None:
         state.recall(known.writes)
         if known.saved is not None:
+            self._saved[known.executor] = known.saved
             await self._cast.restore(known.executor, known.saved)
         self.outcomes[known.delivery] = known
         self._tell("executor_bypassed", known.executor)
@@ -135,21 +158,71 @@ class Superstep:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
-        context = HandlerContext(self._scope, delivery, state, self._at.requests)
-        self._tell("executor_invoked", delivery.executor, delivery.payload)
         try:
-            await self._call(delivery, context)
-            return context.outcome(await self._cast.save(delivery.executor))
+            return await self._attempts(delivery, state)
+        except Parked as parked:
+            self.parked[delivery.id] = parked.due
         except BaseException as error:
             if isinstance(error, STOPS) or (isinstance(error, asyncio.CancelledError) and _being_stopped()):
                 raise
-            state.take_page()
             self._fail(delivery, error)
-            return None
+        state.take_page()
+        return None
+
+    async def _attempts(self, delivery: Delivery, state: StateView) -> Outcome:
+        """Call the handler until it returns, or fails in a way that another attempt would not change."""
+        failed = self._notes.failed(delivery.id)
+        if failed:
+            await self._notes.wait(failed[-1].due)
+        number = len(failed) + 1
+        while True:
+            call = self._chosen(delivery)
+            try:
+                return await self._attempt(delivery, call, state, number)
+            except Exception as error:
+                if call.limits.retry is None or not await self._again(delivery, call.limits.retry, number, error):
+                    raise
+            await self._undo(delivery.executor, state)
+            number += 1
+
+    async def _again(self, delivery: Delivery, policy: RetryPolicy, number: int, error: Exception) -> bool:
+        """Whether another attempt is to be made; if so, the time for it has come."""
+        # a run that failed for good and is resumed on purpose has all its attempts again
+        spent = number % policy.max_attempts == 0
+        again = policy.wants(error) and not spent
+        details = details_of(delivery.executor, error)
+        due = in_future(policy.delay(number % policy.max_attempts, random.random()) if again else 0)
+        await self._notes.put(attempt_key(delivery.id, number), Note(due, details))
+        if again:
+            known: dict[str, Any] = {"details": details, "attempt": number, "data": datetime.fromisoformat(due)}
+            self._tell("executor_retrying", delivery.executor, **known)
+            await self._notes.wait(due)
+        return again
+
+    async def _undo(self, executor: str, state: StateView) -> None:
+        """Take back what an attempt did that failed: to the state, and to the executor's own."""
+        state.take_page()
+        before = self._saved.get(executor, self._at.executors.get(executor))
+        if before is not None and keeps_state(self._cast[executor]):
+            await self._cast.restore(executor, before)
+
+    async def _attempt(self, delivery: Delivery, call: _Call, state: StateView, number: int) -> Outcome:
+        limit = None
+        if call.limits.timeout is not None or call.limits.idle_timeout is not None:
+            limit = TimeLimit(call.limits, self._at.run_id, delivery.executor)
+        context = HandlerContext(self._scope, delivery, state, self._at, self._notes, limit)
+        self._tell("executor_invoked", delivery.executor, delivery.payload, attempt=number)
+        try:
+            if limit is None:
+                await self._call(call, context)
+            else:
+                await self._call_within(limit, call, context)
+            return context.outcome(await self._cast.save(delivery.executor), number)
         finally:
             context.finish()
 
-    async def _call(self, delivery: Delivery, context: HandlerContext) -> None:
+    def _chosen(self, delivery: Delivery) -> _Call:
+        """The handler for a delivery, with a copy of its own of what was sent."""
         executor = self._cast[delivery.executor]
         value = delivery.payload.open()
         if delivery.reply is not None:
@@ -159,14 +232,33 @@ class Superstep:
             given, spec = [value], executor.handlers.choose(value)
         if spec is None:
             raise self._not_taken(executor, value)
-        function = executor.callable_of(spec)
-        args = [*given, context] if spec.takes_context else given
+        return _Call(executor, spec, given, executor.limits_for(spec))
+
+    async def _call_within(self, limit: TimeLimit, call: _Call, context: HandlerContext) -> None:
         try:
-            result: Any = await function(*args) if spec.is_async else await in_thread(function, *args)
+            async with limit:
+                await self._call(call, context, own_thread=True)
+        except HandlerTimeout as late:
+            if not call.spec.is_async:
+                late.abandoned = True
+                late.add_note("its thread cannot be stopped: it was abandoned, and may still be working")
+            raise
+
+    async def _call(self, call: _Call, context: HandlerContext, *, own_thread: bool = False) -> None:
+        function = call.executor.callable_of(call.spec)
+        args = [*call.given, context] if call.spec.takes_context else call.given
+        try:
+            result: Any
+            if call.spec.is_async:
+                result = await function(*args)
+            elif own_thread:
+                result = await in_own_thread(function, *args, name=call.executor.id)
+            else:
+                result = await in_thread(function, *args)
             if inspect.isawaitable(result):
                 result = await result
         except GeneratorExit as error:  # of the handler's own making; let through, it would close us
-            raise RuntimeError(f"{delivery.executor!r} raised GeneratorExit") from error
+            raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
         if result is not None:
             context.send_message(result)
 
@@ -184,8 +276,9 @@ class Superstep:
     def _fail(self, delivery: Delivery, error: BaseException) -> None:
         self.failures[delivery.id] = failure(self._at.run_id, delivery.executor, error)
 
-    def _tell(self, type: str, executor: str, payload: Parcel | None = None) -> None:
+    def _tell(self, type: str, executor: str, payload: Parcel | None = None, **more: Any) -> None:
         known: dict[str, Any] = {
+            **more,
             "executor_id": executor,
             "run_id": self._at.run_id,
             "state": WorkflowRunState.IN_PROGRESS,
@@ -203,20 +296,25 @@ def _being_stopped() -> bool:
 
 def failure(run_id: str, executor_id: str | None, error: BaseException) -> Failure:
     """What went wrong, for whoever called and for whoever watches."""
-    words = _words(error)
-    details = WorkflowErrorDetails(type(error).__name__, words, _trace(error), executor_id)
+    details = details_of(executor_id, error)
     if isinstance(error, HoldfastError):
         if executor_id is not None:
             error.add_note(f"in executor {executor_id!r} of run {run_id!r}")
         return Failure(error, details)
     failed = HandlerFailed(
-        f"executor {executor_id!r} failed in run {run_id!r}: {type(error).__name__}: {words}. "
+        f"executor {executor_id!r} failed in run {run_id!r}: {type(error).__name__}: {details.message}. "
         f"What finished is kept; resume with run(run_id={run_id!r})",
         run_id=run_id,
         executor_id=executor_id or "",
     )
     failed.__cause__ = error
     return Failure(failed, details)
+
+
+def details_of(executor_id: str | None, error: BaseException) -> WorkflowErrorDetails:
+    """What went wrong, as it is stored and told."""
+    extra = {"abandoned": True} if isinstance(error, HandlerTimeout) and error.abandoned else None
+    return WorkflowErrorDetails(type(error).__name__, _words(error), _trace(error), executor_id, extra)
 
 
 def _words(error: BaseException) -> str:

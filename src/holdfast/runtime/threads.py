@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -39,3 +41,37 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         return function(*args)
     except (StopIteration, GeneratorExit) as error:  # these mean something else to whoever awaits a future
         raise RuntimeError(f"{getattr(function, '__name__', function)!r} raised {type(error).__name__}") from error
+
+
+async def in_own_thread(function: Callable[..., Any], *args: Any, name: str) -> Any:
+    """Call a plain function in a thread of its own, for a caller who may give up on it.
+
+    A thread cannot be stopped. One that was given up on is marked so in its name, takes no thread from the
+    others and does not keep the process alive.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    call = partial(contextvars.copy_context().run, _call, function, args)
+    thread = threading.Thread(target=_deliver, args=(call, answer, loop), name=f"holdfast {name}", daemon=True)
+    thread.start()
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        thread.name = f"holdfast {name} (abandoned)"
+        raise
+
+
+def _deliver(call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the answer
+        hand_over = partial(_settle, answer, answer.set_exception, error)
+    else:
+        hand_over = partial(_settle, answer, answer.set_result, result)
+    with suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+        loop.call_soon_threadsafe(hand_over)
+
+
+def _settle(answer: asyncio.Future[Any], settle: Callable[[Any], None], value: Any) -> None:
+    if not answer.done():
+        settle(value)

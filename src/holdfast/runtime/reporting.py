@@ -1,0 +1,115 @@
+"""What a drive tells: to whoever reads its stream, and to whoever in this process watches the run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from .. import kernel
+from ..core.errors import DurabilityError
+from ..core.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from ..core.model import Checkpoint, Commit, Plan
+from ..durable.archive import Archive
+from ..durable.checkpoint import WorkflowCheckpoint, view
+from .opening import Entered
+from .runner import details_of
+from .watching import Key, Told, is_watched, key_of, publish
+
+
+class Reporter:
+    """Makes the events of one drive. What handlers tell meanwhile waits in `live`."""
+
+    def __init__(self, archive: Archive | None, streaming: bool) -> None:
+        self._archive, self._streaming = archive, streaming
+        self._key: Key | None = None
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.live: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
+
+    def of_run(self, run_id: str) -> None:
+        """From here on it is known which run is told of."""
+        self._key = None if self._archive is None else key_of(self._archive, run_id)
+
+    def tell_live(self, event: WorkflowEvent) -> None:
+        """Pass on what a handler tells, also from a plain function's thread."""
+        self._publish(None, [event])
+        if threading.get_ident() == self._thread:
+            self.live.put_nowait(event)
+        else:
+            self._loop.call_soon_threadsafe(self.live.put_nowait, event)
+
+    def told(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
+        """Everything that a commit tells; those who watch hear it too."""
+        stored = self._archive is not None
+        seen = _Seen(at, commit) if stored and self._streaming else None
+        events = list(kernel.events(at.run_id, commit, stored=stored, seen=seen))
+        self._publish(commit.number, events)
+        return events
+
+    def say(self, type: str, at: Checkpoint, **known: Any) -> WorkflowEvent:
+        """Something the engine itself tells, between two commits."""
+        given = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **known}
+        event = WorkflowEvent(type, **given)
+        if not event.durable:
+            self._publish(None, [event])
+        return event
+
+    def not_stored(self, at: Checkpoint, error: DurabilityError) -> list[WorkflowEvent]:
+        """A failure that could not be made part of the history; it is told live only."""
+        details = details_of(None, error)
+        return [self.say(type, at, details=details, state=WorkflowRunState.FAILED) for type in ("failed", "status")]
+
+    async def opening(
+        self, entered: Entered, plan: Plan, yielded: Sequence[Commit], answered: Iterable[str]
+    ) -> list[WorkflowEvent]:
+        """What is told before the first superstep: where the run is, and what was told of it before.
+
+        `yielded` are the commits with outputs of a run that is kept nowhere; `answered` the questions whose
+        answer is there already.
+        """
+        at = entered.at
+        asleep = at.wake is not None and plan.deliveries
+        state = WorkflowRunState.IN_PROGRESS if plan.deliveries else at.status
+        told = [self.say("started", at, state=state)]
+        if plan.deliveries:
+            told.append(self.say("status", at, state=state))
+        if self._archive is not None and self._archive.shortcomings:
+            told.append(self.say("warning", at, state=state, data=self._archive.shortcomings))
+        if entered.first is not None:
+            told += self.told(entered.first, at)
+        told += await self._told_before(entered, yielded)
+        known = set(answered)
+        told += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in known]
+        if asleep and at.wake is not None:
+            told.append(self.say("sleeping", at, data=datetime.fromisoformat(at.wake), commit=at.number, replayed=True))
+        if not plan.deliveries and not known:
+            told.append(self.say("status", at, commit=at.number, replayed=True))
+        return told
+
+    async def _told_before(self, entered: Entered, yielded: Sequence[Commit]) -> list[WorkflowEvent]:
+        at, told = entered.at, list[WorkflowEvent]()
+        has_past = entered.first is None or entered.first.restored is not None or at.header.parent_id is not None
+        if self._archive is not None and has_past:
+            for run_id, commit in await self._archive.told(at):
+                told += kernel.output_events(run_id, commit)
+        for commit in yielded:
+            told += kernel.output_events(at.run_id, commit)
+        return told
+
+    def _publish(self, number: int | None, events: Sequence[WorkflowEvent]) -> None:
+        if self._key is not None and is_watched(self._key):
+            publish(self._key, Told(number, events))
+
+
+class _Seen:
+    """A checkpoint that is made visible only if somebody looks at it."""
+
+    __slots__ = ("_at", "_commit")
+
+    def __init__(self, at: Checkpoint, commit: Commit) -> None:
+        self._at, self._commit = at, commit
+
+    def open(self) -> WorkflowCheckpoint:
+        return view(self._at, self._commit)
