@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Self
 
 from ..core.errors import CheckpointMissing, CommitConflict
 from ..core.events import WorkflowEvent
 from ..core.model import Commit, CommitKind, Message
 from ..kernel.telling import events
+from . import clock
 from .archive import Archive, StoreArchive, fold, pending_of, record
 from .checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, unview, view
 from .codec import DEFAULT_CODEC, Codec
 from .contract import CONTRACT, CheckpointStorage, ContractArchive, check_contract
+from .due import DueRun, due_run, stored_moment
 from .pending import PendingRequest, pending_request
-from .ports import Along, Entry, Record, Store
+from .ports import Along, Entry, Pending, Record, Store
 from .wire import header_of, read_commit
 
 
@@ -70,11 +73,15 @@ class BuiltInStorage:
         return head.entry if head is not None and workflow_name in (None, head.entry.workflow) else None
 
     async def delete(self, checkpoint_id: str) -> bool:
-        """Remove a checkpoint; False if there is none. Those before and after it stay readable."""
+        """Remove a checkpoint; False if there is none. Those before and after it stay readable.
+
+        If it was the newest of its run, the questions of the one before it are open again.
+        """
         while (entry := await self.store.locate(checkpoint_id)) is not None:
             follower = await self._as_frame(entry.run_id, entry.number + 1)
+            asked = await self._asked_before(entry)
             with suppress(CommitConflict):  # the run was moved on meanwhile: look again
-                return await self.store.remove(entry.run_id, entry.number, follower=follower)
+                return await self.store.remove(entry.run_id, entry.number, follower=follower, asked=asked)
         return False
 
     async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
@@ -94,6 +101,11 @@ class BuiltInStorage:
     ) -> list[PendingRequest]:
         """The open questions of a workflow, of a run, or of all, oldest first; no payload is read."""
         return [pending_request(one) for one in await self.store.pending(workflow=workflow_name, run_id=run_id)]
+
+    async def due_runs(self, *, by: datetime | None = None, workflow_name: str | None = None) -> list[DueRun]:
+        """The runs that want to be moved on by then (default: now), soonest first; no payload is read."""
+        before = stored_moment(clock.now() if by is None else by)
+        return [due_run(wake) for wake in await self.store.wakes(before=before, workflow=workflow_name)]
 
     async def close(self) -> None:
         """Finish what is under way and give back files. The storage opens again if it is used again."""
@@ -119,6 +131,23 @@ class BuiltInStorage:
             return None
         checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
         return record(commit, checkpoint, framed=True)
+
+    async def _asked_before(self, entry: Entry) -> tuple[Pending, ...]:
+        """What is open if that entry goes. Empty if it is not the newest of its run: then nothing changes."""
+        head = await self.store.head(entry.run_id)
+        before = await self._chain_before(entry) if head is not None and head.entry.number == entry.number else []
+        if not before:
+            return ()
+        checkpoint, _ = fold(before, DEFAULT_CODEC)[-1]
+        return pending_of(checkpoint.header, checkpoint.requests.values())
+
+    async def _chain_before(self, entry: Entry) -> list[Record]:
+        chain = await self.store.chain(entry.run_id, entry.number - 1)
+        if chain:
+            return chain
+        stored = [one.number for one in await self.store.entries(run_id=entry.run_id)]  # there is a gap, or nothing
+        before = max((number for number in stored if number < entry.number), default=None)
+        return [] if before is None else await self.store.chain(entry.run_id, before)
 
     async def _commits(self, checkpoint_id: str) -> list[tuple[str, Commit]]:
         """The commits that brought new messages on the way to a checkpoint, oldest first."""
