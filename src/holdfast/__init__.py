@@ -1,5 +1,7 @@
 """Holdfast: agent workflows that do not lose their place."""
 
+import logging as _logging
+
 from . import defaults as _defaults
 from .core.errors import (
     CheckpointCorrupt,
@@ -10,6 +12,7 @@ from .core.errors import (
     DurabilityError,
     GraphChanged,
     HandlerFailed,
+    HandlerTimeout,
     HoldfastError,
     InputMismatch,
     PrivateMissing,
@@ -35,18 +38,23 @@ from .core.events import (
 from .durable.checkpoint import WorkflowCheckpoint, WorkflowMessage
 from .durable.codec import register_checkpoint_type
 from .durable.contract import CheckpointStorage
+from .durable.due import DueRun
 from .durable.pending import PendingRequest
 from .graph.context import WorkflowContext
 from .graph.edges import Case, Default
 from .graph.executor import Executor
 from .graph.function import FunctionExecutor, executor
 from .graph.handlers import handler, response_handler
+from .graph.nested import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from .graph.persistent import persistent
+from .graph.policy import RetryPolicy
 from .stores.file import FileCheckpointStorage
 from .stores.memory import InMemoryCheckpointStorage
 from .stores.sqlite import SQLiteCheckpointStorage
 from .viz import WorkflowViz
 from .workflow.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
+from .workflow.handle import RunHandle
+from .workflow.nested import WorkflowExecutor
 from .workflow.result import WorkflowRunResult
 from .workflow.workflow import Workflow
 
@@ -63,12 +71,14 @@ __all__ = [
     "CommitConflict",
     "Default",
     "DefinitionError",
+    "DueRun",
     "DurabilityError",
     "Executor",
     "FileCheckpointStorage",
     "FunctionExecutor",
     "GraphChanged",
     "HandlerFailed",
+    "HandlerTimeout",
     "HoldfastError",
     "InMemoryCheckpointStorage",
     "InputMismatch",
@@ -77,12 +87,17 @@ __all__ = [
     "RequestError",
     "RequestExpired",
     "ResponseRejected",
+    "RetryPolicy",
     "RoutingFailed",
     "RunBusy",
     "RunError",
+    "RunHandle",
     "SQLiteCheckpointStorage",
     "StateConflict",
     "StoreUnavailable",
+    "SubWorkflowRequest",
+    "SubWorkflowRequestMessage",
+    "SubWorkflowResponseMessage",
     "SuperstepLimit",
     "UnknownRequest",
     "Workflow",
@@ -93,6 +108,7 @@ __all__ = [
     "WorkflowEvent",
     "WorkflowEventSource",
     "WorkflowEventType",
+    "WorkflowExecutor",
     "WorkflowMessage",
     "WorkflowRunResult",
     "WorkflowRunState",
@@ -104,4 +120,6 @@ __all__ = [
     "response_handler",
 ]
 
-del _defaults
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())  # quiet unless the program asks
+
+del _defaults, _logging

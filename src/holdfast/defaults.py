@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from .durable.contract import CheckpointStorage
+from .stores.memory import InMemoryCheckpointStorage
 from .stores.sqlite import SQLiteCheckpointStorage
 from .workflow.storages import BY_NAME
 
@@ -27,3 +28,4 @@ def default_storage() -> CheckpointStorage:
 
 
 BY_NAME["default"] = default_storage
+BY_NAME["memory"] = InMemoryCheckpointStorage

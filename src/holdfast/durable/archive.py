@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ..core.errors import CheckpointCorrupt
-from ..core.events import WorkflowRunState
+from ..core.events import CheckpointInfo, WorkflowRunState
 from ..core.model import Checkpoint, Commit, Memory, Note, Outcome, RunHeader
 from ..core.request import Request
 from ..kernel.history import apply, still_true, whole
@@ -55,6 +55,9 @@ class Archive(Protocol):
 
     async def told(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
         """The commits that yielded outputs on the way to a checkpoint, with their runs, oldest first."""
+
+    async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
+        """Where the checkpoints of a run are, oldest first; none is read."""
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
         """The commits of a run past a number, oldest first."""
@@ -139,6 +142,11 @@ class StoreArchive:
         records = await self.store.history(run_id, upto=upto, outputs_only=True)
         commits = still_true([read_commit(one, self._codec)[0] for one in records])
         return [(run_id, commit) for commit in commits]
+
+    async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
+        entries = await self.store.entries(run_id=run_id)
+        found = [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in entries]
+        return sorted(found, key=lambda one: one.number)
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
         return [read_commit(one, self._codec)[0] for one in await self.store.history(run_id, after=after)]

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol, TypeVar
 
 from ..core.errors import CheckpointMissing, DefinitionError, HoldfastError, StoreUnavailable
+from ..core.events import CheckpointInfo
 from ..core.model import Checkpoint, Commit, Memory, Note, Outcome
 from ..kernel.history import still_true
 from .checkpoint import WorkflowCheckpoint, unview, view
@@ -106,6 +107,9 @@ class ContractArchive:
         commits = still_true([unview(seen, self._codec)[1] for seen in kept])
         outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
         return found + [(checkpoint.run_id, commit) for commit in outputs]
+
+    async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
+        return [CheckpointInfo(run_id, seen.checkpoint_id, seen.number) for seen in await self._of_run(run_id)]
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
         return [unview(seen, self._codec)[1] for seen in await self._of_run(run_id) if seen.number > after]

@@ -19,5 +19,15 @@ def request_id(run_id: str, epoch: int, delivery: str, number: int) -> str:
     return str(uuid.uuid5(_HOUSE, f"request/{epoch}/{delivery}/{number}/{run_id}"))
 
 
+def child_run_id(run_id: str, epoch: int, delivery: str) -> str:
+    """The run that a delivery to a sub-workflow begins: a repetition of the delivery finds it again."""
+    return str(uuid.uuid5(_HOUSE, f"child/{epoch}/{delivery}/{run_id}"))
+
+
+def forked_child_id(run_id: str, epoch: int, child: str) -> str:
+    """The fork of a run inside a run, in a fork of that run."""
+    return str(uuid.uuid5(_HOUSE, f"forked child/{epoch}/{child}/{run_id}"))
+
+
 def new_run_id() -> str:
     return str(uuid.uuid4())

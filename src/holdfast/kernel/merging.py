@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.errors import RoutingFailed, RunError
-from ..core.model import Checkpoint, Commit, CommitKind, Done, Message, Outcome, Plan, Routed, Stamp
+from ..core.model import Checkpoint, Child, Commit, CommitKind, Done, Message, Outcome, Plan, Routed, Stamp
 from ..core.parcel import Pack, Parcel
 from ..core.request import Request
 from ..core.state import fold
@@ -57,7 +57,7 @@ def merge(
         state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
         executors=_saved(before, ordered),
         asked=asked,
-        children={key: child for outcome in ordered for key, child in outcome.children.items()},
+        children=_children(ordered),
         done=done,
         warnings=tuple(warnings),
     )
@@ -77,6 +77,15 @@ def _asked(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...
         asked[request.id] = request
         new.append(request)
     return tuple(new)
+
+
+def _children(ordered: Sequence[Outcome]) -> dict[str, Child | None]:
+    """Where the runs inside were left: each where it came furthest, if several answers moved it on."""
+    found: dict[str, Child | None] = {}
+    for key, child in (item for outcome in ordered for item in outcome.children.items()):
+        known = found.get(key, child)
+        found[key] = None if known is None or child is None else max(known, child, key=lambda one: one.number)
+    return found
 
 
 def _sent(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[Message, ...], tuple[Done, ...]]:

@@ -6,6 +6,7 @@ Wires the parts and decides nothing itself: what a superstep means is in `kernel
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -85,22 +86,25 @@ class Drive:
         self._archive = options.archive
         self._pack: Pack = definition.codec.pack if options.archive is not None else copied
         self._claim: claims.Claim | None = None
-        self._executors: Mapping[str, Executor] = {}
         self._mailbox = Mailbox(options.archive, definition.codec)
         self._report = Reporter(options.archive, options.streaming)
-        position = options.position
-        self._yielded = list(position.told) if isinstance(position, Suspended) else []  # of a run kept nowhere
         self._acting: asyncio.Task[Any] | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._cancelled = self._stopped = False
+        self._cancelled = self._stopped = self._ended = False
         self._leaving: claims.Leaving | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.run_id: str | None = None
         self.at: Checkpoint | None = None  # where the run is
-        self.made: list[Commit] = []  # by this drive, for whoever it works for
+        self.executors: Mapping[str, Executor] = {}
+        self.made: list[Commit] = []  # by this drive, if it works for another and is kept nowhere
+        told = options.position.told if isinstance(options.position, Suspended) else ()
+        self.yielded = list(told)  # the commits with outputs of a run that is kept nowhere
 
     def cancel(self) -> None:
-        """Stop on purpose: handlers are cancelled, and the run ends CANCELLED at its last commit."""
+        """Stop on purpose: handlers are cancelled, and the run ends CANCELLED at its last commit. From any thread."""
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.cancel)
+            return
         self._cancelled = True
         self._interrupt()
 
@@ -167,14 +171,15 @@ class Drive:
 
     async def _open(self) -> tuple[Cast, Entered]:
         found = self._made_known(await find(self._definition, self._options.position, self._archive, self._claim_run))
-        self._executors = self._troupe.take()
+        self.executors = self._troupe.take()
         self.run_id = found.run_id
         self._report.of_run(found.run_id)
-        cast = Cast(found.run_id, self._executors, self._pack)
+        cast = Cast(found.run_id, self.executors, self._pack)
         self.at = found.stands_at
         answers: Mapping[str, Parcel] = {}
         if self._options.responses and found.stands_at is not None:  # looked at before a fork is begun for them
-            answers = checked(self._definition.graph, found.stands_at, self._options.responses, self._pack)
+            given = self._given(found.stands_at)
+            answers = checked(self._definition.graph, found.stands_at, given, self._pack)
         entered = await enter(self._definition, found, self._archive, cast, self._pack)
         self.at = entered.at
         if self._archive is None:
@@ -182,6 +187,11 @@ class Drive:
         elif answers:
             await post_answers(self._archive, entered.at, answers)
         return cast, entered
+
+    def _given(self, at: Checkpoint) -> Mapping[str, Any]:
+        """The answers of this call. Whoever calls a run inside its own gives an answer again if it died meanwhile."""
+        given = self._options.responses
+        return given if self._options.caller is None else {id: v for id, v in given.items() if id in at.requests}
 
     def _made_known(self, found: Found) -> Found:
         """A run that is begun here knows for ever whom it works for."""
@@ -194,7 +204,7 @@ class Drive:
         answered: set[str] = set()
         if entered.at.requests:
             answered = await self._mailbox.answered(entered.at) | set(self._options.responses)
-        return await self._report.opening(entered, plan, self._yielded, answered)
+        return await self._report.opening(entered, plan, self.yielded, answered)
 
     async def _stop_first(self, entered: Entered) -> _Taken | None:
         """Stop at once if that is what somebody wants: whoever drives it now, or a letter that nobody has read yet."""
@@ -231,7 +241,7 @@ class Drive:
         if self._archive is not None:
             await store(self._archive, commit, after, settled=settled, consumed=consumed)
         elif any(done.outputs for done in commit.done):
-            self._yielded.append(commit)
+            self.yielded.append(commit)
         if self._options.caller is not None and self._archive is None:
             self.made.append(commit)
         self.at = after
@@ -359,6 +369,7 @@ class Drive:
             held, self._claim = self._claim, None
             watching.ended(watching.key_of(held.archive, held.run_id), self)
             await claims.let_go(held)
+            watching.publish(watching.key_of(held.archive, held.run_id), watching.Told(None, ()))  # look again
 
     async def _end(self) -> None:
         try:
@@ -366,6 +377,6 @@ class Drive:
         finally:
             if self._leaving is not None:
                 claims.gone(self._leaving)
-            if self._executors:
-                self._troupe.give_back(self._executors, self.at, self._yielded)
-                self._executors = {}
+            if self.executors and not self._ended:
+                self._ended = True
+                self._troupe.give_back(self.executors, self.at, self.yielded)

@@ -14,6 +14,7 @@ from ..durable import clock
 from ..durable.archive import Archive
 from ..durable.codec import Codec
 from ..durable.ids import checkpoint_id, new_run_id
+from ..graph.executor import Executor
 from ..graph.graph import Graph, differences
 from ..graph.types import describe
 from .cast import Cast
@@ -70,6 +71,7 @@ class Suspended:
 
     at: Checkpoint
     told: Sequence[Commit]  # those with outputs so far
+    executors: Mapping[str, Executor]
 
 
 Position = Fresh | Continue | Rewind | Back | Suspended

@@ -7,13 +7,18 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..core.events import WorkflowEvent
 from ..durable.archive import Archive
 
-if TYPE_CHECKING:
-    from .engine import Drive
+
+class Driver(Protocol):
+    """Whoever moves a run, as far as those who watch it need to know."""
+
+    def cancel(self) -> None: ...
+    def stop(self) -> None: ...
+
 
 Key = tuple[int, str]
 """A run and where it is kept: two storages may hold runs of one name."""
@@ -66,7 +71,7 @@ class Watcher:
 
 
 _WATCHERS: dict[Key, set[Watcher]] = {}
-_DRIVES: dict[Key, Drive] = {}
+_DRIVES: dict[Key, Driver] = {}
 
 
 def publish(key: Key, told: Told) -> None:
@@ -78,16 +83,16 @@ def is_watched(key: Key) -> bool:
     return key in _WATCHERS
 
 
-def begun(key: Key, drive: Drive) -> None:
+def begun(key: Key, drive: Driver) -> None:
     """A drive of this process moves the run."""
     _DRIVES[key] = drive
 
 
-def ended(key: Key, drive: Drive) -> None:
+def ended(key: Key, drive: Driver) -> None:
     if _DRIVES.get(key) is drive:
         del _DRIVES[key]
 
 
-def local_drive(key: Key) -> Drive | None:
+def local_drive(key: Key) -> Driver | None:
     """The drive of this process that moves the run, if one does."""
     return _DRIVES.get(key)

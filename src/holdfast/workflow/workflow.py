@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, overload
 
 from ..core.events import WorkflowEvent
 from ..core.model import Checkpoint, Commit, is_text
+from ..durable.archive import Archive
 from ..durable.codec import Codec, reachable_types
 from ..durable.contract import CheckpointStorage
 from ..durable.ids import new_run_id
@@ -20,6 +21,7 @@ from ..graph.graph import Graph, signature, signature_hash
 from ..runtime.engine import Drive, Options, Troupe
 from ..runtime.opening import Continue, Definition, Fresh, Position, Rewind, Suspended
 from ..runtime.stream import RunStream
+from .handle import RunHandle
 from .nodes import Casting, Node
 from .result import WorkflowRunResult
 from .storages import StorageLike, storage_of
@@ -48,9 +50,10 @@ class Workflow:
     ) -> None:
         self._signature = signature(graph)
         self._graph, self._storage = graph, checkpoint_storage
-        self._casting = Casting(nodes)
+        self.casting = Casting(nodes)
         self._waiting = WaitingRuns()
         self._description = description
+        self._memory: CheckpointStorage | None = None  # of runs held by a handle, if no storage was given
         types = [t for executor in graph.executors.values() for t in executor.handlers.every_type()]
         self._definition = Definition(
             name or f"workflow-{signature_hash(self._signature)[:12]}",
@@ -61,9 +64,14 @@ class Workflow:
         )
 
     @property
+    def definition(self) -> Definition:
+        """What the engine knows of it."""
+        return self._definition
+
+    @property
     def name(self) -> str:
         """As given, or made from the structure: the same structure has the same name in every process."""
-        return self._definition.name
+        return self.definition.name
 
     @property
     def description(self) -> str | None:
@@ -71,7 +79,7 @@ class Workflow:
 
     @property
     def max_iterations(self) -> int:
-        return self._definition.max_iterations
+        return self.definition.max_iterations
 
     @property
     def start_executor_id(self) -> str:
@@ -180,10 +188,7 @@ class Workflow:
         def begin() -> Drive:
             if meant is not None:
                 self._waiting.take(meant)
-            archive = None if storage is None else open_archive(storage, self.name, self._definition.codec)
-            return Drive(
-                self._definition, Options(position, archive, stream, given, answers), self._troupe(storage, meant)
-            )
+            return self.drive(position, storage, stream, given, answers, meant)
 
         def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
             return WorkflowRunResult(events, include_status_events=include_status_events)
@@ -195,6 +200,61 @@ class Workflow:
             return finish([event async for event in begin().events()])
 
         return drive()
+
+    def start(
+        self,
+        message: Any = None,
+        *,
+        run_id: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        private: Mapping[str, Any] | None = None,
+    ) -> RunHandle:
+        """Start a run in the background and hold it by its id; what `run` would raise, `result` does.
+
+        If `run_id` names a stored run that began with the same message, that one is held and goes on. Needs a
+        running event loop. Without a storage the run is kept in memory, as long as this workflow object.
+        """
+        position = _position(message, run_id, None)
+        assert isinstance(position, Fresh)
+        storage = self._kept_in(checkpoint_storage)
+        return RunHandle(self, position.run_id, storage, dict(private or {}), position)
+
+    def attach(
+        self,
+        run_id: str,
+        *,
+        checkpoint_storage: StorageLike | None = None,
+        private: Mapping[str, Any] | None = None,
+    ) -> RunHandle:
+        """Hold a run that was started before, here or in another process."""
+        _position(OMITTED, run_id, None)  # refuses what is no id
+        return RunHandle(self, run_id, self._kept_in(checkpoint_storage), dict(private or {}))
+
+    def _kept_in(self, given: StorageLike | None) -> CheckpointStorage:
+        storage = storage_of(given) or self._storage or self._memory or storage_of("memory")
+        assert storage is not None
+        if given is None and self._storage is None:
+            self._memory = storage
+        return storage
+
+    def drive(
+        self,
+        position: Position,
+        storage: CheckpointStorage | None,
+        streaming: bool,
+        private: Mapping[str, Any],
+        responses: Mapping[str, Any] = MappingProxyType({}),
+        meant: Waiting | None = None,
+    ) -> Drive:
+        """One drive of a run, for `run` and for handles: they read its events."""
+        archives = archives_on(storage)
+        archive = archives(self.name, self.definition.codec)
+        options = Options(position, archive, streaming, private, responses, archives)
+        return Drive(self.definition, options, self._troupe(storage, meant))
+
+    def archive_on(self, storage: CheckpointStorage) -> Archive:
+        """Where runs of this workflow are kept, for handles."""
+        return open_archive(storage, self.name, self.definition.codec)
 
     def _waiting_for(
         self, run_id: str | None, checkpoint_id: str | None, storage: CheckpointStorage | None
@@ -208,11 +268,11 @@ class Workflow:
         kept = meant.executors if meant is not None else None
 
         def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, told: Sequence[Commit]) -> None:
-            self._casting.give_back(executors)
+            self.casting.give_back(executors)
             if at is not None:
                 self._waiting.note(at, told, executors, storage)
 
-        return Troupe(self._casting.take if kept is None else lambda: kept, give_back)
+        return Troupe(self.casting.take if kept is None else lambda: kept, give_back)
 
     def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
         """`run` for programs without an event loop. Raises RuntimeError inside one."""
@@ -242,6 +302,15 @@ class Workflow:
         return f"<Workflow {self.name!r}: {', '.join(self._graph.executors)}>"
 
 
+def archives_on(storage: CheckpointStorage | None) -> Callable[[str, Codec], Archive | None]:
+    """Opens the archives of a run and of those inside it, all on one storage."""
+
+    def archive(name: str, codec: Codec) -> Archive | None:
+        return None if storage is None else open_archive(storage, name, codec)
+
+    return archive
+
+
 def _inside_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -251,7 +320,7 @@ def _inside_a_loop() -> bool:
 
 
 def _of_waiting(meant: Waiting) -> Position:
-    return Continue(meant.run_id) if meant.at is None else Suspended(meant.at, meant.told)
+    return Continue(meant.run_id) if meant.at is None else Suspended(meant.at, meant.told, meant.executors or {})
 
 
 def _position(message: Any, run_id: str | None, checkpoint_id: str | None) -> Position:
