@@ -573,7 +573,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "no such storage": (
         lambda: start_of(checkpoint_storage="nowhere"),
-        ["no storage is called 'nowhere'; give a storage object, or one of ['default']"],
+        ["no storage is called 'nowhere'; give a storage object, or one of ['default', 'memory']"],
     ),
 }
 

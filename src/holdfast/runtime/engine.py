@@ -6,14 +6,16 @@ Wires the parts and decides nothing itself: what a superstep means is in `kernel
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any
 
 from .. import kernel
-from ..core.errors import DurabilityError, HoldfastError, SuperstepLimit
+from ..core.errors import DurabilityError, HoldfastError
 from ..core.events import WorkflowEvent, WorkflowRunState
 from ..core.model import Checkpoint, Commit, Plan
 from ..core.parcel import Pack, Parcel, copied
@@ -26,13 +28,16 @@ from . import claims, watching
 from .answering import checked, expired, overdue, post_answers
 from .cast import Cast
 from .context import Private, Scope
+from .deciding import decide
 from .mailbox import Mailbox
 from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Position, Suspended, enter, find, stamp
 from .reporting import Reporter
-from .routing import ask_routes
 from .runner import Superstep, failure
 from .storing import store
+from .telemetry import Observer, observer
 from .timers import is_far
+
+_LOG = logging.getLogger("holdfast")
 
 
 def no_archive(name: str, codec: Codec) -> Archive | None:
@@ -62,13 +67,6 @@ class Troupe:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decided:
-    commit: Commit
-    next: Plan | None  # None: the run stops here
-    error: HoldfastError | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Taken:
     """Where a run is once what came from outside is taken in."""
 
@@ -91,6 +89,8 @@ class Drive:
         self._acting: asyncio.Task[Any] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._cancelled = self._stopped = self._ended = False
+        self._observer: Observer | None = None
+        self._error: BaseException | None = None  # what ended it early
         self._leaving: claims.Leaving | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.run_id: str | None = None
@@ -144,7 +144,8 @@ class Drive:
                         raise taken.error
                 if plan is None or not plan.deliveries:
                     break
-                step = Superstep(scope, cast, self._archive, at, plan, memory)
+                watched = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
+                step = Superstep(scope, cast, self._archive, at, plan, memory, watched)
                 try:
                     async with aclosing(self._act(step, at)) as live:
                         async for event in live:
@@ -152,7 +153,7 @@ class Drive:
                     if self._stopped:
                         await self._halt(step)
                         return
-                    decided = await self._decide(step, at, plan)
+                    decided = await decide(self._definition, step, at, plan, self._pack, self._cancelled)
                     at = await self._commit(step, at, decided.commit)
                 except DurabilityError as error:
                     for event in self._report.not_stored(at, error):
@@ -161,16 +162,23 @@ class Drive:
                 except BaseException:  # left or cancelled here
                     await self._halt(step)
                     raise
+                if watched:
+                    watched.end(decided.error)
                 for event in self._report.told(decided.commit, at):
                     yield event
                 if decided.error is not None:
                     raise decided.error
                 plan, memory, begun = decided.next, NO_MEMORY, False
+        except BaseException as error:
+            self._error = error
+            raise
         finally:
             await self._end()
 
     async def _open(self) -> tuple[Cast, Entered]:
-        found = self._made_known(await find(self._definition, self._options.position, self._archive, self._claim_run))
+        found = await find(self._definition, self._options.position, self._archive, self._claim_run)
+        self._observe(found)
+        found = self._made_known(found)
         self.executors = self._troupe.take()
         self.run_id = found.run_id
         self._report.of_run(found.run_id)
@@ -194,10 +202,17 @@ class Drive:
         return given if self._options.caller is None else {id: v for id, v in given.items() if id in at.requests}
 
     def _made_known(self, found: Found) -> Found:
-        """A run that is begun here knows for ever whom it works for."""
-        if isinstance(found, (New, Older)):
-            return replace(found, header=replace(found.header, caller=self._options.caller))
-        return found
+        """A run that is begun here knows for ever whom it works for, and in which trace it was begun."""
+        if not isinstance(found, (New, Older)):
+            return found
+        trace = self._observer.traceparent if self._observer else None
+        return replace(found, header=replace(found.header, caller=self._options.caller, trace=trace))
+
+    def _observe(self, found: Found) -> None:
+        name, before = self._definition.name, found.stands_at
+        began = None if before is None else before.header.trace
+        self._observer = observer(name, found.run_id, began, resumed=before is not None)
+        _LOG.info("run %r of %r %s", found.run_id, name, "starts" if before is None else "goes on")
 
     async def _opening(self, entered: Entered, plan: Plan | None) -> list[WorkflowEvent]:
         assert plan is not None
@@ -239,7 +254,10 @@ class Drive:
     ) -> Checkpoint:
         after = kernel.apply(at.header, at, commit)
         if self._archive is not None:
+            began = perf_counter()
             await store(self._archive, commit, after, settled=settled, consumed=consumed)
+            if self._observer:
+                self._observer.committed(perf_counter() - began)
         elif any(done.outputs for done in commit.done):
             self.yielded.append(commit)
         if self._options.caller is not None and self._archive is None:
@@ -331,39 +349,6 @@ class Drive:
         await step.end()
         return after
 
-    async def _decide(self, step: Superstep, at: Checkpoint, plan: Plan) -> _Decided:
-        graph, here = self._definition.graph, stamp(at.run_id, at.header.epoch, at.number + 1)
-        if self._cancelled:
-            await step.keep()
-            return _Decided(kernel.cancel(at, here), None)
-        errors = [step.failures[d.id] for d in plan.deliveries if d.id in step.failures]
-        if at.since_input >= self._definition.max_iterations:
-            errors = [failure(at.run_id, None, self._limit(at, plan))]
-        if not errors and step.parked:
-            await step.keep()
-            return _Decided(kernel.park(at, min(step.parked.values()), here), None)
-        if not errors:
-            try:
-                routes = {id: await ask_routes(graph, at.run_id, outcome) for id, outcome in step.outcomes.items()}
-                merged = kernel.merge(graph, at, plan, step.outcomes, routes, self._pack, here)
-                return _Decided(merged.commit, merged.next)
-            except DurabilityError:
-                raise
-            except HoldfastError as error:
-                errors = [failure(at.run_id, None, error)]
-        await step.keep()
-        for other in errors[1:]:
-            errors[0].error.add_note(f"also: {other.error}")
-        return _Decided(kernel.fail(at, tuple(one.details for one in errors), here), None, errors[0].error)
-
-    def _limit(self, at: Checkpoint, plan: Plan) -> SuperstepLimit:
-        still = ", ".join(dict.fromkeys(repr(delivery.executor) for delivery in plan.deliveries))
-        return SuperstepLimit(
-            f"run {at.run_id!r} took {at.since_input} supersteps since the last message from outside and is not "
-            f"done: {still} would run next; build the workflow with a larger max_iterations and resume",
-            run_id=at.run_id,
-        )
-
     async def _let_go(self) -> None:
         if self._claim is not None:
             held, self._claim = self._claim, None
@@ -377,6 +362,15 @@ class Drive:
         finally:
             if self._leaving is not None:
                 claims.gone(self._leaving)
+            self._note_end()
             if self.executors and not self._ended:
                 self._ended = True
                 self._troupe.give_back(self.executors, self.at, self.yielded)
+
+    def _note_end(self) -> None:
+        """Nobody acts on what is noted here; what went wrong is raised."""
+        if self.at is None or self._ended:
+            return
+        _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, self.at.status.value)
+        if self._observer:
+            self._observer.end(self.at.status.value, self._error)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import random
 import traceback
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,6 +26,7 @@ from ..graph.types import describe
 from .cast import Cast
 from .context import HandlerContext, Scope
 from .limits import TimeLimit
+from .telemetry import StepObserver
 from .threads import in_own_thread, in_thread
 from .timers import Notes, Parked, in_future
 
@@ -47,6 +50,10 @@ class _Call:
     limits: Limits
 
 
+_UNOBSERVED = nullcontext()
+_LOG = logging.getLogger("holdfast")
+
+
 class Superstep:
     """The acts of one superstep. Each outcome is remembered the moment its handler returns."""
 
@@ -58,7 +65,9 @@ class Superstep:
         at: Checkpoint,
         plan: Plan,
         memory: Memory,
+        observer: StepObserver | None = None,
     ) -> None:
+        self._observer = observer
         self._scope, self._cast, self._archive, self._at, self._plan = scope, cast, archive, at, plan
         self._recalled = memory.outcomes
         self._notes = Notes(archive, at, memory.notes)
@@ -196,6 +205,9 @@ class Superstep:
         if again:
             known: dict[str, Any] = {"details": details, "attempt": number, "data": datetime.fromisoformat(due)}
             self._tell("executor_retrying", delivery.executor, **known)
+            words = "attempt %d at %r in run %r failed (%s: %s); the next is due at %s"
+            run_id, kind, why = self._at.run_id, details.error_type, details.message
+            _LOG.warning(words, number, delivery.executor, run_id, kind, why, due)
             await self._notes.wait(due)
         return again
 
@@ -213,13 +225,19 @@ class Superstep:
         context = HandlerContext(self._scope, delivery, state, self._at, self._notes, limit)
         self._tell("executor_invoked", delivery.executor, delivery.payload, attempt=number)
         try:
-            if limit is None:
-                await self._call(call, context)
-            else:
-                await self._call_within(limit, call, context)
-            return context.outcome(await self._cast.save(delivery.executor), number)
+            with self._observed(delivery.executor, call, number):
+                if limit is None:
+                    await self._call(call, context)
+                else:
+                    await self._call_within(limit, call, context)
+                return context.outcome(await self._cast.save(delivery.executor), number)
         finally:
             context.finish()
+
+    def _observed(self, executor: str, call: _Call, number: int) -> AbstractContextManager[None]:
+        if self._observer is None:
+            return _UNOBSERVED
+        return self._observer.handler(executor, type(call.given[-1]).__name__, number)
 
     def _chosen(self, delivery: Delivery) -> _Call:
         """The handler for a delivery, with a copy of its own of what was sent."""

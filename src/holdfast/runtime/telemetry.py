@@ -21,6 +21,8 @@ from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from .timers import Parked
+
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider
@@ -243,7 +245,7 @@ def _is_stop(error: BaseException) -> bool:
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
-    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | Parked)
 
 
 def _words(error: BaseException) -> str:

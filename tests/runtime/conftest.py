@@ -1,0 +1,17 @@
+"""What several tests of the runtime share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from observing import Watching, use
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
+    told = Watching()
+    use(told, monkeypatch)
+    yield told
+    told.close()
