@@ -12,8 +12,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from golden_later import build_counting, build_nested, build_sleeping
 from golden_workflow import GIVEN, build, build_asking
 from holdfast import FileCheckpointStorage, HandlerFailed, SQLiteCheckpointStorage
+from holdfast.durable.codec import DEFAULT_CODEC
+from holdfast.durable.letters import cancel_key, cancel_letter, input_key, input_letter
 from holdfast.runtime import runner
 
 
@@ -23,7 +26,26 @@ async def fill(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -> None
     with suppress(HandlerFailed):
         await build(storage, broken=True).run(GIVEN, run_id="failed")
     await build_asking(storage).run("gold", run_id="waiting")
+    await fill_later(storage)
     await storage.close()
+
+
+async def fill_later(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -> None:
+    """Runs inside runs, a run that failed once and sleeps, one that was moved back, and letters that wait."""
+    await build_nested(storage).run(3, run_id="nested")
+    await build_sleeping(storage, broken=True).run("good morning", run_id="asleep")
+    counting = build_counting(storage)
+    moved = counting.start(1, run_id="moved back")
+    await moved.result()
+    await moved.send(10)
+    await moved.result()
+    await moved.restore((await moved.checkpoints())[1])
+    await moved.result()
+    await counting.run(1, run_id="sent to")
+    value = DEFAULT_CODEC.pack(10, "$.message")
+    await storage.store.post("sent to", input_key(0, "golden"), input_letter(value))
+    await build_asking(storage).run("gold", run_id="stopped")
+    await storage.store.post("stopped", cancel_key(0, 1), cancel_letter(1))
 
 
 async def main(folder: Path) -> None:

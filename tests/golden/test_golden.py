@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
 from golden_workflow import GIVEN, build, build_asking
 from holdfast import (
     FileCheckpointStorage,
@@ -17,16 +18,30 @@ from holdfast import (
     WorkflowCheckpoint,
     WorkflowRunState,
 )
+from holdfast.durable import clock
 
 FORMATS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
 LOG = ["counted", "left"]
 OUTPUTS = ["left was here", {"total": 6, "log": LOG, "parcel": GIVEN}]
 
 
-@pytest.fixture(params=[(format, kind) for format in FORMATS for kind in ("sqlite", "file")], ids=str)
+KINDS = ("sqlite", "file")
+
+
+@pytest.fixture(params=[(format.name, kind) for format in FORMATS for kind in KINDS], ids="-".join)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return copy_of(*request.param, tmp_path)
+
+
+@pytest.fixture(params=[(format.name, kind) for format in FORMATS[2:] for kind in KINDS], ids="-".join)
+def later_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """One that knows what came with format 3."""
+    return copy_of(*request.param, tmp_path)
+
+
+def copy_of(name: str, kind: str, tmp_path: Path) -> Any:
     """A copy of a golden store: reading must not change what is kept."""
-    format, kind = request.param
+    format = Path(__file__).parent / name
     shutil.copytree(format, tmp_path / "copy")
     return (
         SQLiteCheckpointStorage(tmp_path / "copy" / "runs.db")
@@ -66,7 +81,7 @@ async def test_a_failed_run_goes_on_and_what_was_remembered_is_recalled(storage:
 
 
 async def test_a_waiting_run_is_answered(storage: Any) -> None:
-    pending = await storage.pending_requests(workflow_name="asking")
+    pending = [one for one in await storage.pending_requests(workflow_name="asking") if one.run_id == "waiting"]
     if await storage.get_latest(run_id="waiting") is None:  # format 1 knew no questions
         assert pending == []
         return
@@ -75,6 +90,46 @@ async def test_a_waiting_run_is_answered(storage: Any) -> None:
     ]
     result = await build_asking(storage).run(run_id="waiting", responses={"golden question": {"good": True}})
     assert result.get_outputs() == ["gold is good"]
+
+
+async def test_a_question_from_two_floors_down_is_answered(later_storage: Any) -> None:
+    pending = await later_storage.pending_requests(workflow_name="nested")
+    assert [(one.request_id, one.run_id, one.executor_id) for one in pending] == [("deal 3", "nested", "market")]
+    result = await build_nested(later_storage).run(run_id="nested", responses={"deal 3": {"done": True}})
+    assert result.get_outputs() == ["clerk: offered for 3", "clerk: sold for 3"]
+
+
+async def test_a_question_from_two_floors_down_is_answered_in_a_fork(later_storage: Any) -> None:
+    head = await later_storage.get_latest(run_id="nested")
+    options = {"checkpoint_id": head.checkpoint_id, "run_id": "fork"}
+    forked = await build_nested(later_storage).run(**options, responses={"deal 3": {"done": False}})
+    assert forked.get_outputs() == ["clerk: offered for 3", "clerk: kept for 3"]
+
+
+async def test_a_run_that_sleeps_is_found_when_it_is_due_and_knows_what_it_tried(later_storage: Any) -> None:
+    assert await later_storage.due_runs(workflow_name="sleeping") == []
+    (due,) = await later_storage.due_runs(by=NEXT_CENTURY, workflow_name="sleeping")
+    assert (due.run_id, due.due_at) == ("asleep", NEXT_CENTURY)
+    clock.set_source(NEXT_CENTURY.timestamp)
+    try:
+        result = await build_sleeping(later_storage, broken=False).run(run_id="asleep")
+    finally:
+        clock.set_source()
+    assert result.get_outputs() == ["good morning, at once", "good morning, at last"]
+    assert [event.attempt for event in result if event.type == "executor_invoked"] == [2]
+    assert [event.executor_id for event in result if event.type == "executor_bypassed"] == ["sibling"]
+
+
+async def test_a_run_that_was_moved_back_stands_where_it_was_moved_to(later_storage: Any) -> None:
+    result = await build_counting(later_storage).run(run_id="moved back")
+    assert result.get_outputs() == [1]
+    assert (await later_storage.get_latest(run_id="moved back")).state["total"] == 1
+
+
+async def test_letters_that_wait_are_read(later_storage: Any) -> None:
+    assert (await build_counting(later_storage).run(run_id="sent to")).get_outputs() == [1, 11]
+    stopped = await build_asking(later_storage).run(run_id="stopped")
+    assert stopped.get_final_state() is WorkflowRunState.CANCELLED
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda path: path.name)

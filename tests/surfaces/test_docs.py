@@ -9,6 +9,7 @@ import ast
 import asyncio
 import inspect
 import io
+import logging
 import os
 import re
 import sqlite3
@@ -18,10 +19,12 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
 
 import holdfast
 
@@ -140,12 +143,27 @@ def compare(block: Block, printed: list[str], following: Block | None) -> None:
         assert printed == [], f"{block.where} prints something that the page does not show"
 
 
+def keep_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a page sets for the whole process, tracing and logging, must not reach other tests."""
+    logger = logging.getLogger("holdfast")
+    monkeypatch.setattr(logger, "handlers", list(logger.handlers))
+    monkeypatch.setattr(logger, "level", logger.level)
+    monkeypatch.setattr(logger, "_cache", {})
+    set_provider = partial(_set_provider, monkeypatch)
+    monkeypatch.setattr(trace, "set_tracer_provider", set_provider)
+
+
+def _set_provider(monkeypatch: pytest.MonkeyPatch, provider: trace.TracerProvider) -> None:
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+
+
 @pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
 def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    keep_to_the_page(monkeypatch)
     blocks = blocks_of(page)
     with reader_of(page) as reader:
         for block, following in zip_longest(blocks, blocks[1:]):
