@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from .events import WorkflowErrorDetails, WorkflowRunState
 from .parcel import Parcel
@@ -114,6 +114,18 @@ class Appended:
 Write = Assigned | Deleted | Appended
 
 
+class Edit(Protocol):
+    """A change to a value, as it was read from where it is stored."""
+
+    def made_to(self, before: Parcel | None) -> Parcel:
+        """The value after the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    edit: Edit
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     payload: Parcel
@@ -204,8 +216,8 @@ class Commit:
     place: int
     messages: tuple[Message, ...] | None = None  # None: as before
     held: Held | None = None  # None: as before
-    state: Mapping[str, Write] = field(default_factory=dict)
-    executors: Mapping[str, Parcel] = field(default_factory=dict)
+    state: Mapping[str, Write | Edited] = field(default_factory=dict)
+    executors: Mapping[str, Parcel | Edited] = field(default_factory=dict)
     asked: tuple[Request, ...] = ()
     closed: tuple[str, ...] = ()  # requests that are open no more
     children: Mapping[str, Child | None] = field(default_factory=dict)  # those that changed; None: it waits no more

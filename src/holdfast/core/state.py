@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .errors import RunError, StateConflict
-from .model import Appended, Assigned, Deleted, Outcome, Write
+from .model import Appended, Assigned, Deleted, Edited, Outcome, Write
 from .parcel import Pack, Parcel
 
 Reducer = Callable[[Any, Any], Any]
@@ -88,8 +88,10 @@ class StateView:
         return self._committed.get(key)
 
 
-def apply_write(state: dict[str, Parcel], key: str, write: Write) -> None:
+def apply_write(state: dict[str, Parcel], key: str, write: Write | Edited) -> None:
     match write:
+        case Edited(edit=edit):
+            state[key] = edit.made_to(state.get(key))
         case Assigned(value=value):
             state[key] = value
         case Deleted():

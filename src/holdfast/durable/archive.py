@@ -18,9 +18,12 @@ from ..kernel.history import apply, still_true, whole
 from .codec import Codec
 from .ownership import Owner
 from .ports import Along, Entry, Pending, Record, Store
+from .texts import size_of
 from .wire import header_of, read_commit, read_note, read_outcome, write_commit, write_note, write_outcome
 
-FRAME_EVERY = 64  # reading a checkpoint reads at most so many records; writing it all costs 1/64 of a state each
+FRAME_EVERY = 64  # records: so often it is asked whether a frame is worth it
+_RECORD = 512  # to read a record takes as long as to read so many bytes more
+_WASTE = 1 / 3  # of a state: so much may be read in vain to know it
 
 
 class Archive(Protocol):
@@ -40,11 +43,18 @@ class Archive(Protocol):
         """A checkpoint by its id."""
 
     async def commit(
-        self, commit: Commit, after: Checkpoint, *, settled: int | None, consumed: tuple[str, ...] = ()
+        self,
+        commit: Commit,
+        after: Checkpoint,
+        *,
+        before: Checkpoint | None = None,
+        settled: int | None = None,
+        consumed: tuple[str, ...] = (),
     ) -> None:
         """Append, if the run is still where it was; durable when it returns.
 
-        Forgets the memory of `settled` and consumes mail, in the same transaction.
+        `before` is where the run was: of large values only what changed since is written. Forgets the memory of
+        `settled` and consumes mail, in the same transaction.
         """
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
@@ -80,14 +90,14 @@ class Archive(Protocol):
 
 
 class StoreArchive:
-    """An archive on a built-in store. One for each drive of a run: it counts how far the last frame is."""
+    """An archive on a built-in store. One for each drive of a run: it knows how far the last frame is."""
 
     shortcomings: str | None = None
     remembers = True
 
     def __init__(self, store: Store, codec: Codec) -> None:
         self.store, self._codec = store, codec
-        self._since_frame = FRAME_EVERY
+        self._chain = _Chain()
 
     @property
     def where(self) -> object:
@@ -104,7 +114,7 @@ class StoreArchive:
         chain = await self.store.chain(entry.run_id, entry.number)
         if not chain:
             raise CheckpointCorrupt(f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} is gone")
-        self._since_frame = len(chain)
+        self._chain.read(chain)
         return fold(chain, self._codec)[-1]
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
@@ -112,13 +122,20 @@ class StoreArchive:
         return None if entry is None else (await self.at(entry))[0]
 
     async def commit(
-        self, commit: Commit, after: Checkpoint, *, settled: int | None, consumed: tuple[str, ...] = ()
+        self,
+        commit: Commit,
+        after: Checkpoint,
+        *,
+        before: Checkpoint | None = None,
+        settled: int | None = None,
+        consumed: tuple[str, ...] = (),
     ) -> None:
         # a run that was moved back has another header from there on, and only frames hold it
-        framed = commit.number == 0 or commit.restored is not None or self._since_frame >= FRAME_EVERY
+        framed = commit.number == 0 or commit.restored is not None or self._chain.wants_frame(after)
         along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed, _wake(after))
-        await self.store.append(record(commit, after, framed=framed), along)
-        self._since_frame = 1 if framed else self._since_frame + 1
+        made = record(commit, after, framed=framed, before=before)
+        await self.store.append(made, along)
+        self._chain.add(made)
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
         return await self.store.post(run_id, key, body)
@@ -177,6 +194,37 @@ class StoreArchive:
         await self.store.release(run_id, owner)
 
 
+class _Chain:
+    """The last frame and what was written since: what has to be read to know where the run is."""
+
+    def __init__(self) -> None:
+        self._bytes = self._records = 0
+
+    def read(self, records: Sequence[Record]) -> None:
+        for one in records:
+            self.add(one)
+
+    def add(self, record: Record) -> None:
+        if record.entry.frame:
+            self._bytes = self._records = 0
+        self._bytes += len(record.body)
+        self._records += 1
+
+    def wants_frame(self, after: Checkpoint) -> bool:
+        """Whether so much would be read in vain that it is better to say everything again.
+
+        What was written since the last frame and still holds is not in vain: a large value that never changes is
+        written once, a list that only grows a few times, a small state every so often.
+        """
+        if self._records == 0:
+            return True
+        if self._records % FRAME_EVERY:
+            return False
+        parcels = (*after.state.values(), *after.executors.values())
+        state = sum(size_of(parcel) for parcel in parcels)
+        return self._bytes - state + self._records * _RECORD >= state * _WASTE
+
+
 def _wake(after: Checkpoint) -> str | None:
     """When somebody should look at a run again: when it can go on, or when a question runs out of time.
 
@@ -209,8 +257,8 @@ def pending_of(header: RunHeader, requests: Iterable[Request]) -> tuple[Pending,
     )
 
 
-def record(commit: Commit, after: Checkpoint, *, framed: bool) -> Record:
-    """A commit as it is stored: what changed, or everything."""
+def record(commit: Commit, after: Checkpoint, *, framed: bool, before: Checkpoint | None = None) -> Record:
+    """A commit as it is stored: what changed since `before`, or everything."""
     header = after.header
     if framed:
         full = whole(after)
@@ -235,7 +283,8 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool) -> Record:
         # a commit that takes outputs back belongs among them
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
     )
-    return Record(entry, write_commit(commit, header if framed else None, after.previous_id))
+    body = write_commit(commit, header if framed else None, after.previous_id, None if framed else before)
+    return Record(entry, body)
 
 
 def fold(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit]]:

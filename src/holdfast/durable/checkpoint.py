@@ -20,7 +20,8 @@ from ..kernel.telling import request_events
 from . import clock
 from .codec import DEFAULT_CODEC, Codec, Encoded, encoded
 from .ports import Entry, Record
-from .wire import FORMAT, header_of, json_of, read_commit, read_requests, write_commit
+from .texts import json_of
+from .wire import FORMAT, header_of, read_commit, read_requests, write_commit
 
 VERSION = "1"
 

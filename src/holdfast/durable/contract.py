@@ -88,7 +88,13 @@ class ContractArchive:
         return None if found is None else unview(found, self._codec)[0]
 
     async def commit(
-        self, commit: Commit, after: Checkpoint, *, settled: int | None, consumed: tuple[str, ...] = ()
+        self,
+        commit: Commit,
+        after: Checkpoint,
+        *,
+        before: Checkpoint | None = None,
+        settled: int | None = None,
+        consumed: tuple[str, ...] = (),
     ) -> None:
         await self._storage.save(view(after, commit))
         for key in consumed:

@@ -8,7 +8,7 @@ from ..core.errors import CheckpointCorrupt
 from ..core.parcel import Parcel
 from ..core.request import Request
 from .codec import Codec, encoded
-from .wire import json_of
+from .texts import json_of
 
 FORMAT = 2
 READABLE = (1, 2)  # 1 knew only answers

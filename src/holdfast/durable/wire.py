@@ -15,11 +15,13 @@ from ..core.events import WorkflowErrorDetails, WorkflowRunState
 from ..core.model import (
     Appended,
     Assigned,
+    Checkpoint,
     Child,
     Commit,
     CommitKind,
     Deleted,
     Done,
+    Edited,
     Held,
     Message,
     Note,
@@ -33,9 +35,10 @@ from ..core.model import (
 )
 from ..core.parcel import Parcel
 from ..core.request import Request
-from ..core.state import Grown
-from .codec import Codec, Encoded, encoded
+from .codec import Codec, encoded
+from .edits import WORTH_IT, Splice, StoredEdit, splice_of
 from .ports import Record
+from .texts import json_of
 
 FORMAT = 3
 READABLE = (1, 2, 3)
@@ -102,10 +105,17 @@ class WireDone(_Shape):
     attempts: int = 1
 
 
+class WireSplice(_Shape):
+    start: int
+    tail: int
+    text: str
+
+
 class WireWrites(_Shape):
     set: dict[str, Raw] = {}
     append: dict[str, list[Raw]] = {}
     delete: list[str] = []
+    splice: dict[str, WireSplice] = {}
 
 
 class WireFailure(_Shape):
@@ -142,6 +152,7 @@ class WireCommit(_Shape, kw_only=True):
     held: dict[str, dict[str, list[Raw]]] | None = None
     state: WireWrites | None = None
     executors: dict[str, Raw] = {}
+    executor_splices: dict[str, WireSplice] = {}
     asked: list[WireRequest] = []
     closed: list[str] = []
     children: dict[str, WireChild | None] = {}
@@ -186,21 +197,14 @@ _decode_outcome = msgspec.json.Decoder(WireOutcome).decode
 _decode_note = msgspec.json.Decoder(WireNote).decode
 
 
-def json_of(parcel: Parcel) -> bytes:
-    """The JSON text of a stored payload."""
-    if isinstance(parcel, Encoded):
-        return parcel.json
-    if isinstance(parcel, Grown):
-        parts = [json_of(item) for item in parcel.items]
-        if parcel.base is not None and (before := json_of(parcel.base)[1:-1].strip()):
-            parts.insert(0, before)
-        return b"[" + b",".join(parts) + b"]"
-    raise CodecError(f"`{type(parcel).__name__}` was never made to be stored", path="$")
-
-
-def write_commit(commit: Commit, frame: RunHeader | None, previous_id: str | None) -> bytes:
+def write_commit(
+    commit: Commit, frame: RunHeader | None, previous_id: str | None, before: Checkpoint | None = None
+) -> bytes:
     """The body of a record; with `frame` it stands alone."""
     held = commit.held
+    saved = {id: parcel for id, parcel in commit.executors.items() if not isinstance(parcel, Edited)}
+    known = {} if before is None else before.executors
+    splices = {id: splice for id, parcel in saved.items() if (splice := _splice(known.get(id), parcel)) is not None}
     shape = WireCommit(
         format=FORMAT,
         kind=commit.kind,
@@ -212,8 +216,9 @@ def write_commit(commit: Commit, frame: RunHeader | None, previous_id: str | Non
         previous_id=None if frame is None else previous_id,
         messages=None if commit.messages is None else [_message(m) for m in commit.messages],
         held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
-        state=_writes(commit.state),
-        executors={id: _raw(parcel) for id, parcel in commit.executors.items()},
+        state=_writes(commit.state, {} if before is None else before.state),
+        executors={id: _raw(parcel) for id, parcel in saved.items() if id not in splices},
+        executor_splices=splices,
         asked=[_request(r) for r in commit.asked],
         closed=list(commit.closed),
         children=_children(commit.children),
@@ -239,7 +244,8 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         raise CheckpointCorrupt(
             f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} is damaged: {error}"
         ) from error
-    _check_format(shape.format, f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}")
+    what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+    _check_format(shape.format, what)
     if shape.run is not None and shape.run.run_id != entry.run_id:
         raise CheckpointCorrupt(
             f"checkpoint {entry.checkpoint_id} is filed under run {entry.run_id!r} but was written by run "
@@ -256,8 +262,8 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         place=shape.place,
         messages=None if shape.messages is None else tuple(_read_message(m, codec) for m in shape.messages),
         held=None if held is None else _read_held(held, codec),
-        state=_read_writes(shape.state, codec),
-        executors={id: _parcel(raw, codec) for id, raw in shape.executors.items()},
+        state=_read_writes(shape.state, codec, what),
+        executors=_read_executors(shape, codec, what),
         asked=tuple(_read_request(r, codec) for r in shape.asked),
         closed=tuple(shape.closed),
         children=_read_children(shape.children),
@@ -289,7 +295,7 @@ def write_outcome(outcome: Outcome) -> bytes:
             executor=outcome.executor,
             sent=[WireSent(_raw(s.payload), s.target) for s in outcome.sent],
             outputs=_outputs(outcome.outputs),
-            state=_writes(outcome.writes),
+            state=_writes(outcome.writes, {}),
             saved=NOTHING if outcome.saved is None else _raw(outcome.saved),
             requests=[_request(r) for r in outcome.requests],
             children=_children(outcome.children),
@@ -310,7 +316,7 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
         executor=shape.executor,
         sent=tuple(Sent(_parcel(s.payload, codec), s.target) for s in shape.sent),
         outputs=_read_outputs(shape.outputs, codec),
-        writes=_read_writes(shape.state, codec),
+        writes=_read_plain_writes(shape.state, codec),
         saved=_parcel(shape.saved, codec) if bytes(shape.saved) else None,
         requests=tuple(_read_request(r, codec) for r in shape.requests),
         children=_read_children(shape.children),
@@ -414,22 +420,55 @@ def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]
     return tuple(Output(output.kind, _parcel(output.payload, codec)) for output in outputs)
 
 
-def _writes(writes: Mapping[str, Write]) -> WireWrites | None:
+def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Parcel]) -> WireWrites | None:
     if not writes:
         return None
-    shape = WireWrites({}, {}, [])
+    shape = WireWrites({}, {}, [], {})
     for key, write in writes.items():
         match write:
             case Assigned(value=value):
-                shape.set[key] = _raw(value)
+                if (splice := _splice(before.get(key), value)) is not None:
+                    shape.splice[key] = splice
+                else:
+                    shape.set[key] = _raw(value)
             case Deleted():
                 shape.delete.append(key)
             case Appended(items=items):
                 shape.append[key] = [_raw(item) for item in items]
+            case Edited():
+                raise CodecError("what was read as a change is stored as what it came to", path=f"$.state.{key}")
     return shape
 
 
-def _read_writes(shape: WireWrites | None, codec: Codec) -> dict[str, Write]:
+def _splice(before: Parcel | None, after: Parcel) -> WireSplice | None:
+    """What changed in a value, if it is large and changed only a little."""
+    text = json_of(after)
+    if before is None or len(text) < WORTH_IT:
+        return None
+    splice = splice_of(json_of(before), text)
+    return None if splice is None else WireSplice(splice.start, splice.tail, splice.text.decode())
+
+
+def _read_splice(shape: WireSplice, codec: Codec, what: str) -> Edited:
+    if shape.start < 0 or shape.tail < 0:
+        raise CheckpointCorrupt(f"{what} changes a text before its beginning")
+    return Edited(StoredEdit(Splice(shape.start, shape.tail, shape.text.encode()), codec, what))
+
+
+def _read_executors(shape: WireCommit, codec: Codec, what: str) -> dict[str, Parcel | Edited]:
+    saved: dict[str, Parcel | Edited] = {id: _parcel(raw, codec) for id, raw in shape.executors.items()}
+    edits = {id: _read_splice(one, codec, f"executor {id!r} in {what}") for id, one in shape.executor_splices.items()}
+    return {**saved, **edits}
+
+
+def _read_writes(shape: WireWrites | None, codec: Codec, what: str) -> dict[str, Write | Edited]:
+    if shape is None:
+        return {}
+    edits = {key: _read_splice(one, codec, f"state[{key!r}] in {what}") for key, one in shape.splice.items()}
+    return {**_read_plain_writes(shape, codec), **edits}
+
+
+def _read_plain_writes(shape: WireWrites | None, codec: Codec) -> dict[str, Write]:
     if shape is None:
         return {}
     writes: dict[str, Write] = {key: Assigned(_parcel(raw, codec)) for key, raw in shape.set.items()}

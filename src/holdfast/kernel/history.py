@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core.events import WorkflowErrorDetails, WorkflowRunState
-from ..core.model import Assigned, Checkpoint, Child, Commit, CommitKind, Message, RunHeader, Stamp
+from ..core.model import Assigned, Checkpoint, Child, Commit, CommitKind, Edited, Message, RunHeader, Stamp
 from ..core.parcel import Parcel
 from ..core.request import Request
 from ..core.state import apply_write
@@ -142,11 +142,18 @@ def apply(
         messages=messages if messages is not None else before.messages if before else (),
         held=held if held is not None else before.held if before else {},
         state=state,
-        executors={**before.executors, **commit.executors} if before else dict(commit.executors),
+        executors=_executors(before.executors if before else {}, commit),
         requests=_open_requests(before.requests if before else {}, commit),
         children=_open_children(before.children if before else {}, commit),
         wake=commit.wake,
     )
+
+
+def _executors(before: Mapping[str, Parcel], commit: Commit) -> dict[str, Parcel]:
+    after = dict(before)
+    for id, saved in commit.executors.items():
+        after[id] = saved.edit.made_to(before.get(id)) if isinstance(saved, Edited) else saved
+    return after
 
 
 def _open_children(before: Mapping[str, Child], commit: Commit) -> Mapping[str, Child]:

@@ -255,7 +255,7 @@ class Drive:
         after = kernel.apply(at.header, at, commit)
         if self._archive is not None:
             began = perf_counter()
-            await store(self._archive, commit, after, settled=settled, consumed=consumed)
+            await store(self._archive, commit, after, before=at, settled=settled, consumed=consumed)
             if self._observer:
                 self._observer.committed(perf_counter() - began)
         elif any(done.outputs for done in commit.done):

@@ -203,7 +203,7 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
             return await _moved_back(head, source, archive)
         case Older(source=source, header=header):
             first = kernel.fork(source, stamp(header.run_id, header.epoch, 0))
-            await cast.restore_all(first.executors)
+            await cast.restore_all(source.executors)
         case New(header=header, message=message):
             payload = pack(message, "$.input")
             first = kernel.begin(

@@ -9,7 +9,13 @@ from .finishing import finished
 
 
 async def store(
-    archive: Archive, commit: Commit, after: Checkpoint, *, settled: int | None = None, consumed: tuple[str, ...] = ()
+    archive: Archive,
+    commit: Commit,
+    after: Checkpoint,
+    *,
+    before: Checkpoint | None = None,
+    settled: int | None = None,
+    consumed: tuple[str, ...] = (),
 ) -> None:
     """Commit; what a storage raises comes out as a DurabilityError.
 
@@ -17,7 +23,7 @@ async def store(
     must leave it before a commit or after it.
     """
     try:
-        await finished(archive.commit(commit, after, settled=settled, consumed=consumed))
+        await finished(archive.commit(commit, after, before=before, settled=settled, consumed=consumed))
     except HoldfastError:
         raise
     except Exception as error:  # a storage of the user's own may raise anything
