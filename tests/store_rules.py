@@ -424,6 +424,19 @@ async def a_refused_append_forgets_nothing(store: Store) -> None:
 
 
 @rule
+async def the_memory_of_a_place_that_is_no_more_is_forgotten(store: Store) -> None:
+    await fill(store, "r", 3)
+    await store.remember("r", 1, "k", b"1")
+    await store.remember("r", 2, "k", b"2")
+    assert await store.remove("r", 2)
+    assert await store.recall("r", 2) == {}
+    assert await store.recall("r", 1) == {"k": b"1"}
+    await store.put(record("r", 2))
+    assert await store.recall("r", 2) == {}
+    assert await store.remember("r", 2, "k", b"3")
+
+
+@rule
 async def many_things_are_remembered_at_once(store: Store) -> None:
     await fill(store, "r", 1)
     kept = await asyncio.gather(*(store.remember("r", 1, f"k{n % 10}", str(n).encode()) for n in range(30)))

@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.core.errors import CheckpointCorrupt
 from holdfast.durable.ports import Along
-from holdfast.stores import file_layout
+from holdfast.stores import file_layout, file_run
 from holdfast.stores.file import FileStore
 from store_rules import record
 from store_rules_beside import names, question
 
-ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime")
+ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime", "pwrite")
 
 
 class Killed(Exception):
@@ -47,13 +47,14 @@ Action = Callable[[FileStore], Awaitable[object]]
 
 
 async def seen(store: FileStore) -> dict[str, object]:
-    """All that can be asked about run r."""
+    """All that can be asked about run r, with the memory of the place where it is."""
+    head = await store.head("r")
     return {
         "records": [(r.entry.number, r.entry.checkpoint_id, r.body) for r in await store.history("r")],
         "mail": await store.mail("r"),
         "pending": names(await store.pending()),
         "wakes": [wake.at for wake in await store.wakes()],
-        "memory": await store.recall("r", 5),
+        "memory": await store.recall("r", head.entry.number if head else 0),
     }
 
 
@@ -63,7 +64,8 @@ async def prepare(store: FileStore) -> None:
     await store.post("r", "b", b"2")
     await store.append(record("r", 1), Along(consumed=("a",), asked=(question("r", "q3"),), wake="2026-01-02"))
     await store.post("r", "c", b"3")
-    await store.remember("r", 5, "k", b"1")
+    await store.remember("r", 0, "k", b"0")
+    await store.remember("r", 1, "k", b"1")
 
 
 MORE = Along(consumed=("c", "unposted"), asked=(question("r", "q4"),), closed=("q1",), wake="2026-01-03")
@@ -151,6 +153,39 @@ async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path
             await store.close()
             shutil.rmtree(root)
     assert happened == sorted(happened), "once it has happened it stays so"
+
+
+@pytest.mark.parametrize("name", ["append", "put in place", "put under another name", "post", "remove the newest"])
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_store_with_a_run_in_mind_notices_that_a_write_was_cut_short(
+    alone: bool, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own, as by an error of the disk, or that of another who was killed. No time stamp warns it."""
+    monkeypatch.setattr(file_run, "_touched", lambda folder: (0, 0))
+    preparing, action = ACTIONS[name]
+    store = FileStore(tmp_path / "whole")
+    await preparing(store)
+    before = await seen(store)
+    with killed_before(10**9) as acts:
+        await action(store)
+    after = await seen(store)
+    await store.close()
+    for act in range(len(acts)):
+        root = tmp_path / str(act)
+        store = FileStore(root)
+        await preparing(store)
+        other = FileStore(root)
+        with killed_before(act), pytest.raises(Killed):
+            await action(store if alone else other)
+        assert await seen(store) in (before, after)
+        head = await store.head("r")
+        assert head is not None
+        await store.append(record("r", head.entry.number + 1), Along(consumed=("b",)))
+        fresh = FileStore(root)
+        assert await seen(fresh) == await seen(store)
+        assert not list(root.rglob(".tmp-*"))
+        for each in (fresh, other, store):
+            await each.close()
 
 
 async def test_a_record_deleted_by_hand_takes_what_it_opened_with_it(tmp_path: Path) -> None:
@@ -252,5 +287,6 @@ async def test_a_full_disk_leaves_mail_and_questions_as_they_were(
             await store.append(record("r", 2), MORE)
     assert await seen(store) == before
     await store.append(record("r", 2), Along(wake="2026-01-02"))  # a record of the same name, with other company
-    assert {**await seen(store), "records": None} == {**before, "records": None}
+    anyway = {"records": None, "memory": None}
+    assert {**await seen(store), **anyway} == {**before, **anyway}
     await store.close()

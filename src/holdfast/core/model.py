@@ -74,6 +74,7 @@ class Note:
 
     due: str
     failure: WorkflowErrorDetails | None = None
+    final: bool = False  # the attempt was the last one: it was given up
 
 
 def timer_key(delivery: str, number: int) -> str:

@@ -37,15 +37,21 @@ class StateView:
 
     def __init__(self, committed: Mapping[str, Parcel], pack: Pack) -> None:
         self._committed, self._pack = committed, pack
-        self._writes: dict[str, Write] = {}  # of earlier deliveries in this superstep and this one
+        self._writes: dict[str, Write] = {}  # of earlier deliveries in this superstep
         self._page: dict[str, Write] = {}  # of this delivery only
+
+    def new_page(self) -> StateView:
+        """The same view for one attempt at a delivery: nobody else sees what it writes until its page is taken."""
+        view = StateView(self._committed, self._pack)
+        view._writes = self._writes
+        return view
 
     def get(self, key: str, default: Any = None) -> Any:
         parcel = self._seen(key)
         return default if parcel is None else parcel.open()
 
     def keys(self) -> list[str]:
-        known = dict.fromkeys([*self._committed, *self._writes])
+        known = dict.fromkeys([*self._committed, *self._writes, *self._page])
         return [key for key in known if self._seen(key) is not None]
 
     def set(self, key: str, value: object) -> None:
@@ -62,23 +68,24 @@ class StateView:
             raise TypeError(f"state[{key!r}] is a {type(found).__name__}; only a list can be appended to")
         new = Appended(tuple(self._pack(item, f"$.state.{key}[+{n}]") for n, item in enumerate(items)))
         self._page[key] = _after(self._page.get(key), new)
-        self._writes[key] = _after(self._writes.get(key), new)
 
     def take_page(self) -> dict[str, Write]:
-        """The writes since the last call: those of one delivery."""
+        """The writes since the last call: those of one delivery. Later deliveries see them."""
         page, self._page = self._page, {}
+        self.recall(page)
         return page
 
     def recall(self, writes: Mapping[str, Write]) -> None:
-        """Show the writes of an earlier delivery that was not run again."""
+        """Show the writes of an earlier delivery."""
         for key, write in writes.items():
             self._writes[key] = _after(self._writes.get(key), write)
 
     def _write(self, key: str, write: Write) -> None:
-        self._page[key] = self._writes[key] = write
+        self._page[key] = write
 
     def _seen(self, key: str) -> Parcel | None:
-        match self._writes.get(key):
+        before, write = self._writes.get(key), self._page.get(key)
+        match before if write is None else _after(before, write):
             case Assigned(value=value):
                 return value
             case Deleted():

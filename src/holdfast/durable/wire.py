@@ -188,6 +188,7 @@ class WireNote(_Shape):
     format: int
     due: str
     failure: WireFailure | None = None
+    final: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -325,7 +326,7 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
 
 
 def write_note(note: Note) -> bytes:
-    return _encode(WireNote(FORMAT, note.due, None if note.failure is None else _failure(note.failure)))
+    return _encode(WireNote(FORMAT, note.due, None if note.failure is None else _failure(note.failure), note.final))
 
 
 def read_note(run_id: str, key: str, body: bytes) -> Note:
@@ -335,7 +336,7 @@ def read_note(run_id: str, key: str, body: bytes) -> Note:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointCorrupt(f"{what} is damaged: {error}") from error
     _check_format(shape.format, what)
-    return Note(shape.due, None if shape.failure is None else _read_failure(shape.failure))
+    return Note(shape.due, None if shape.failure is None else _read_failure(shape.failure), shape.final)
 
 
 def _check_format(found: int, what: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import copy
-import math
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ from ..graph.context import NO_DEFAULT, WorkflowContext
 from ..graph.graph import Graph
 from .answering import check_answerable, default_for, until
 from .limits import TimeLimit
-from .timers import NOT_WORTH_A_NOTE, Notes
+from .timers import NOT_WORTH_A_NOTE, Notes, Parked
 
 
 class Private(Mapping[str, Any]):
@@ -100,6 +100,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
     """The context of one delivery."""
 
     __slots__ = (
+        "_asleep",
         "_at",
         "_children",
         "_limit",
@@ -108,11 +109,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
         "_open",
         "_outputs",
         "_requests",
+        "_returned",
         "_sent",
         "_state",
         "_thread",
         "_timers",
         "delivery",
+        "parked",
         "scope",
     )
 
@@ -133,7 +136,9 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
         self._requests: list[Request] = []
-        self._open = True
+        self._open, self._returned = True, False
+        self._asleep: set[concurrent.futures.Future[None]] = set()  # those that threads wait for
+        self.parked: str | None = None  # the handler sleeps until then, and is to be left
 
     @property
     def run_id(self) -> str:
@@ -228,10 +233,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._children[key] = child
 
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
-        seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-        if not math.isfinite(seconds):
-            raise ValueError(f"nobody can sleep for {duration!r} seconds")
-        return self._sleep(clock.now() + timedelta(seconds=seconds))
+        try:
+            moment = clock.now() + (duration if isinstance(duration, timedelta) else timedelta(seconds=duration))
+        except (ValueError, OverflowError):
+            raise ValueError(f"nobody can sleep for {duration!r} seconds") from None
+        return self._sleep(moment)
 
     def sleep_until(self, moment: datetime) -> Awaitable[None]:
         if moment.tzinfo is None:
@@ -245,8 +251,26 @@ class HandlerContext(WorkflowContext[Any, Any]):
         waiting = self._wait(key, moment)
         if threading.get_ident() == self._thread:
             return waiting
-        asyncio.run_coroutine_threadsafe(waiting, self._loop).result()  # a plain function: it is its thread that waits
+        self._block(waiting)
         return _DONE
+
+    def _block(self, waiting: Coroutine[Any, Any, None]) -> None:
+        """Let the thread of a plain function wait; not any longer than somebody waits for the function."""
+        try:
+            asleep = asyncio.run_coroutine_threadsafe(waiting, self._loop)
+        except RuntimeError:  # the loop is closed
+            waiting.close()
+            raise
+        self._asleep.add(asleep)
+        if not self._open:  # meanwhile
+            asleep.cancel()
+        try:
+            asleep.result()
+        except concurrent.futures.CancelledError:
+            self._check_open("sleep")
+            raise
+        finally:
+            self._asleep.discard(asleep)
 
     async def _wait(self, key: str, moment: datetime) -> None:
         note = self._notes[key]
@@ -254,8 +278,12 @@ class HandlerContext(WorkflowContext[Any, Any]):
             note = Note(moment.isoformat())
             if (moment - clock.now()).total_seconds() >= NOT_WORTH_A_NOTE:
                 await self._notes.put(key, note)
-        with self._limit.paused() if self._limit is not None else nullcontext():
-            await self._notes.wait(note.due)
+        try:
+            with self._limit.paused() if self._limit is not None else nullcontext():
+                await self._notes.wait(note.due)
+        except Parked as parked:
+            self.parked = min(self.parked or parked.due, parked.due)
+            raise
 
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")
@@ -269,6 +297,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return _DONE
 
     def get_state(self, key: str, default: Any = None) -> Any:
+        self._alive()
         return self._state.get(key, default)
 
     def set_state(self, key: str, value: Any) -> None:
@@ -297,10 +326,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return [output.payload.open() for output in self._outputs]
 
     def finish(self) -> None:
-        """The handler has returned: what it does from now on can no longer be part of its outcome."""
+        """The handler has returned or is given up: what it does from now on can no longer be part of its outcome."""
         self._open = False
+        for asleep in list(self._asleep):
+            asleep.cancel()
 
     def outcome(self, saved: Parcel | None, attempts: int) -> Outcome:
+        self._returned = True
         return Outcome(
             self.delivery.id,
             self.delivery.executor,
@@ -314,13 +346,17 @@ class HandlerContext(WorkflowContext[Any, Any]):
         )
 
     def _check_open(self, what: str) -> None:
+        if self._open:
+            self._alive()
+            return
+        whose = f"{what} was called after the handler of {self.delivery.executor!r}"
+        if self._returned:
+            raise RuntimeError(f"{whose} had returned; await what you start inside a handler")
+        raise RuntimeError(f"{whose} had failed or was given up; nothing it does counts any more")
+
+    def _alive(self) -> None:
         if self._limit is not None:
             self._limit.alive()
-        if not self._open:
-            raise RuntimeError(
-                f"{what} was called after the handler of {self.delivery.executor!r} had returned; "
-                f"await what you start inside a handler"
-            )
 
 
 def _key(key: str) -> str:

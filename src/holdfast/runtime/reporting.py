@@ -71,7 +71,7 @@ class Reporter:
         """
         at = entered.at
         asleep = at.wake is not None and plan.deliveries
-        state = WorkflowRunState.IN_PROGRESS if plan.deliveries else at.status
+        state = WorkflowRunState.IN_PROGRESS if plan.deliveries and not asleep else at.status
         told = [self.say("started", at, state=state)]
         if plan.deliveries:
             told.append(self.say("status", at, state=state))

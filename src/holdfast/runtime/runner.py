@@ -5,30 +5,31 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import random
 import traceback
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from ..core.errors import HandlerFailed, HandlerTimeout, HoldfastError, RoutingFailed
 from ..core.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
-from ..core.model import Checkpoint, Delivery, Memory, Note, Outcome, Plan, attempt_key
+from ..core.model import Checkpoint, Delivery, Memory, Outcome, Plan
 from ..core.parcel import Parcel
 from ..core.state import StateView
 from ..durable.archive import Archive
 from ..graph.executor import Executor, keeps_state
 from ..graph.handlers import HandlerSpec
-from ..graph.policy import Limits, RetryPolicy
+from ..graph.policy import Limits
 from ..graph.types import describe
+from .attempts import Attempts
 from .cast import Cast
 from .context import HandlerContext, Scope
 from .limits import TimeLimit
 from .telemetry import StepObserver
 from .threads import in_own_thread, in_thread
-from .timers import Notes, Parked, in_future
+from .timers import Notes, Parked
 
 STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one run
 PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the commit it is to travel in
@@ -167,6 +168,9 @@ class Superstep:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
+        if (known := self._notes.gave_up(delivery.id)) is not None:
+            self.failures[delivery.id] = Failure(_failed(self._at.run_id, delivery.executor, known), known)
+            return None
         try:
             return await self._attempts(delivery, state)
         except Parked as parked:
@@ -175,45 +179,32 @@ class Superstep:
             if isinstance(error, STOPS) or (isinstance(error, asyncio.CancelledError) and _being_stopped()):
                 raise
             self._fail(delivery, error)
-        state.take_page()
         return None
 
     async def _attempts(self, delivery: Delivery, state: StateView) -> Outcome:
         """Call the handler until it returns, or fails in a way that another attempt would not change."""
-        failed = self._notes.failed(delivery.id)
-        if failed:
-            await self._notes.wait(failed[-1].due)
-        number = len(failed) + 1
+        self._notes.check_awake(delivery.id)
+        attempts = Attempts(self._notes, delivery.id)
+        await attempts.begin()
         while True:
             call = self._chosen(delivery)
             try:
-                return await self._attempt(delivery, call, state, number)
+                return await self._attempt(delivery, call, state, attempts.number)
             except Exception as error:
-                if call.limits.retry is None or not await self._again(delivery, call.limits.retry, number, error):
+                details = details_of(delivery.executor, error)
+                on_retry = partial(self._told_retry, delivery.executor)
+                if not await attempts.again(call.limits.retry, error, details, on_retry):
                     raise
-            await self._undo(delivery.executor, state)
-            number += 1
+            await self._undo(delivery.executor)
 
-    async def _again(self, delivery: Delivery, policy: RetryPolicy, number: int, error: Exception) -> bool:
-        """Whether another attempt is to be made; if so, the time for it has come."""
-        # a run that failed for good and is resumed on purpose has all its attempts again
-        spent = number % policy.max_attempts == 0
-        again = policy.wants(error) and not spent
-        details = details_of(delivery.executor, error)
-        due = in_future(policy.delay(number % policy.max_attempts, random.random()) if again else 0)
-        await self._notes.put(attempt_key(delivery.id, number), Note(due, details))
-        if again:
-            known: dict[str, Any] = {"details": details, "attempt": number, "data": datetime.fromisoformat(due)}
-            self._tell("executor_retrying", delivery.executor, **known)
-            words = "attempt %d at %r in run %r failed (%s: %s); the next is due at %s"
-            run_id, kind, why = self._at.run_id, details.error_type, details.message
-            _LOG.warning(words, number, delivery.executor, run_id, kind, why, due)
-            await self._notes.wait(due)
-        return again
+    def _told_retry(self, executor: str, number: int, details: WorkflowErrorDetails, due: str) -> None:
+        moment = datetime.fromisoformat(due)
+        self._tell("executor_retrying", executor, details=details, attempt=number, data=moment)
+        words = "attempt %d at %r in run %r failed (%s: %s); the next is due at %s"
+        _LOG.warning(words, number, executor, self._at.run_id, details.error_type, details.message, due)
 
-    async def _undo(self, executor: str, state: StateView) -> None:
-        """Take back what an attempt did that failed: to the state, and to the executor's own."""
-        state.take_page()
+    async def _undo(self, executor: str) -> None:
+        """Take back what an attempt that failed did to the executor; its page of the state was never taken."""
         before = self._saved.get(executor, self._at.executors.get(executor))
         if before is not None and keeps_state(self._cast[executor]):
             await self._cast.restore(executor, before)
@@ -222,14 +213,11 @@ class Superstep:
         limit = None
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
             limit = TimeLimit(call.limits, self._at.run_id, delivery.executor)
-        context = HandlerContext(self._scope, delivery, state, self._at, self._notes, limit)
+        context = HandlerContext(self._scope, delivery, state.new_page(), self._at, self._notes, limit)
         self._tell("executor_invoked", delivery.executor, delivery.payload, attempt=number)
         try:
             with self._observed(delivery.executor, call, number):
-                if limit is None:
-                    await self._call(call, context)
-                else:
-                    await self._call_within(limit, call, context)
+                await self._call_within(limit, call, context)
                 return context.outcome(await self._cast.save(delivery.executor), number)
         finally:
             context.finish()
@@ -252,25 +240,26 @@ class Superstep:
             raise self._not_taken(executor, value)
         return _Call(executor, spec, given, executor.limits_for(spec))
 
-    async def _call_within(self, limit: TimeLimit, call: _Call, context: HandlerContext) -> None:
+    async def _call_within(self, limit: TimeLimit | None, call: _Call, context: HandlerContext) -> None:
+        """Let the handler run, in the time it has. Raises Parked if it sleeps, whatever it made of that itself."""
         try:
-            async with limit:
-                await self._call(call, context, own_thread=True)
-        except HandlerTimeout as late:
-            if not call.spec.is_async:
-                late.abandoned = True
-                late.add_note("its thread cannot be stopped: it was abandoned, and may still be working")
-            raise
+            async with limit or nullcontext():
+                await self._call(call, context, limit)
+        except (Exception, BaseExceptionGroup):
+            if context.parked is None:
+                raise
+        if context.parked is not None:
+            raise Parked(context.parked)
 
-    async def _call(self, call: _Call, context: HandlerContext, *, own_thread: bool = False) -> None:
+    async def _call(self, call: _Call, context: HandlerContext, limit: TimeLimit | None) -> None:
         function = call.executor.callable_of(call.spec)
         args = [*call.given, context] if call.spec.takes_context else call.given
         try:
             result: Any
             if call.spec.is_async:
                 result = await function(*args)
-            elif own_thread:
-                result = await in_own_thread(function, *args, name=call.executor.id)
+            elif limit is not None:
+                result = await in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
             else:
                 result = await in_thread(function, *args)
             if inspect.isawaitable(result):
@@ -319,14 +308,18 @@ def failure(run_id: str, executor_id: str | None, error: BaseException) -> Failu
         if executor_id is not None:
             error.add_note(f"in executor {executor_id!r} of run {run_id!r}")
         return Failure(error, details)
-    failed = HandlerFailed(
-        f"executor {executor_id!r} failed in run {run_id!r}: {type(error).__name__}: {details.message}. "
+    failed = _failed(run_id, executor_id, details)
+    failed.__cause__ = error
+    return Failure(failed, details)
+
+
+def _failed(run_id: str, executor_id: str | None, details: WorkflowErrorDetails) -> HandlerFailed:
+    return HandlerFailed(
+        f"executor {executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. "
         f"What finished is kept; resume with run(run_id={run_id!r})",
         run_id=run_id,
         executor_id=executor_id or "",
     )
-    failed.__cause__ = error
-    return Failure(failed, details)
 
 
 def details_of(executor_id: str | None, error: BaseException) -> WorkflowErrorDetails:

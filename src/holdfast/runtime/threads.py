@@ -43,11 +43,13 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         raise RuntimeError(f"{getattr(function, '__name__', function)!r} raised {type(error).__name__}") from error
 
 
-async def in_own_thread(function: Callable[..., Any], *args: Any, name: str) -> Any:
+async def in_own_thread(
+    function: Callable[..., Any], *args: Any, name: str, on_abandon: Callable[[], None] = lambda: None
+) -> Any:
     """Call a plain function in a thread of its own, for a caller who may give up on it.
 
     A thread cannot be stopped. One that was given up on is marked so in its name, takes no thread from the
-    others and does not keep the process alive.
+    others and does not keep the process alive. `on_abandon` is called then.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
@@ -58,6 +60,7 @@ async def in_own_thread(function: Callable[..., Any], *args: Any, name: str) -> 
         return await answer
     except asyncio.CancelledError:
         thread.name = f"holdfast {name} (abandoned)"
+        on_abandon()
         raise
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+from ..core.events import WorkflowErrorDetails, WorkflowRunState
 from ..core.model import Checkpoint, Note, attempt_key
 from ..durable import clock
 from ..durable.archive import Archive
 
 WAITS_HERE = 60.0  # seconds; whoever has to wait longer is put aside, and holds neither memory nor task
 NOT_WORTH_A_NOTE = 1.0  # seconds; after a restart so much may be waited for again
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+_STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)  # whoever resumes such a run does so on purpose
 
 
 class Parked(BaseException):
@@ -31,6 +34,7 @@ class Notes:
     def __init__(self, archive: Archive | None, at: Checkpoint, recalled: Mapping[str, Note]) -> None:
         self._archive, self._at = archive, at
         self._known = dict(recalled)
+        self._timers = _by_delivery(recalled)
 
     def __getitem__(self, key: str) -> Note | None:
         return self._known.get(key)
@@ -42,19 +46,41 @@ class Notes:
             found.append(note)
         return found
 
+    def gave_up(self, delivery: str) -> WorkflowErrorDetails | None:
+        """What a delivery failed with for good, if the process died before the run could say so."""
+        failed = [] if self._at.status in _STOPPED else self.failed(delivery)
+        return failed[-1].failure if failed and failed[-1].final else None
+
     async def put(self, key: str, note: Note) -> None:
         """Note something; durable when it returns, if the run is stored."""
         self._known[key] = note
         if self._archive is not None:
             await self._archive.note(self._at.run_id, self._at.place, key, note)
 
+    def check_awake(self, delivery: str) -> None:
+        """Raises Parked if a delivery was put aside until a time that is still far away."""
+        ahead = [due for due in self._timers.get(delivery, ()) if clock.until(due) > timedelta(0)]
+        if ahead and is_far(min(ahead)):
+            raise Parked(min(ahead))
+
     async def wait(self, due: str) -> None:
         """Wait until a moment. Raises Parked if that is far away and the run can be put aside until then."""
         may_park = self._archive is not None and self._archive.remembers
+        await asyncio.sleep(0)  # others have their turn, also if it is over
         while (left := clock.until(due).total_seconds()) > 0:
             if may_park and is_far(due):
                 raise Parked(due)
             await asyncio.sleep(min(left, WAITS_HERE))
+
+
+def _by_delivery(recalled: Mapping[str, Note]) -> dict[str, list[str]]:
+    """When the timers of each delivery are over."""
+    found: dict[str, list[str]] = {}
+    for key, note in recalled.items():
+        delivery, _, rest = key.partition("/")
+        if rest.startswith("timer/"):
+            found.setdefault(delivery, []).append(note.due)
+    return found
 
 
 def is_far(due: str) -> bool:
@@ -63,4 +89,8 @@ def is_far(due: str) -> bool:
 
 
 def in_future(seconds: float) -> str:
-    return (clock.now() + timedelta(seconds=seconds)).isoformat()
+    """So many seconds from now; however many, it is a date that can be written."""
+    try:
+        return (clock.now() + timedelta(seconds=seconds)).isoformat()
+    except OverflowError:
+        return _END_OF_TIME.isoformat()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +22,8 @@ from . import file_beside as beside
 from . import file_layout as disk
 from .file_folders import Folders
 from .file_layout import FORMAT, LOCK, MEMORY, OWNER, Memo, Sheet
+from .file_mail import has_letters
+from .file_run import Newest, Run
 
 THREADS = 8
 ATTEMPTS = 20  # at reading a folder that is being changed meanwhile
@@ -137,66 +139,72 @@ class FileStore:
                 return work(*args, **kwargs)
             except FileNotFoundError as error:
                 missing = error
+                self._folders.forget_what_is_known()
         raise CheckpointCorrupt(f"{missing.filename} cannot be read: it is listed in its folder but is not there")
 
     # ---------------------------------------------------------------- writing
 
     def _append(self, record: Record, along: Along) -> None:
         entry = record.entry
-        with self._folders.held(entry.run_id, create=entry.number == 0) as folder:
-            stored = disk.records_in(folder) if folder else {}
-            latest = max(stored, default=-1)
-            if folder is None or entry.number != latest + 1:
+        with self._folders.held(entry.run_id, create=entry.number == 0) as run:
+            newest = run.newest() if run else None
+            latest = newest.number if newest else -1
+            if run is None or entry.number != latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
-            now = beside.recover(folder)
-            if stored:
-                disk.forget_at(folder, entry.number)  # a place that begins now has none: this is of one removed
-            self._commit(folder, stored, record, along, now, now.after(entry, along))
+            now = beside.recover(run)
+            path = self._commit(run, newest, record, along, now, now.after(entry, along))
+            run.appended(Newest(entry.number, path))
 
     def _put(self, record: Record, along: Along) -> None:
         entry = record.entry
-        with self._folders.held(entry.run_id, create=True) as folder:
-            assert folder is not None
-            stored, now = disk.records_in(folder), beside.recover(folder)
-            is_newest = entry.number >= max(stored, default=-1)
+        with self._folders.held(entry.run_id, create=True) as run:
+            assert run is not None
+            newest, now = run.newest(), beside.recover(run)
+            is_newest = newest is None or entry.number >= newest.number
             after = beside.NOTHING_OPEN.after(entry, along) if is_newest else now
-            self._commit(folder, stored, record, along, now, after)
+            self._commit(run, newest, record, along, now, after)
+            run.changed()
 
     def _commit(
-        self, folder: Path, stored: dict[int, Path], record: Record, along: Along, now: beside.Open, after: beside.Open
-    ) -> None:
+        self, run: Run, newest: Newest | None, record: Record, along: Along, now: beside.Open, after: beside.Open
+    ) -> Path:
         """Write a record as the last one committed, in place of one of its number, with what goes along with it."""
         entry = record.entry
-        if not stored:
-            folder = self._folders.move(folder, entry)
-        _refuse_other_workflow(folder, stored, entry)
-        disk.sweep(folder, stored)
-        latest = stored[max(stored)].stat().st_mtime_ns if stored else 0  # files carry the time of their commit
+        if newest is None:
+            self._folders.move(run, entry)
+        else:
+            _refuse_other_workflow(run.folder, entry)
+        run.sweep()
+        old = disk.records_in(run.folder).get(entry.number) if newest and entry.number <= newest.number else None
+        if newest and old is None:
+            disk.forget_at(run.folder, entry.number)  # a place that begins now has none: this is of one removed
+        latest = newest.path.stat().st_mtime_ns if newest else 0  # files carry the time of their commit
         seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
         self._last_seq = seq
         sheet = disk.sheet_of(record, seq)
-        beside.announce(folder, entry, seq, now, after, along.consumed)
-        _replace(folder, stored, sheet)
-        beside.finish(folder, along)
+        beside.announce(run.folder, entry, seq, now, after, along.consumed)
+        path = _replace(run.folder, old, sheet)
+        beside.finish(run, along)
+        return path
 
     def _remove(self, run_id: str, number: int, follower: Record | None, asked: tuple[Pending, ...]) -> bool:
-        with self._folders.held(run_id, create=False) as folder:
-            stored = disk.records_in(folder) if folder else {}
-            if folder is None or number not in stored:
+        with self._folders.held(run_id, create=False) as run:
+            stored = disk.records_in(run.folder) if run else {}
+            if run is None or number not in stored:
                 return False
-            disk.sweep(folder, stored)
-            now = beside.recover(folder)
+            run.sweep()
+            folder, now = run.folder, beside.recover(run)
             after = stored.get(number + 1)
             if after is not None and follower is None and not disk.read_sheet(after).frame:
                 raise needs_follower(run_id, number)
             if after is not None and follower is not None:
                 # in this order a crash in between leaves both records, and each can be read
-                _refuse_other_workflow(folder, stored, follower.entry)
+                _refuse_other_workflow(folder, follower.entry)
                 beside.rest(folder, now)
-                self._put_in_place(folder, stored, follower, now)
+                _replace(folder, after, disk.sheet_of(follower, disk.read_sheet(after).seq))  # where it was in order
             elif len(stored) == 1:
                 beside.take_leave(folder, now)
             elif number == max(stored):
@@ -205,21 +213,20 @@ class FileStore:
                 beside.rest(folder, now)
             stored[number].unlink()
             disk.sync_folder(folder)
-            if not disk.records_in(folder):
-                _discard(folder)
+            run.changed()
+            newest = run.newest()
+            if newest is None:
+                _discard(run)
+            else:
+                disk.forget_after(folder, newest.number)
             return True
-
-    def _put_in_place(self, folder: Path, stored: dict[int, Path], record: Record, now: beside.Open) -> None:
-        """Write a record where the one of its number stands, without moving it in the order of commits."""
-        old = stored[record.entry.number]
-        _replace(folder, stored, disk.sheet_of(record, disk.read_sheet(old).seq))
 
     def _remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
         memo = Memo(FORMAT, key, msgspec.Raw(disk.compact(body)))
-        with self._folders.held(run_id, create=True) as folder:
-            assert folder is not None
-            beside.recover(folder)
-            path = folder / MEMORY / disk.memo_name(place, key)
+        with self._folders.held(run_id, create=True) as run:
+            assert run is not None
+            beside.recover(run)
+            path = run.folder / MEMORY / disk.memo_name(place, key)
             if path.exists():
                 return False
             disk.make_folder(path.parent)
@@ -228,14 +235,14 @@ class FileStore:
 
     def _post(self, run_id: str, key: str, body: bytes) -> bool:
         content = msgspec.Raw(disk.compact(body))
-        with self._folders.held(run_id, create=True) as folder:
-            assert folder is not None
-            beside.recover(folder)
-            return beside.post(folder, key, content)
+        with self._folders.held(run_id, create=True) as run:
+            assert run is not None
+            beside.recover(run)
+            return run.letters().post(run.folder, key, content)
 
     # ---------------------------------------------------------------- reading
 
-    def _records(self, run_id: str) -> dict[int, Path]:
+    def _records(self, run_id: str) -> Mapping[int, Path]:
         folder = self._folders.find(run_id)
         return disk.records_in(folder) if folder else {}
 
@@ -260,14 +267,15 @@ class FileStore:
 
     def _history(self, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
         stored = self._records(run_id)
-        asked = [path for number, path in stored.items() if after < number and (upto is None or number <= upto)]
-        sheets = [disk.read_sheet(path) for path in asked]
+        asked = [number for number in stored if after < number and (upto is None or number <= upto)]
+        sheets = [disk.read_sheet(stored[number]) for number in asked]
         return [sheet.record for sheet in sheets if sheet.outputs or not outputs_only]
 
     def _locate(self, checkpoint_id: str) -> Entry | None:
-        ending = disk.record_name(0, checkpoint_id)[6:]
-        files = [path for run in self._folders.runs(None, None) for path in disk.records_in(run).values()]
-        sheets = [disk.read_sheet(path) for path in files if path.name.lstrip("0123456789") == ending]
+        ending = _ending(disk.record_name(0, checkpoint_id))
+        listed = [(run, disk.records_in(run).names) for run in self._folders.runs(None, None)]
+        files = [run / name for run, names in listed for name in names.values() if _ending(name) == ending]
+        sheets = [disk.read_sheet(path) for path in files]
         return max(sheets, key=disk.order).entry if sheets else None
 
     def _entries(self, workflow: str | None, run_id: str | None) -> list[Entry]:
@@ -295,11 +303,11 @@ class FileStore:
 
     def _mail(self, run_id: str) -> list[tuple[str, bytes]]:
         folder = self._folders.find(run_id)
-        return beside.unread(folder) if folder else []
+        return beside.unread(folder, lambda: self._folders.letters(run_id, folder)) if folder else []
 
     def _has_mail(self, run_id: str) -> bool:
         folder = self._folders.find(run_id)
-        return folder is not None and bool(beside.waiting(folder))
+        return folder is not None and bool(beside.waiting(folder, lambda: self._folders.letters(run_id, folder)))
 
     def _pending(self, workflow: str | None, run_id: str | None) -> list[Pending]:
         runs = self._folders.runs(workflow, run_id)
@@ -314,52 +322,57 @@ class FileStore:
     # ---------------------------------------------------------------- claims
 
     def _claim(self, run_id: str, owner: Owner, seconds: float) -> None:
-        with self._folders.held(run_id, create=True) as folder:
-            assert folder is not None
-            claim = disk.claim_in(folder)
+        with self._folders.held(run_id, create=True) as run:
+            assert run is not None
+            claim = disk.claim_in(run.folder)
             if claim is not None and claim.lease.owner != owner and not claim.lease.is_over():
                 raise claim.lease.refuse(run_id)
-            disk.write(folder / OWNER, disk.claim_of(owner, clock.seconds() + seconds))
+            disk.write(run.folder / OWNER, disk.claim_of(owner, clock.seconds() + seconds))
 
     def _renew(self, run_id: str, owner: Owner, seconds: float) -> None:
-        with self._folders.held(run_id, create=False) as folder:
-            claim = disk.claim_in(folder) if folder else None
-            if folder is not None and claim is not None and claim.lease.owner == owner:
-                disk.write(folder / OWNER, disk.claim_of(owner, clock.seconds() + seconds))
+        with self._folders.held(run_id, create=False) as run:
+            claim = disk.claim_in(run.folder) if run else None
+            if run is not None and claim is not None and claim.lease.owner == owner:
+                disk.write(run.folder / OWNER, disk.claim_of(owner, clock.seconds() + seconds))
 
     def _release(self, run_id: str, owner: Owner) -> None:
-        with self._folders.held(run_id, create=False) as folder:
-            claim = disk.claim_in(folder) if folder else None
-            if folder is not None and claim is not None and claim.lease.owner == owner:
-                (folder / OWNER).unlink()
-                if not disk.records_in(folder) and not disk.memos_in(folder) and not beside.has_mail(folder):
-                    _discard(folder)
+        with self._folders.held(run_id, create=False) as run:
+            claim = disk.claim_in(run.folder) if run else None
+            if run is not None and claim is not None and claim.lease.owner == owner:
+                (run.folder / OWNER).unlink()
+                if not (run.has_records() or disk.memos_in(run.folder) or has_letters(run.folder)):
+                    _discard(run)
 
 
-def _replace(folder: Path, stored: dict[int, Path], sheet: Sheet) -> None:
-    """Write a record and delete the one of its number, if that has another name."""
+def _ending(name: str) -> str:
+    """The name of a record's file without its number."""
+    return name.lstrip("0123456789")
+
+
+def _replace(folder: Path, old: Path | None, sheet: Sheet) -> Path:
+    """Write a record and delete the file of its number, if that has another name. Its path."""
     path = folder / disk.record_name(sheet.number, sheet.checkpoint_id)
     disk.write(path, sheet, stamp=sheet.seq)
-    old = stored.get(sheet.number, path)
-    if old != path:
+    if old is not None and old != path:
         old.unlink()
+    return path
 
 
-def _discard(folder: Path) -> None:
+def _discard(run: Run) -> None:
     """Delete the folder of a run that has no records, unless someone holds a claim on it."""
-    disk.sweep(folder, {})
-    beside.forget(folder)
-    claim = disk.claim_in(folder)
+    run.sweep()
+    beside.forget(run)
+    claim = disk.claim_in(run.folder)
     if claim is not None and not claim.lease.is_over():
         return
-    (folder / OWNER).unlink(missing_ok=True)
-    (folder / LOCK).unlink()  # who waits for it looks for the folder anew
+    (run.folder / OWNER).unlink(missing_ok=True)
+    (run.folder / LOCK).unlink()  # who waits for it looks for the folder anew
     with suppress(OSError):  # or has made a new lock already, and goes on with an empty folder
-        folder.rmdir()
+        run.folder.rmdir()
 
 
-def _refuse_other_workflow(folder: Path, stored: dict[int, Path], entry: Entry) -> None:
-    if stored and folder.parent.name != disk.safe_name(entry.workflow):
+def _refuse_other_workflow(folder: Path, entry: Entry) -> None:
+    if folder.parent.name != disk.safe_name(entry.workflow):
         raise CommitConflict(
             f"run {entry.run_id!r} belongs to the workflow in {folder.parent} and cannot go on as one of "
             f"{entry.workflow!r}; give the new run another id"

@@ -1,8 +1,7 @@
 """What lies beside the records of a run: its mail, its open questions, and when it wants to be woken.
 
-    <run>/mail/000012-<key>.json      mail, numbered as it was posted
-    <run>/mail/000012-<key>.consumed  mail that a record has consumed: a tombstone
-    <run>/open.json                   what is open
+    <run>/open.json   what is open
+    <run>/mail/       see file_mail
 
 A commit happens when its record gets its name. What goes along with it is written to `open.json` before, as
 what is so `next`: it holds from the moment that the record is there. So a writer may be killed anywhere, and
@@ -11,8 +10,7 @@ whoever comes next reads all of its commit or none. Mail is renamed after the co
 
 from __future__ import annotations
 
-import os
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,24 +20,8 @@ from ..core.errors import CheckpointCorrupt
 from ..durable.ports import Along, Entry, Pending, Wake
 from . import file_layout as disk
 from .file_layout import FORMAT, MAIL, OPEN, Stored
-
-LETTER_NAME = re.compile(r"(\d{6,})-(.+)\.(json|consumed)", re.DOTALL)
-
-
-class Letter(Stored):
-    """One piece of mail as it is written to its file."""
-
-    key: str
-    body: msgspec.Raw
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """What the name of a letter's file tells."""
-
-    number: int
-    is_consumed: bool
-    path: Path
+from .file_mail import Letters, forget_letters, has_letters, read_letter
+from .file_run import Run
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -94,7 +76,7 @@ def look(folder: Path) -> Seen:
         page = _page_in(folder)
         if page is None:
             return Seen()
-        if not disk.records_in(folder):
+        if not disk.has_records(folder):
             return Seen(is_gone=page.leaving)
         if page.next is None:
             return Seen(page.open)
@@ -104,14 +86,14 @@ def look(folder: Path) -> Seen:
             return Seen(page.open)
 
 
-def recover(folder: Path) -> Open:
-    """What is open, after finishing what a killed writer left. Only under the lock."""
-    seen = look(folder)
+def recover(run: Run) -> Open:
+    """What is open, after finishing what a killed writer left."""
+    seen = look(run.folder)
     if seen.is_gone:
-        forget(folder)
-    elif not disk.records_in(folder):  # it was killed before the first record
-        (folder / OPEN).unlink(missing_ok=True)
-    _mark(folder, seen.consumed)
+        forget(run)
+    elif not run.has_records():  # it was killed before the first record
+        (run.folder / OPEN).unlink(missing_ok=True)
+    _mark(run, seen.consumed)
     return seen.open
 
 
@@ -145,7 +127,7 @@ def step_back(folder: Path, newest: Path, now: Open, after: Open) -> None:
 
 def take_leave(folder: Path, now: Open) -> None:
     """Let everything go together with the last record, which is about to be removed. `now` is from `recover`."""
-    if now != NOTHING_OPEN or _letters_in(folder) or disk.memos_in(folder):
+    if now != NOTHING_OPEN or has_letters(folder) or disk.memos_in(folder):
         _turn(folder, Page(FORMAT, now, leaving=True))
     else:
         rest(folder, now)
@@ -157,91 +139,42 @@ def _turn(folder: Path, page: Page) -> None:
     disk.write(folder / OPEN, page)
 
 
-def finish(folder: Path, along: Along) -> None:
+def finish(run: Run, along: Along) -> None:
     """Tidy up after a commit. If a crash prevents it, the next writer does it."""
-    _mark(folder, along.consumed)
+    _mark(run, along.consumed)
     if along.settled is not None:
-        disk.forget(folder, along.settled)
+        disk.forget(run.folder, along.settled)
 
 
-def forget(folder: Path) -> None:
+def _mark(run: Run, consumed: tuple[str, ...]) -> None:
+    if consumed:
+        run.letters().mark(run.folder, consumed)
+
+
+def forget(run: Run) -> None:
     """Delete all that lies beside the records."""
-    disk.sync_folder(folder)  # no power failure may bring the last record back without it
-    disk.forget(folder)
-    for letter in _letters_in(folder).values():
-        letter.path.unlink()
-    if (folder / MAIL).is_dir() and not os.listdir(folder / MAIL):
-        (folder / MAIL).rmdir()
-    disk.sync_folder(folder)
-    (folder / OPEN).unlink(missing_ok=True)  # last: as long as it is there the rest does not count
+    disk.sync_folder(run.folder)  # no power failure may bring the last record back without it
+    disk.forget(run.folder)
+    forget_letters(run.folder)
+    run.changed()
+    disk.sync_folder(run.folder)
+    (run.folder / OPEN).unlink(missing_ok=True)  # last: as long as it is there the rest does not count
 
 
-# -------------------------------------------------------------------- mail
-
-
-def has_mail(folder: Path) -> bool:
-    return bool(_letters_in(folder))
-
-
-def post(folder: Path, key: str, body: msgspec.Raw) -> bool:
-    """Leave mail under the lock, after `recover`; False if the key was ever used."""
-    if disk.safe_name(key) in _letters_in(folder):
-        return False
-    _write(folder, key, body, "json")
-    return True
-
-
-def unread(folder: Path) -> list[tuple[str, bytes]]:
-    """The mail that is not consumed, oldest first."""
-    found = [_read_letter(path) for path in waiting(folder)]
+def unread(folder: Path, letters: Callable[[], Letters]) -> list[tuple[str, bytes]]:
+    """The mail that is not consumed, oldest first. Needs no lock."""
+    found = [read_letter(path) for path in waiting(folder, letters)]
     return [(letter.key, disk.compact(letter.body)) for letter in found]
 
 
-def waiting(folder: Path) -> list[Path]:
-    """The files of the mail that is not consumed, oldest first."""
-    seen = look(folder)
+def waiting(folder: Path, letters: Callable[[], Letters]) -> list[Path]:
+    """The files of the mail that is not consumed, oldest first. Needs no lock."""
+    seen = look(folder)  # first: mail is marked before the page that tells of it is turned, so one of them tells us
     done = {disk.safe_name(key) for key in seen.consumed}
-    letters = {} if seen.is_gone else _letters_in(folder)
-    found = [letter.path for name, letter in letters.items() if not letter.is_consumed and name not in done]
+    found = {} if seen.is_gone else letters().waiting
     if not found and not folder.is_dir():
         raise FileNotFoundError(2, "the run was moved while we looked", str(folder))
-    return found
-
-
-def _mark(folder: Path, consumed: tuple[str, ...]) -> None:
-    letters = _letters_in(folder) if consumed else {}
-    keys = {disk.safe_name(key): key for key in consumed}
-    unmarked = [name for name in keys if name not in letters or not letters[name].is_consumed]
-    if unmarked:
-        disk.sync_folder(folder)  # no power failure may take the record back and leave the mark
-    for name in unmarked:
-        if name in letters:
-            letters[name].path.rename(letters[name].path.with_suffix(".consumed"))
-        else:  # nobody posted it, and nobody will
-            _write(folder, keys[name], msgspec.Raw(b"null"), "consumed")
-
-
-def _write(folder: Path, key: str, body: msgspec.Raw, suffix: str) -> None:
-    number = max((envelope.number for envelope in _letters_in(folder).values()), default=-1) + 1
-    disk.make_folder(folder / MAIL)
-    disk.write(folder / MAIL / f"{number:06d}-{disk.safe_name(key)}.{suffix}", Letter(FORMAT, key, body))
-
-
-def _letters_in(folder: Path) -> dict[str, Envelope]:
-    """All mail that was ever posted, oldest first, by the safe names of the keys."""
-    try:
-        matches = [LETTER_NAME.fullmatch(name) for name in os.listdir(folder / MAIL)]
-    except FileNotFoundError:
-        return {}
-    found = sorted((int(m[1]), m[2], m[3] == "consumed", m[0]) for m in matches if m)
-    return {key: Envelope(number, is_consumed, folder / MAIL / name) for number, key, is_consumed, name in found}
-
-
-def _read_letter(path: Path) -> Letter:
-    letter = disk.read(path, Letter)
-    if path.name.partition("-")[2] != f"{disk.safe_name(letter.key)}.json":
-        raise CheckpointCorrupt(f"{path} is not what its name says: it holds {letter.key!r}; put it back or delete it")
-    return letter
+    return [path for name, path in found.items() if name not in done]
 
 
 def _page_in(folder: Path) -> Page | None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..durable.ports import Entry
 from . import file_layout as disk
 from .file_layout import FORMAT, MARK, NEW, TEMPORARY, Mark
+from .file_lock import locked, word_in, word_of, write_word
+from .file_mail import Letters, letters_in
+from .file_run import Known, Run
+
+KNOWN_RUNS = 1000  # a bound on what is kept in mind
 
 
 class Folders:
@@ -19,6 +24,7 @@ class Folders:
         self.root = root
         self._format: int | None = None  # of the mark of the root, once it was seen
         self._homes: dict[str, Path] = {}  # where runs were found; checked before use
+        self._known: dict[str, Known] = {}  # what runs were like when we last held them; checked before use
 
     def check_mark(self) -> int | None:
         """The version of the format of the store, None if there is none. Raises if it is not one we know."""
@@ -52,7 +58,7 @@ class Folders:
         return [run for folder in above if folder.is_dir() for run in sorted(folder.iterdir()) if run.is_dir()]
 
     @contextmanager
-    def held(self, run_id: str, *, create: bool) -> Iterator[Path | None]:
+    def held(self, run_id: str, *, create: bool) -> Iterator[Run | None]:
         """The folder of a run, locked; None if there is none and none is to be created."""
         found = self.check_mark()
         if create if found is None else found < FORMAT:
@@ -62,22 +68,44 @@ class Folders:
             if folder is None:
                 yield None
                 return
-            with disk.locked(folder) as is_there:
-                if is_there:
-                    yield folder
+            with locked(folder) as lock:
+                if lock is not None:
+                    known = self._known.pop(run_id, None)
+                    run = Run(folder, known if known and known.is_still_so(folder, word_of(lock)) else None)
+                    word = write_word(lock)
+                    yield run
+                    self._keep_in_mind(run_id, run, word)  # not if something was raised: who knows what is so then
                     return
 
-    def move(self, folder: Path, entry: Entry) -> Path:
+    def move(self, run: Run, entry: Entry) -> None:
         """Bring a folder without records to the workflow of its first one."""
-        home = self.root / disk.safe_name(entry.workflow) / disk.safe_name(entry.run_id)
+        folder, home = run.folder, self.root / disk.safe_name(entry.workflow) / disk.safe_name(entry.run_id)
         if folder != home:
-            with disk.locked(self.root):
+            with locked(self.root):
                 disk.make_folder(home.parent)
                 os.rename(folder, home)
                 disk.sync_folder(home.parent)
                 disk.sync_folder(folder.parent)
-            self._homes[entry.run_id] = home
-        return home
+            self._homes[entry.run_id] = run.folder = home
+            run.changed()
+
+    def letters(self, run_id: str, folder: Path) -> Letters:
+        """The mail of a run. Needs no lock."""
+        known = self._known.get(run_id)
+        return known.letters if known and known.is_still_so(folder, word_in(folder)) else letters_in(folder)
+
+    def forget_what_is_known(self) -> None:
+        """Look everything up again."""
+        self._known.clear()
+
+    def _keep_in_mind(self, run_id: str, run: Run, word: bytes) -> None:
+        known = None
+        with suppress(OSError):  # what had to be written is written; to look it up again only costs time
+            known = run.known(word)
+        if known is not None:
+            if len(self._known) >= KNOWN_RUNS:
+                self.forget_what_is_known()
+            self._known[run_id] = known
 
     def _workflows(self) -> list[Path]:
         try:
@@ -89,7 +117,7 @@ class Folders:
     def _make_mark(self) -> None:
         """Mark the root as a store of our format, before anything is written there that an older one cannot read."""
         disk.make_folder(self.root)
-        with disk.locked(self.root):
+        with locked(self.root):
             self._format = None  # again: another process may have been faster, and newer
             if (self.check_mark() or 0) < FORMAT:
                 for half in self.root.glob(f"{TEMPORARY}*"):  # of one who was killed here
@@ -98,7 +126,7 @@ class Folders:
                 self._format = FORMAT
 
     def _make(self, run_id: str) -> Path:
-        with disk.locked(self.root):  # so that no run ever gets two folders
+        with locked(self.root):  # so that no run ever gets two folders
             folder = self.find(run_id) or self.root / NEW / disk.safe_name(run_id)
             disk.make_folder(folder)
         return folder

@@ -3,25 +3,24 @@
     <root>/holdfast.json                              the mark of a store, with the version of its format
     <root>/<workflow>/<run>/000012-<checkpoint>.json  one record
     <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way
-    <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see file_beside
+    <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see file_mail
     <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see file_beside
     <root>/<workflow>/<run>/owner.json                who drives the run
     <root>/.new/<run>/                                a run that has no record yet
 
-Names that begin with a dot are never records: locks, and files that a killed writer left half written.
+Names that begin with a dot are never records: locks (see file_lock; nothing of what is in them is stored), and
+files that a killed writer left half written.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import itertools
 import os
 import re
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,7 +33,6 @@ from ..durable.ports import Entry, Record
 FORMAT = 2  # 1 had neither mail nor open.json; its files are read as they are
 MARK, OWNER, OPEN, MEMORY, MAIL = "holdfast.json", "owner.json", "open.json", "memory", "mail"
 LOCK, NEW, TEMPORARY = ".lock", ".new", ".tmp-"
-PATIENCE = 30.0  # seconds to wait for another process that holds a lock
 
 RECORD_NAME = re.compile(r"(\d{6,})-.*\.json")
 PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,99}")
@@ -242,34 +240,60 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def records_in(folder: Path) -> dict[int, Path]:
-    """The record files of a run by number, from their names alone, lowest first."""
+class Records(Mapping[int, Path]):
+    """The record files of a run by number, lowest first, from their names alone."""
+
+    def __init__(self, folder: Path, names: dict[int, str]) -> None:
+        self._folder, self.names = folder, names
+
+    def __getitem__(self, number: int) -> Path:
+        return self._folder / self.names[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def records_in(folder: Path) -> Records:
+    """The records of a run. Raises CheckpointCorrupt if a file has a name that tells nothing."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:  # the run is gone
-        return {}
-    found: dict[int, Path] = {}
+        return Records(folder, {})
+    found: dict[int, str] = {}
     for name in names:
         match = RECORD_NAME.fullmatch(name)
         if match:
-            number, path = int(match[1]), folder / name
-            found[number] = _later(found[number], path) if number in found else path
+            number = int(match[1])
+            found[number] = _later(folder, found[number], name) if number in found else name
         elif name.endswith(".json") and name not in (OWNER, OPEN) and not name.startswith(".") and LOCK in names:
             raise CheckpointCorrupt(f"{folder / name} does not have the name of a record; move it elsewhere")
-    return dict(sorted(found.items()))
+    return Records(folder, dict(sorted(found.items())))
 
 
-def _later(one: Path, other: Path) -> Path:
+def has_records(folder: Path) -> bool:
+    """Whether a run has any, found out without listing them all."""
+    try:
+        with os.scandir(folder) as found:
+            return any(RECORD_NAME.fullmatch(entry.name) for entry in found)
+    except FileNotFoundError:
+        return False
+
+
+def _later(folder: Path, one: str, other: str) -> str:
     """Of two files of one number, the one that was to replace the other when its writer was killed."""
-    return max(one, other, key=lambda path: path.stat().st_mtime_ns)
+    return max(one, other, key=lambda name: (folder / name).stat().st_mtime_ns)
 
 
-def sweep(folder: Path, stored: dict[int, Path]) -> None:
+def sweep(folder: Path) -> None:
     """Delete what killed writers left: half-written files, and records that were replaced. Only under the lock."""
-    kept = {path.name for path in stored.values()}
+    stored = records_in(folder)
+    kept = set(stored.names.values())
     for name in os.listdir(folder):
         match = RECORD_NAME.fullmatch(name) if name not in kept else None
-        if match and int(match[1]) in stored:
+        if match:
             read_sheet(stored[int(match[1])])  # a file that somebody else put there must not cost the true one
         if match or name.startswith(TEMPORARY):
             (folder / name).unlink()
@@ -311,14 +335,25 @@ def forget_at(folder: Path, place: int) -> None:
         path.unlink()
 
 
+def forget_after(folder: Path, place: int) -> None:
+    """Delete the memory of places past one."""
+    for path in memos_in(folder):
+        if _place_of(path) > place:
+            path.unlink()
+
+
 def forget(folder: Path, upto: int | None = None) -> None:
     """Delete the memory of every place, or of those up to one."""
     for path in memos_in(folder):
-        if upto is None or int(path.name.partition("-")[0]) <= upto:
+        if upto is None or _place_of(path) <= upto:
             path.unlink()
     if upto is None:
         with suppress(OSError):  # it is not there, or something is left in it
             (folder / MEMORY).rmdir()
+
+
+def _place_of(memo: Path) -> int:
+    return int(memo.name.partition("-")[0])
 
 
 def claim_in(folder: Path) -> Claim | None:
@@ -326,39 +361,3 @@ def claim_in(folder: Path) -> Claim | None:
         return read(folder / OWNER, Claim)
     except FileNotFoundError:
         return None
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[bool]:
-    """Keep every other process and thread out. False if the folder was moved or deleted while we waited."""
-    try:
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    except FileNotFoundError:
-        yield False
-        return
-    try:
-        _wait_for_lock(handle, folder / LOCK)
-        try:
-            yield _is_at(handle, folder / LOCK)
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not free it if a forked child has the handle too
-    finally:
-        os.close(handle)
-
-
-def _wait_for_lock(handle: int, path: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > until:
-                raise StoreUnavailable(f"another process has kept {path} locked for {PATIENCE:.0f} s") from error
-        time.sleep(0.002)
-
-
-def _is_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
-        return False

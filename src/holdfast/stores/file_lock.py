@@ -1,0 +1,85 @@
+"""The lock of a folder: it keeps every other process and thread out, and tells whether anybody was there since.
+
+Whoever takes the lock of a run writes a new word into it before changing anything. A store that finds its own
+last word there knows that everything is still as it left it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..core.errors import StoreUnavailable
+from .file_layout import LOCK
+
+PATIENCE = 30.0  # seconds to wait for another process that holds a lock
+WORD = 32  # characters
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[int | None]:
+    """Keep every other process and thread out. Yields the handle of the lock, or None if the folder was moved or
+    deleted while we waited."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        _wait_for_lock(handle, folder / LOCK)
+        try:
+            yield handle if _is_at(handle, folder / LOCK) else None
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not free it if a forked child has the handle too
+    finally:
+        os.close(handle)
+
+
+def word_of(handle: int) -> bytes:
+    """The last word written into a lock that is held."""
+    return os.pread(handle, WORD, 0)
+
+
+def word_in(folder: Path) -> bytes:
+    """The last word written into the lock of a folder, whoever holds it."""
+    try:
+        return (folder / LOCK).read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def write_word(handle: int) -> bytes:
+    """Write a new word into a lock that is held. Empty if the disk is full: then nobody finds his own there."""
+    word = secrets.token_hex(WORD // 2).encode()  # drawn afresh, so that a forked child has no word of its parent
+    try:
+        os.pwrite(handle, word, 0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.ftruncate(handle, 0)  # whoever makes room by removing a run must not be stopped by this
+        return b""
+    return word
+
+
+def _wait_for_lock(handle: int, path: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                raise StoreUnavailable(f"another process has kept {path} locked for {PATIENCE:.0f} s") from error
+        time.sleep(0.002)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,105 @@
+"""The mail of a run, as files.
+
+<run>/mail/000012-<key>.json      mail, numbered as it was posted
+<run>/mail/000012-<key>.consumed  mail that a record has consumed: a tombstone
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from ..core.errors import CheckpointCorrupt
+from . import file_layout as disk
+from .file_layout import FORMAT, MAIL, Stored
+
+LETTER_NAME = re.compile(r"(\d{6,})-(.+)\.(json|consumed)", re.DOTALL)
+
+
+class Letter(Stored):
+    """One piece of mail as it is written to its file."""
+
+    key: str
+    body: msgspec.Raw
+
+
+class Letters:
+    """Which mail a run has and had, by the safe names of the keys.
+
+    Only who holds the lock of the run changes it. `waiting` may be read meanwhile: it is replaced, never changed.
+    """
+
+    def __init__(self, waiting: dict[str, Path], used: set[str], next_number: int) -> None:
+        self.waiting = waiting  # not consumed, oldest first
+        self.used = used  # every name there ever was
+        self._next_number = next_number
+
+    def post(self, folder: Path, key: str, body: msgspec.Raw) -> bool:
+        """Leave mail; False if the key was ever used."""
+        name = disk.safe_name(key)
+        if name in self.used:
+            return False
+        path = self._write(folder, key, body, "json")
+        self.waiting = {**self.waiting, name: path}
+        return True
+
+    def mark(self, folder: Path, consumed: tuple[str, ...]) -> None:
+        """Make tombstones of mail that a record has consumed."""
+        keys = {disk.safe_name(key): key for key in consumed}
+        unmarked = [name for name in keys if name in self.waiting or name not in self.used]
+        if unmarked:
+            disk.sync_folder(folder)  # no power failure may take the record back and leave the mark
+        for name in unmarked:
+            if name in self.waiting:
+                self.waiting[name].rename(self.waiting[name].with_suffix(".consumed"))
+            else:  # nobody posted it, and nobody will
+                self._write(folder, keys[name], msgspec.Raw(b"null"), "consumed")
+        self.waiting = {name: path for name, path in self.waiting.items() if name not in keys}
+
+    def _write(self, folder: Path, key: str, body: msgspec.Raw, suffix: str) -> Path:
+        name = disk.safe_name(key)
+        path = folder / MAIL / f"{self._next_number:06d}-{name}.{suffix}"
+        disk.make_folder(folder / MAIL)
+        disk.write(path, Letter(FORMAT, key, body))
+        self.used.add(name)
+        self._next_number += 1
+        return path
+
+
+def letters_in(folder: Path) -> Letters:
+    """The mail of a run, from the names of its files."""
+    found = sorted((int(match[1]), match[2], match[3], match[0]) for match in _matches_in(folder))
+    consumed = {key for _, key, suffix, _ in found if suffix == "consumed"}
+    waiting = {key: folder / MAIL / name for _, key, _, name in found if key not in consumed}
+    return Letters(waiting, consumed | set(waiting), found[-1][0] + 1 if found else 0)
+
+
+def has_letters(folder: Path) -> bool:
+    """Whether any mail was ever posted."""
+    return bool(_matches_in(folder))
+
+
+def forget_letters(folder: Path) -> None:
+    """Delete all mail, and the tombstones."""
+    for match in _matches_in(folder):
+        (folder / MAIL / match[0]).unlink()
+    if (folder / MAIL).is_dir() and not os.listdir(folder / MAIL):
+        (folder / MAIL).rmdir()
+
+
+def read_letter(path: Path) -> Letter:
+    letter = disk.read(path, Letter)
+    if path.name.partition("-")[2] != f"{disk.safe_name(letter.key)}.json":
+        raise CheckpointCorrupt(f"{path} is not what its name says: it holds {letter.key!r}; put it back or delete it")
+    return letter
+
+
+def _matches_in(folder: Path) -> list[re.Match[str]]:
+    try:
+        names = os.listdir(folder / MAIL)
+    except FileNotFoundError:
+        return []
+    return [match for name in names if (match := LETTER_NAME.fullmatch(name))]
