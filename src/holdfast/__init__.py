@@ -40,6 +40,7 @@ from .durable.codec import register_checkpoint_type
 from .durable.contract import CheckpointStorage
 from .durable.due import DueRun
 from .durable.pending import PendingRequest
+from .durable.seal import Seal
 from .graph.context import WorkflowContext
 from .graph.edges import Case, Default
 from .graph.executor import Executor
@@ -93,6 +94,7 @@ __all__ = [
     "RunError",
     "RunHandle",
     "SQLiteCheckpointStorage",
+    "Seal",
     "StateConflict",
     "StoreUnavailable",
     "SubWorkflowRequest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Self
+from typing import Self, cast
 
 from ..core.errors import CheckpointMissing, CommitConflict
 from ..core.events import WorkflowEvent
@@ -17,6 +17,7 @@ from .checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_mes
 from .codec import DEFAULT_CODEC, Codec
 from .contract import CONTRACT, CheckpointStorage, ContractArchive, check_contract
 from .due import DueRun, due_run, stored_moment
+from .guard import Guarded, Sealing
 from .pending import PendingRequest, pending_request
 from .ports import Along, Entry, Pending, Record, Store
 from .wire import header_of, read_commit
@@ -29,8 +30,8 @@ class BuiltInStorage:
     Works from any thread and across successive event loops.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, *, seal: Sealing | None = None) -> None:
+        self.store = cast(Store, Guarded(store, seal))
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Keep a checkpoint that came from elsewhere; durable when it returns. Its id."""

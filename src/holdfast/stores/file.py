@@ -17,6 +17,7 @@ from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..durable import clock
 from ..durable.ownership import Owner
 from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
+from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from . import file_beside as beside
 from . import file_layout as disk
@@ -382,5 +383,5 @@ def _refuse_other_workflow(folder: Path, entry: Entry) -> None:
 class FileCheckpointStorage(BuiltInStorage):
     """Runs kept in a directory a person can read: one JSON file per checkpoint. Several processes may share it."""
 
-    def __init__(self, storage_path: str | os.PathLike[str]) -> None:
-        super().__init__(FileStore(storage_path))
+    def __init__(self, storage_path: str | os.PathLike[str], *, seal: Seal | None = None) -> None:
+        super().__init__(FileStore(storage_path), seal=seal)

@@ -10,6 +10,7 @@ from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
+from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 
 Entries = dict[tuple[str, int], Entry]  # by run and number, in the order they were committed
@@ -291,5 +292,5 @@ class MemoryStore:
 class InMemoryCheckpointStorage(BuiltInStorage):
     """Runs kept in this process, for tests and short-lived programs; gone with it."""
 
-    def __init__(self) -> None:
-        super().__init__(MemoryStore())
+    def __init__(self, *, seal: Seal | None = None) -> None:
+        super().__init__(MemoryStore(), seal=seal)

@@ -11,6 +11,7 @@ from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
+from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from .sqlite_access import Database
 from .sqlite_schema import prepare
@@ -314,5 +315,5 @@ def _where(asked: dict[str, str | None]) -> tuple[str, list[str]]:
 class SQLiteCheckpointStorage(BuiltInStorage):
     """Runs kept in one SQLite file, fully durable, shared by any number of processes of one machine."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(SQLiteStore(path))
+    def __init__(self, path: str | os.PathLike[str], *, seal: Seal | None = None) -> None:
+        super().__init__(SQLiteStore(path), seal=seal)

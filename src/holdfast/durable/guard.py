@@ -1,0 +1,126 @@
+"""What is around every store: each text it keeps is bound to its place by a sum, and sealed if there is a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import msgspec
+
+from ..core.errors import CheckpointCorrupt
+from .ports import NOTHING_ALONG, Along, Entry, Pending, Record, Store
+from .sums import is_summed, summed, verified
+
+_SUMS_SINCE = 3  # the format of the first texts that had sums
+
+
+class Sealing(Protocol):
+    """Makes texts unreadable without a key."""
+
+    def close(self, text: bytes, place: bytes) -> bytes: ...
+    def open(self, text: bytes, place: bytes, what: str) -> bytes:
+        """Raises CheckpointCorrupt, saying what it is, unless it was sealed for this place with a known key."""
+
+
+class _Head(msgspec.Struct):
+    format: int = 0
+    sealed: Any = None
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+class Guarded:
+    """A store whose texts are guarded. Everything else is the store's own."""
+
+    def __init__(self, store: Store, sealing: Sealing | None = None) -> None:
+        self.inner, self._sealing = store, sealing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)  # what has no text in it: entries, claims, questions
+
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await self.inner.append(self._closed(record), along)
+
+    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await self.inner.put(self._closed(record), along)
+
+    async def remove(
+        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+    ) -> bool:
+        closed = None if follower is None else self._closed(follower)
+        return await self.inner.remove(run_id, number, follower=closed, asked=asked)
+
+    async def head(self, run_id: str) -> Record | None:
+        found = await self.inner.head(run_id)
+        return None if found is None else self._opened(found)
+
+    async def chain(self, run_id: str, number: int) -> list[Record]:
+        return self._all_opened(await self.inner.chain(run_id, number))
+
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[Record]:
+        found = await self.inner.history(run_id, after=after, upto=upto, outputs_only=outputs_only)
+        return self._all_opened(found)
+
+    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
+        return await self.inner.remember(run_id, place, key, self._close(body, "memory", run_id, place, key))
+
+    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        kept: Mapping[str, bytes] = await self.inner.recall(run_id, place)
+        what = f"what run {run_id!r} remembered as "
+        return {key: self._open(kept[key], "memory", run_id, place, key, what=f"{what}{key!r}") for key in kept}
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        return await self.inner.post(run_id, key, self._close(body, "mail", run_id, key))
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        letters = await self.inner.mail(run_id)
+        what = f"of run {run_id!r}"
+        return [(key, self._open(body, "mail", run_id, key, what=f"the mail {key!r} {what}")) for key, body in letters]
+
+    def _closed(self, record: Record) -> Record:
+        return replace(record, body=self._close(record.body, *_place(record.entry)))
+
+    def _opened(self, record: Record) -> Record:
+        entry = record.entry
+        what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+        return replace(record, body=self._open(record.body, *_place(entry), what=what))
+
+    def _all_opened(self, records: Sequence[Record]) -> list[Record]:
+        return [self._opened(one) for one in records]
+
+    def _close(self, text: bytes, *place: object) -> bytes:
+        if self._sealing is not None:
+            return self._sealing.close(text, _bound(place))
+        return summed(text, *place)
+
+    def _open(self, text: bytes, *place: object, what: str) -> bytes:
+        if self._sealing is not None:
+            return self._sealing.open(text, _bound(place), what)
+        if is_summed(text):
+            return verified(text, *place, what=what)
+        return _from_before(text, what)
+
+
+def _place(entry: Entry) -> tuple[object, ...]:
+    return "commit", entry.run_id, entry.number, entry.checkpoint_id
+
+
+def _bound(place: Sequence[object]) -> bytes:
+    return "\0".join(map(str, place)).encode("utf-8", "surrogatepass")
+
+
+def _from_before(text: bytes, what: str) -> bytes:
+    """A text without a sum, if it is of a format that had none."""
+    try:
+        head = _head(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointCorrupt(f"{what} is damaged: {error}") from error
+    if head.sealed is not None:
+        raise CheckpointCorrupt(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
+    if head.format >= _SUMS_SINCE:
+        raise CheckpointCorrupt(f"{what} is damaged: it has lost its sum; restore it from a backup")
+    return text
