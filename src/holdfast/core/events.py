@@ -38,6 +38,7 @@ WorkflowEventType = Literal[
     "executor_bypassed",
     "executor_retrying",
     "sleeping",
+    "restored",
     "output",
     "intermediate",
     "request_info",

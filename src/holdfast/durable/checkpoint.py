@@ -208,7 +208,8 @@ def record_of(seen: WorkflowCheckpoint) -> Record:
 
 
 def entry_of(seen: WorkflowCheckpoint) -> Entry:
-    outputs = any(done.get("outputs") for done in seen.position.get("done", ()))
+    # a commit that takes outputs back belongs among them
+    outputs = "restored" in seen.position or any(done.get("outputs") for done in seen.position.get("done", ()))
     return Entry(
         seen.run_id,
         seen.number,

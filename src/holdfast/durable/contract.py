@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Awaitable, Sequence
 from typing import Protocol, TypeVar
 
@@ -9,9 +11,10 @@ from ..core.errors import CheckpointMissing, DefinitionError, HoldfastError, Sto
 from ..core.events import CheckpointInfo
 from ..core.model import Checkpoint, Commit, Memory, Note, Outcome
 from ..kernel.history import still_true
+from . import clock
 from .checkpoint import WorkflowCheckpoint, unview, view
 from .codec import Codec
-from .ownership import Owner
+from .ownership import Lease, Owner
 
 T = TypeVar("T")
 CONTRACT = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
@@ -59,6 +62,31 @@ async def _asked(answer: Awaitable[T], what: str) -> T:
         raise StoreUnavailable(f"{what} of the storage failed: {type(error).__name__}: {error}") from error
 
 
+class _Beside:
+    """What six methods have no place for: the mail of the runs, and who drives them. Known in this process only."""
+
+    def __init__(self) -> None:
+        self.mail: dict[str, dict[str, bytes]] = {}
+        self.used: dict[str, set[str]] = {}  # the keys of all mail there ever was
+        self.drivers: dict[str, Owner] = {}
+
+
+_BESIDE: dict[int, tuple[_Beside, object]] = {}
+_LOCK = threading.Lock()
+
+
+def _beside(storage: object) -> _Beside:
+    """What is kept beside a storage, as long as that object is there."""
+    with _LOCK:
+        if id(storage) not in _BESIDE:
+            try:
+                weakref.finalize(storage, _BESIDE.pop, id(storage), None)
+                _BESIDE[id(storage)] = _Beside(), None
+            except TypeError:  # a class with __slots__: then it stays
+                _BESIDE[id(storage)] = _Beside(), storage
+        return _BESIDE[id(storage)][0]
+
+
 class ContractArchive:
     """An archive on the six methods alone: checkpoints at superstep ends, and nothing in between."""
 
@@ -70,7 +98,7 @@ class ContractArchive:
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec
-        self._mail: dict[str, bytes] = {}  # lives as long as the call that answers
+        self._beside = _beside(storage)
 
     @property
     def where(self) -> object:
@@ -98,13 +126,19 @@ class ContractArchive:
     ) -> None:
         await self._storage.save(view(after, commit))
         for key in consumed:
-            self._mail.pop(key, None)
+            self._beside.mail.get(after.run_id, {}).pop(key, None)
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        return self._mail.setdefault(key, body) is body
+        with _LOCK:
+            used = self._beside.used.setdefault(run_id, set())
+            if key in used:
+                return False
+            used.add(key)
+            self._beside.mail.setdefault(run_id, {})[key] = body
+            return True
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return list(self._mail.items())
+        return list(self._beside.mail.get(run_id, {}).items())
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
@@ -133,13 +167,20 @@ class ContractArchive:
         return []
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
-        """Not kept: `shortcomings` says so."""
+        """Only this process hears of it: `shortcomings` says so."""
+        with _LOCK:
+            driver = self._beside.drivers.get(run_id, owner)
+            if driver != owner and driver.is_this_process():  # a forked child knows nothing of its parent
+                raise Lease(driver, clock.seconds() + seconds).refuse(run_id)
+            self._beside.drivers[run_id] = owner
 
     def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
-        """Nothing is claimed."""
+        """It lasts as long as the process."""
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        """Nothing is claimed."""
+        with _LOCK:
+            if self._beside.drivers.get(run_id) == owner:
+                del self._beside.drivers[run_id]
 
     async def _of_run(self, run_id: str) -> list[WorkflowCheckpoint]:
         kept = await _asked(self._storage.list_checkpoints(workflow_name=self._workflow), "list_checkpoints")

@@ -53,6 +53,11 @@ def cancel_key(epoch: int, number: int) -> str:
     return f"cancel/{epoch}/{number}"
 
 
+def is_of_epoch(key: str, epoch: int) -> bool:
+    """False for mail to a run as it was before it was moved back."""
+    return key.split("/", 2)[1:2] == [str(epoch)]
+
+
 def answer_letter(request_id: str, value: Parcel) -> bytes:
     return _encode(AnswerLetter(FORMAT, request_id, msgspec.Raw(json_of(value))))
 

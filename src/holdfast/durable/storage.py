@@ -10,6 +10,7 @@ from typing import Self, cast
 from ..core.errors import CheckpointMissing, CommitConflict
 from ..core.events import WorkflowEvent
 from ..core.model import Commit, CommitKind, Message
+from ..kernel.history import still_true
 from ..kernel.telling import events
 from . import clock
 from .archive import Archive, StoreArchive, fold, pending_of, record
@@ -86,7 +87,10 @@ class BuiltInStorage:
         return False
 
     async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
-        """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from."""
+        """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from.
+
+        What a run exchanged before it was moved back is not part of that: it led somewhere else.
+        """
         return [seen_message(m) for _, commit in await self._commits(checkpoint_id) for m in _new_messages(commit)]
 
     async def event_history(self, run_id: str) -> list[WorkflowEvent]:
@@ -162,11 +166,11 @@ class BuiltInStorage:
 
     async def _backwards(self, entry: Entry | None) -> AsyncIterator[tuple[str, Commit]]:
         while entry is not None:
-            parent_id: str | None = None
-            for one in reversed(await self.store.history(entry.run_id, upto=entry.number)):
-                commit, shape = read_commit(one, DEFAULT_CODEC)
-                parent_id = header_of(shape).parent_id if shape.run is not None else parent_id
+            records = await self.store.history(entry.run_id, upto=entry.number)
+            read = [read_commit(one, DEFAULT_CODEC) for one in records]
+            for commit in reversed(still_true([commit for commit, _ in read])):
                 yield entry.run_id, commit
+            parent_id = next((header_of(shape).parent_id for _, shape in read if shape.run is not None), None)
             entry = None if parent_id is None else await self.store.locate(parent_id)
 
 

@@ -115,11 +115,12 @@ def _same_but(
 def still_true(commits: Sequence[Commit]) -> list[Commit]:
     """The commits that are still the past of the last one: what a run did before it was moved back is not."""
     kept: list[Commit] = []
-    for commit in commits:
-        if commit.restored is not None:
-            kept = [one for one in kept if one.number <= commit.restored]
-        kept.append(commit)
-    return kept
+    before = commits[-1].number + 1 if commits else 0
+    for commit in reversed(commits):
+        if commit.number < before:
+            kept.append(commit)
+            before = commit.number if commit.restored is None else commit.restored + 1
+    return kept[::-1]
 
 
 def apply(

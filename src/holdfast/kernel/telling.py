@@ -21,6 +21,8 @@ def events(
     missed it loads the checkpoint.
     """
     teller = _Teller(run_id, commit, replayed)
+    if commit.restored is not None:
+        yield teller.say("restored", commit.restored)
     requests = {request.id: request for request in commit.asked}
     payloads = {message.id: message.payload for message in commit.messages or ()}
     for done in commit.done:

@@ -39,6 +39,7 @@ class _Renewer:
     def add(self, claim: Claim) -> None:
         with self._changed:
             self._claims.add(claim)
+            self._changed.notify()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="holdfast-claims", daemon=True)
                 self._thread.start()
@@ -51,7 +52,9 @@ class _Renewer:
         renewed = time.monotonic()
         while True:
             with self._changed:
-                self._changed.wait(_LOOK_EVERY)
+                self._changed.wait_for(lambda: self._claims)  # a process that drives nothing is not kept awake
+            time.sleep(_LOOK_EVERY)
+            with self._changed:
                 claims = list(self._claims)
             _look_for_mail(claims)
             if time.monotonic() - renewed >= _RENEW_EVERY:

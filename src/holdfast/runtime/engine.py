@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -17,7 +17,7 @@ from typing import Any
 from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError
 from ..core.events import WorkflowEvent, WorkflowRunState
-from ..core.model import Checkpoint, Commit, Plan
+from ..core.model import Checkpoint, Commit, CommitKind, Plan
 from ..core.parcel import Pack, Parcel, copied
 from ..durable.archive import Archive
 from ..durable.codec import Codec
@@ -93,6 +93,7 @@ class Drive:
         self._error: BaseException | None = None  # what ended it early
         self._leaving: claims.Leaving | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.reader: Callable[[], Awaitable[None]] | None = None  # moves a drive on to its end that a stream reads
         self.run_id: str | None = None
         self.at: Checkpoint | None = None  # where the run is
         self.executors: Mapping[str, Executor] = {}
@@ -107,6 +108,12 @@ class Drive:
             return
         self._cancelled = True
         self._interrupt()
+
+    async def read_out(self) -> None:
+        """Read on in the place of a stream whose reader is not there to do it."""
+        if self.reader is not None and self._loop is asyncio.get_running_loop():
+            with suppress(Exception):  # what went wrong is told to whoever awaits the stream
+                await self.reader()
 
     def stop(self) -> None:
         """Stop at the last commit, without a word in the history: `events` ends."""
@@ -223,9 +230,13 @@ class Drive:
 
     async def _stop_first(self, entered: Entered) -> _Taken | None:
         """Stop at once if that is what somebody wants: whoever drives it now, or a letter that nobody has read yet."""
-        letters = await self._mailbox.cancelled(entered.at) if entered.first is None else ()
-        wanted = self._cancelled and entered.at.status is not WorkflowRunState.IDLE
-        return await self._stop_here(entered.at, letters) if letters or wanted else None
+        at = entered.at
+        letters = await self._mailbox.cancelled(at) if entered.first is None else ()
+        stopped = at.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
+        if letters or (self._cancelled and not stopped):
+            return await self._stop_here(at, letters)
+        told = [self._report.say("status", at, commit=at.number, replayed=True)]
+        return _Taken(at, None, told) if self._cancelled else None  # it had stopped before
 
     async def _stop_here(self, at: Checkpoint, letters: tuple[str, ...]) -> _Taken:
         commit = kernel.cancel(at, stamp(at.run_id, at.header.epoch, at.number + 1))
@@ -255,7 +266,9 @@ class Drive:
         after = kernel.apply(at.header, at, commit)
         if self._archive is not None:
             began = perf_counter()
-            await store(self._archive, commit, after, before=at, settled=settled, consumed=consumed)
+            overtaken, self._mailbox.overtaken = self._mailbox.overtaken, ()
+            letters = tuple(dict.fromkeys((*consumed, *overtaken)))
+            await store(self._archive, commit, after, before=at, settled=settled, consumed=letters)
             if self._observer:
                 self._observer.committed(perf_counter() - began)
         elif any(done.outputs for done in commit.done):
@@ -343,7 +356,7 @@ class Drive:
     async def _commit(self, step: Superstep, at: Checkpoint, commit: Commit) -> Checkpoint:
         """Store what the superstep came to: if that fails, the superstep has failed."""
         step.hand_over()
-        letters = await self._mailbox.cancelled(at) if self._cancelled else ()
+        letters = await self._mailbox.cancelled(at) if commit.kind is CommitKind.CANCELLED else ()
         settled = at.place if commit.place != at.place else None
         after = await self._store(commit, at, settled=settled, consumed=letters)
         await step.end()

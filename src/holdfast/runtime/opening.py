@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import kernel
 from ..core.errors import CheckpointMissing, GraphChanged, InputMismatch, RoutingFailed, RunError
+from ..core.events import WorkflowRunState
 from ..core.model import Checkpoint, Commit, Memory, RunHeader, Stamp
 from ..core.parcel import Pack
 from ..durable import clock
@@ -46,6 +47,7 @@ class Continue:
     """Go on from the head of a stored run."""
 
     run_id: str
+    unless_stopped: bool = False  # nobody has said that it is to go on if it failed or was cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,12 @@ class Moved:
 
 Found = New | Stored | Older | Moved
 
+STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
+
+
+class Stopped(Exception):
+    """The run failed or was cancelled, and is not to go on by itself. Never leaves the library."""
+
 
 NO_MEMORY = Memory()
 
@@ -166,9 +174,7 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             head = await archive.head(run_id) if named else None
             if head is None:
                 return _new(definition, message, run_id, definition.codec.digest(message, "$.input"))
-            _check_graph(definition, head)
-            _check_name(definition, head)
-            _check_input(definition, head, message)
+            check_begun_with(definition, head, message)
             return Stored(head)
         case Continue(run_id=run_id):
             await claim(run_id)
@@ -177,6 +183,8 @@ async def find(definition: Definition, position: Position, archive: Archive | No
                 raise CheckpointMissing(
                     f"no run {run_id!r} is stored; give a message to start it, if need be None: run(None, run_id=...)"
                 )
+            if position.unless_stopped and head.status in STOPPED:
+                raise Stopped
             _check_graph(definition, head)
             return Stored(head)
         case Back(run_id=run_id, checkpoint_id=id):
@@ -286,6 +294,13 @@ async def _rewind(
 def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:
     """True if the run stands where it stood: commits that only say it failed or was cancelled move nothing."""
     return head is not None and head.place == source.place
+
+
+def check_begun_with(definition: Definition, head: Checkpoint, message: object) -> None:
+    """Raises unless a stored run is one that this workflow began with this message."""
+    _check_graph(definition, head)
+    _check_name(definition, head)
+    _check_input(definition, head, message)
 
 
 def _check_graph(definition: Definition, at: Checkpoint) -> None:

@@ -80,6 +80,7 @@ class _Watched:
 
     def __init__(self, drive: Drive) -> None:
         self.drive = drive
+        drive.reader = self.finish
         self.events: list[WorkflowEvent] = []
         self.left = False  # before the end
         self.error: BaseException | None = None

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import os
 import threading
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 from ..core.events import WorkflowEvent
 from ..durable.archive import Archive
+
+_AT_MOST = 1000  # what a reader that is slower than the run leaves unread; it finds the rest in the history
 
 
 class Driver(Protocol):
     """Whoever moves a run, as far as those who watch it need to know."""
 
     def cancel(self) -> None: ...
-    def stop(self) -> None: ...
+    async def read_out(self) -> None: ...
 
 
 Key = tuple[int, str]
@@ -30,7 +35,10 @@ def key_of(archive: Archive, run_id: str) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """All that a commit tells, or, without a number, something that happens between two commits."""
+    """All that a commit tells, or, without a number, something that happens between two commits.
+
+    Without events it says that a drive has ended: whoever watches looks again.
+    """
 
     number: int | None
     events: Sequence[WorkflowEvent]
@@ -41,27 +49,34 @@ class Watcher:
 
     def __init__(self, key: Key) -> None:
         self._key = key
-        self._queue: asyncio.Queue[Told] = asyncio.Queue()
+        self._heard: deque[Told] = deque(maxlen=_AT_MOST)  # the oldest go first: they are in the history
+        self._news = asyncio.Event()
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         _WATCHERS.setdefault(key, set()).add(self)
 
     def hear(self, told: Told) -> None:
+        """From any thread. The events are copied: what one reader makes of their data, no other sees."""
+        mine = replace(told, events=[copy.copy(event) for event in told.events])
         if threading.get_ident() == self._thread:
-            self._queue.put_nowait(told)
+            self._take(mine)
         else:
             with suppress(RuntimeError):  # whoever watched is gone with the loop
-                self._loop.call_soon_threadsafe(self._queue.put_nowait, told)
+                self._loop.call_soon_threadsafe(self._take, mine)
 
     async def next(self, patience: float) -> Told | None:
         """What was told next; None if nothing was for so many seconds."""
-        try:
-            async with asyncio.timeout(patience):
-                return await self._queue.get()
-        except TimeoutError:
-            return None
+        if not self._heard:
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._news.wait()
+        return self._heard.popleft() if self._heard else None
 
-    def empty(self) -> bool:
-        return self._queue.empty()
+    def forget(self, upto: int) -> None:
+        """Drop what was heard up to a commit: the history has told it."""
+        known = [n for n, told in enumerate(self._heard) if told.number is not None and told.number <= upto]
+        for _ in range(known[-1] + 1 if known else 0):
+            self._heard.popleft()
 
     def close(self) -> None:
         watchers = _WATCHERS.get(self._key, set())
@@ -69,9 +84,19 @@ class Watcher:
         if not watchers:
             _WATCHERS.pop(self._key, None)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _take(self, told: Told) -> None:
+        self._heard.append(told)
+        self._news.set()
+
 
 _WATCHERS: dict[Key, set[Watcher]] = {}
-_DRIVES: dict[Key, Driver] = {}
+_DRIVES: dict[Key, tuple[Driver, asyncio.AbstractEventLoop]] = {}
 
 
 def publish(key: Key, told: Told) -> None:
@@ -84,15 +109,25 @@ def is_watched(key: Key) -> bool:
 
 
 def begun(key: Key, drive: Driver) -> None:
-    """A drive of this process moves the run."""
-    _DRIVES[key] = drive
+    """A drive of this process and this event loop moves the run."""
+    _DRIVES[key] = drive, asyncio.get_running_loop()
 
 
 def ended(key: Key, drive: Driver) -> None:
-    if _DRIVES.get(key) is drive:
+    if _DRIVES.get(key, (None,))[0] is drive:
         del _DRIVES[key]
 
 
 def local_drive(key: Key) -> Driver | None:
     """The drive of this process that moves the run, if one does."""
-    return _DRIVES.get(key)
+    drive, loop = _DRIVES.get(key, (None, None))
+    return None if loop is None or loop.is_closed() else drive  # closed over its head: it will never end
+
+
+def _forget_all() -> None:
+    """In a forked child: those who watch and drive are the parent's."""
+    _WATCHERS.clear()
+    _DRIVES.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

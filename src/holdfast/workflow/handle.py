@@ -4,49 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
-from itertools import chain, repeat
-from typing import Any, Protocol
+from typing import Any
 
 from .. import kernel
-from ..core.errors import CheckpointMissing, HandlerFailed, RoutingFailed, RunBusy, RunError
+from ..core.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
 from ..core.events import CheckpointInfo, WorkflowEvent, WorkflowRunState
-from ..core.model import Checkpoint, Commit, CommitKind
+from ..core.model import Checkpoint
 from ..durable import clock
 from ..durable.archive import Archive
 from ..durable.contract import CheckpointStorage
 from ..durable.ids import new_run_id
 from ..durable.letters import cancel_key, cancel_letter, input_key, input_letter
-from ..kernel.history import still_true
 from ..runtime import watching
 from ..runtime.answering import checked, overdue, post_answers
-from ..runtime.engine import Drive
-from ..runtime.opening import Back, Continue, Definition, Position
+from ..runtime.opening import STOPPED, Back, Continue, Position
 from ..runtime.timers import is_far
+from .moving import AT_REST, Begun, Mover, Runnable
 from .result import WorkflowRunResult
+from .retelling import failure_at, result_at
 
-_LOOK_AGAIN = 0.25  # seconds between two looks at a run that another process moves
-_ASLEEP_AT_MOST = 60.0  # seconds between two looks at a run that sleeps
-
-_AT_REST = (
-    WorkflowRunState.IDLE,
-    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
-    WorkflowRunState.FAILED,
-    WorkflowRunState.CANCELLED,
-)
-
-
-class Runnable(Protocol):
-    """A workflow, as far as a handle needs it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def definition(self) -> Definition: ...
-    def drive(
-        self, position: Position, storage: CheckpointStorage | None, streaming: bool, private: Mapping[str, Any]
-    ) -> Drive: ...
-    def archive_on(self, storage: CheckpointStorage) -> Archive: ...
+_HERE = 5.0  # seconds between two looks at a run that this process moves: whatever happens is told anyway
+_ELSEWHERE = 0.25  # at one that another process moves
+_ASLEEP = 60.0  # at one that sleeps; at most
 
 
 class RunHandle:
@@ -54,7 +33,7 @@ class RunHandle:
 
     A run that was started, answered, sent to or moved back through a handle moves on in the background, as
     long as the event loop runs. Only `result` and `events` take over a run that stands still because whoever
-    drove it is gone.
+    drove it is gone. A handle belongs to one event loop; another one attaches to the run with its own.
     """
 
     def __init__(
@@ -67,50 +46,51 @@ class RunHandle:
     ) -> None:
         self.run_id = run_id
         self._workflow, self._storage, self._private = workflow, storage, private
-        self._moving: asyncio.Task[None] | None = None
-        self._opened = asyncio.Event()
-        self._error: Exception | None = None  # of the last drive of this handle
-        self._wake: asyncio.TimerHandle | None = None
-        if begin is None:
-            self._opened.set()
-        else:
-            self._move(begin)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._mover = Mover(workflow, run_id, storage, private)
+        self._begun: Begun | None = None
+        if begin is not None:
+            self._loop = _running_loop()
+            self._begun = self._mover.begin(begin)
 
     async def status(self) -> WorkflowRunState:
         """Where the run is, as of its last commit."""
         return (await self._head()).status
 
     async def result(self) -> WorkflowRunResult:
-        """Wait until the run is done or waits for answers. Raises what it failed with.
+        """Wait until the run is done, waits for answers or was cancelled. Raises what it failed with.
 
         Moves it on if nobody else does. Waits as long as it sleeps.
         """
-        async for _ in self.events(after=(await self._head()).number):
-            pass
-        commits = still_true(await self._archive().commits(self.run_id))
-        if commits[-1].status is WorkflowRunState.FAILED:
-            raise self._error if isinstance(self._error, RunError) else _failed(self.run_id, commits)
-        return WorkflowRunResult(
-            event for commit in commits for event in kernel.events(self.run_id, commit, stored=True, replayed=True)
-        )
+        head = await self._head()
+        while True:
+            async for _ in self.events(after=head.number):
+                pass
+            head = await self._head()
+            if head.status in AT_REST:  # otherwise somebody has given it more to do meanwhile
+                break
+        if head.status is WorkflowRunState.FAILED:
+            raise self._mover.failure_of(head.number) or await failure_at(self._archive(), head)
+        return await result_at(self._archive(), head)
 
     async def events(self, *, after: int | CheckpointInfo = -1) -> AsyncIterator[WorkflowEvent]:
         """What is told of the run: first its history past a commit, then what happens, without gap or repeat.
 
         Ends when the run is done, waits for answers, failed or was cancelled. `after` is the `commit` of an
-        event, or the checkpoint of one. Moves the run on if nobody else does. Of a run that another process drives
-        only what is committed is told.
+        event, or a checkpoint of the run. Moves the run on if nobody else does. Of a run that another process
+        drives only what is committed is told.
         """
-        await self._begun()
-        last = after.number if isinstance(after, CheckpointInfo) else after
-        watcher = watching.Watcher(self._key())
-        try:
+        await self._ready()
+        times = self._mover.times
+        last = self._own(after).number if isinstance(after, CheckpointInfo) else after
+        with watching.Watcher(self._mover.key) as watcher:
             while True:
                 for commit in await self._archive().commits(self.run_id, after=last):
                     last = commit.number
                     for event in kernel.events(self.run_id, commit, stored=True, replayed=True):
                         yield event
-                patience = await self._patience(last, watcher)
+                watcher.forget(last)
+                patience = await self._patience(last, times)
                 if patience is None:
                     return
                 while (told := await watcher.next(patience)) is not None and told.events:
@@ -121,16 +101,18 @@ class RunHandle:
                     last = last if told.number is None else told.number
                     for event in told.events:
                         yield event
-        finally:
-            watcher.close()
 
     async def checkpoints(self) -> list[CheckpointInfo]:
         """The checkpoints of the run, oldest first: what `restore` and `run(checkpoint_id=...)` take."""
-        await self._begun()
-        return await self._archive().checkpoints(self.run_id)
+        await self._ready()
+        found = await self._archive().checkpoints(self.run_id)
+        if not found:
+            raise self._missing()
+        return found
 
     async def send(self, message: Any) -> None:
-        """Give further input to a run that is done or waits. It goes to the start executor, durably, in order."""
+        """Give further input to the start executor. It is kept when this returns, and taken in, in the order in which
+        it was sent, when the run is done or waits. Raises RunError if it failed or was cancelled."""
         head = await self._head()
         graph = self._workflow.definition.graph
         start = graph.executors[graph.start]
@@ -139,193 +121,167 @@ class RunHandle:
                 f"the start executor {start.id!r} does not take the {type(message).__name__} that was sent",
                 run_id=self.run_id,
             )
-        if head.status in (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED):
-            raise RunError(
-                f"run {self.run_id!r} is {head.status.value}; resume it with run(run_id=...) before you send to it",
-                run_id=self.run_id,
-            )
+        self._check_not_stopped(head, "send to it")
         parcel = self._workflow.definition.codec.pack(message, "$.message")
-        archive = self._archive()
-        await archive.post(self.run_id, input_key(head.header.epoch, new_run_id()), input_letter(parcel))
-        self._move(Continue(self.run_id))
+        await self._archive().post(self.run_id, input_key(head.header.epoch, new_run_id()), input_letter(parcel))
+        await self._posted(head)
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
-        """Answer what the run asks, by request id. The first answer wins, for ever.
-
-        The answers are kept also if another process drives the run just now: it takes them in.
-        """
+        """Answer what the run asks, by request id. The first answer wins, for ever. It is kept when this returns, also
+        if another process drives the run just now. Raises RunError if the run failed or was cancelled."""
+        if not isinstance(responses, Mapping):
+            raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
         head = await self._head()
+        self._check_not_stopped(head, "answer it")
         definition = self._workflow.definition
         answers = checked(definition.graph, head, responses, definition.codec.pack)
         await post_answers(self._archive(), head, answers)
-        self._move(Continue(self.run_id))
+        await self._posted(head)
 
     async def cancel(self) -> WorkflowRunState:
         """Stop the run on purpose, wherever it is driven: handlers may clean up, and it ends CANCELLED at its last
         commit. Gives where it ended; a run that is done already stays done. It can be resumed on purpose."""
-        await self._begun()
-        while True:
-            head = await self._head()
-            if head.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED):
-                return head.status
-            if (drive := watching.local_drive(self._key())) is not None:
-                drive.cancel()
-            else:
-                epoch = head.header.epoch
-                await self._archive().post(self.run_id, cancel_key(epoch, head.number), cancel_letter(head.number))
-                await self._moved(Continue(self.run_id))
-            await asyncio.sleep(0.01 if drive is not None else _LOOK_AGAIN / 5)
+        number = (await self._head()).number
+        with watching.Watcher(self._mover.key) as watcher:
+            while True:
+                if (drive := watching.local_drive(self._mover.key)) is not None:
+                    drive.cancel()
+                    await drive.read_out()
+                    while watching.local_drive(self._mover.key) is drive:
+                        await watcher.next(_HERE)
+                else:
+                    try:
+                        return await self._stop()
+                    except RunBusy:
+                        await self._post_cancel()
+                        await watcher.next(_ELSEWHERE)
+                for commit in await self._archive().commits(self.run_id, after=number):
+                    if commit.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED):
+                        return commit.status
 
-    async def restore(self, checkpoint: CheckpointInfo) -> None:
-        """Move this very run back to one of its checkpoints, and go on from there, executing afresh.
+    async def restore(self, checkpoint: CheckpointInfo) -> CheckpointInfo:
+        """Move this very run back to one of its checkpoints, and go on from there, executing afresh. Gives where the
+        run is now: `events(after=...)` of that tells what it does from here on.
 
-        Raises CheckpointMissing if it is not one of this run, RunBusy if another process drives it.
+        Raises CheckpointMissing if it is not one of this run, RunBusy if somebody drives it who holds no handle in
+        this event loop.
         """
-        await self._begun()
-        await self._stop_moving()
-        if checkpoint.run_id != self.run_id:
-            raise CheckpointMissing(
-                f"checkpoint {checkpoint.checkpoint_id!r} is one of run {checkpoint.run_id!r}, not of {self.run_id!r}"
-            )
-        self._opened.clear()
-        self._move(Back(self.run_id, checkpoint.checkpoint_id))
-        await self._opened.wait()
-        if isinstance(self._error, (CheckpointMissing, RunBusy)):
-            raise self._error
+        await self._head()
+        if await self._archive().find(self._own(checkpoint).checkpoint_id) is None:
+            raise CheckpointMissing(f"checkpoint {checkpoint.checkpoint_id!r} of run {self.run_id!r} is not stored")
+        try:
+            at = await self._mover.go_back(Back(self.run_id, checkpoint.checkpoint_id))
+        except Exception:
+            self._mover.go_on()  # what was moving it goes on
+            raise
+        assert at is not None
+        return CheckpointInfo(self.run_id, at.stamp.checkpoint_id, at.number)
 
     def __repr__(self) -> str:
         return f"<RunHandle of {self.run_id!r} in {self._workflow.name!r}>"
 
-    # ------------------------------------------------------------------------------------ reading
+    # ------------------------------------------------------------------------------------ looking
 
     def _archive(self) -> Archive:
-        return self._workflow.archive_on(self._storage)
+        return self._mover.archive()
 
-    def _key(self) -> watching.Key:
-        return watching.key_of(self._archive(), self.run_id)
-
-    async def _begun(self) -> None:
+    async def _ready(self) -> None:
         """Wait until the run is stored. Raises what kept it from being begun."""
-        await self._opened.wait()
-        if self._error is not None and await self._archive().head(self.run_id) is None:
-            raise self._error
+        here = _running_loop()
+        if self._loop is not here:
+            if self._loop is not None and not self._loop.is_closed():
+                raise RuntimeError(
+                    f"this handle of run {self.run_id!r} belongs to another event loop; get one for this loop with "
+                    f"workflow.attach({self.run_id!r})"
+                )
+            if self._loop is not None:  # what moved there was left with the loop
+                self._mover = Mover(self._workflow, self.run_id, self._storage, self._private)
+                self._begun = self._begun if self._begun is not None and self._begun.done() else None
+            self._loop = here
+        if self._begun is not None:
+            await asyncio.shield(self._begun)
 
     async def _head(self) -> Checkpoint:
-        await self._begun()
+        await self._ready()
         head = await self._archive().head(self.run_id)
         if head is None:
-            raise CheckpointMissing(
-                f"no run {self.run_id!r} is stored; start it with workflow.start(message, run_id=...)"
-            )
+            raise self._missing()
         return head
 
-    async def _patience(self, last: int, watcher: watching.Watcher) -> float | None:
-        """How long to wait for news; None if there will be none. What stands still but could go on is moved on."""
-        if self._is_moving() or watching.local_drive(self._key()) is not None or not watcher.empty():
-            return _LOOK_AGAIN
+    def _missing(self) -> CheckpointMissing:
+        return CheckpointMissing(f"no run {self.run_id!r} is stored; start it with workflow.start(message, run_id=...)")
+
+    def _own(self, checkpoint: CheckpointInfo) -> CheckpointInfo:
+        if checkpoint.run_id != self.run_id:
+            raise CheckpointMissing(
+                f"checkpoint {checkpoint.checkpoint_id!r} is one of run {checkpoint.run_id!r}, not of {self.run_id!r}"
+            )
+        return checkpoint
+
+    def _check_not_stopped(self, head: Checkpoint, what: str) -> None:
+        if head.status in STOPPED:
+            raise RunError(
+                f"run {self.run_id!r} is {head.status.value}; resume it with run(run_id=...) before you {what}",
+                run_id=self.run_id,
+            )
+
+    async def _patience(self, last: int, times: int) -> float | None:
+        """How long to wait for news; None if there will be none. What stands still but could go on is moved on.
+
+        `times` is how often the run had come to rest here when somebody began to wait.
+        """
+        if watching.local_drive(self._mover.key) is not None:
+            return _HERE
+        if self._mover.is_moving():
+            return _ELSEWHERE
         head = await self._head()
         if last < head.number:
             return 0.0
-        if head.status in _AT_REST and not await self._can_go_on(head):
+        if not await self._can_go_on(head):
             return None
+        if self._mover.error is not None and self._mover.times > times:
+            raise self._mover.error  # it cannot be moved on
         if head.wake is not None and is_far(head.wake):
-            return min(_ASLEEP_AT_MOST, clock.until(head.wake).total_seconds())
-        await self._moved(Continue(self.run_id))
-        if self._error is not None and (await self._head()).number == head.number:
-            raise self._error  # it cannot be moved on
-        return 0.0
+            return min(_ASLEEP, clock.until(head.wake).total_seconds())
+        self._mover.go_on()
+        return _ELSEWHERE
 
     async def _can_go_on(self, head: Checkpoint) -> bool:
-        """Whether something came for a run that is done or waits, or a question of it has run out of time."""
-        if head.status in (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED):
+        """False for a run that is at rest, unless something came for it or a question of it has run out of time."""
+        if head.status in STOPPED:
             return False  # that is for somebody to decide
-        return bool(overdue(head)) or bool(await self._archive().mail(self.run_id))
+        return head.status not in AT_REST or bool(overdue(head)) or bool(await self._archive().mail(self.run_id))
 
-    # ------------------------------------------------------------------------------------- moving
+    # ------------------------------------------------------------------------------------- acting
 
-    def _is_moving(self) -> bool:
-        return self._moving is not None and not self._moving.done()
+    async def _posted(self, before: Checkpoint) -> None:
+        """Have what was posted taken in. Raises RunError if it was meant for what is no more."""
+        if (await self._head()).header.epoch != before.header.epoch:
+            raise RunError(
+                f"run {self.run_id!r} was moved back meanwhile, and what you posted counts no more; look at it again",
+                run_id=self.run_id,
+            )
+        self._mover.go_on()
 
-    def _move(self, position: Position) -> None:
-        """Move the run on in the background. What is under way takes in what was posted, or is followed by this."""
-        before = self._moving if self._is_moving() else None
-        self._moving = asyncio.create_task(self._drive(position, before))
-        _TASKS.add(self._moving)
-        self._moving.add_done_callback(self._rested)
+    async def _post_cancel(self) -> None:
+        head = await self._head()
+        key = cancel_key(head.header.epoch, head.number)
+        await self._archive().post(self.run_id, key, cancel_letter(head.number))
 
-    def _rested(self, moving: asyncio.Task[None]) -> None:
-        _TASKS.discard(moving)
-        watching.publish(self._key(), watching.Told(None, ()))
-
-    async def _moved(self, position: Position) -> None:
-        """Move the run on, unless somebody does, and wait for that."""
-        if not self._is_moving():
-            self._move(position)
-        if self._moving is not None:
-            await asyncio.wait([self._moving])
-
-    async def _drive(self, position: Position, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        at = None
-        self._error = None
-        try:
-            at = await self._driven(position)
-        except Exception as error:  # noqa: BLE001 - told to whoever asks for the result
-            self._error = error
-        finally:
-            self._opened.set()
-        self._wake_later(at)
-
-    async def _driven(self, position: Position) -> Checkpoint | None:
-        """Drive the run. While another process does, see to it that somebody takes in what was posted."""
-        for wait in chain((0.05, 0.1, 0.25, 0.5), repeat(1.0)):
-            drive = self._workflow.drive(position, self._storage, streaming=True, private=self._private)
-            try:
-                async for _ in drive.events():
-                    self._opened.set()
-                return drive.at
-            except RunBusy:
-                if isinstance(position, Back):
-                    raise
-            self._opened.set()
-            await asyncio.sleep(wait)
-            if not await self._archive().mail(self.run_id):
-                break
-        return None
-
-    def _wake_later(self, at: Checkpoint | None) -> None:
-        """A run that sleeps holds no more here than a place in the loop's timetable."""
-        if at is None or at.wake is None or at.status in _AT_REST:
-            return
-        loop = asyncio.get_running_loop()
-        seconds = max(0.0, clock.until(at.wake).total_seconds())
-        self._wake = loop.call_later(seconds, self._wake_up)
-
-    def _wake_up(self) -> None:
-        if not self._is_moving():
-            self._move(Continue(self.run_id))
-
-    async def _stop_moving(self) -> None:
-        """Leave the run at its last commit, if it is this process that moves it."""
-        if self._wake is not None:
-            self._wake.cancel()
-        if self._is_moving() and self._moving is not None:
-            self._moving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._moving
+    async def _stop(self) -> WorkflowRunState:
+        """Stop a run that nobody drives. Raises RunBusy if somebody does."""
+        drive = self._mover.drive(Continue(self.run_id))
+        drive.cancel()
+        async for _ in drive.events():
+            pass
+        assert drive.at is not None
+        return drive.at.status
 
 
-_TASKS: set[asyncio.Task[None]] = set()
-"""What moves in the background must not be collected."""
-
-
-def _failed(run_id: str, commits: list[Commit]) -> RunError:
-    """The error of a run that failed elsewhere, as far as it is stored."""
-    last = next(commit for commit in reversed(commits) if commit.kind is CommitKind.FAILED)
-    details = last.failures[0]
-    return HandlerFailed(
-        f"run {run_id!r} failed: {details.error_type}: {details.message}",
-        run_id=run_id,
-        executor_id=details.executor_id or "",
-    )
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "a handle needs a running event loop to move its run on; in a program without one use run_sync()"
+        ) from None

@@ -8,6 +8,8 @@ from typing import Any
 
 from ..core.events import WorkflowEvent, WorkflowRunState
 
+_UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
+
 
 class WorkflowRunResult(list[WorkflowEvent]):
     """The events of a run in order, and what they come to.
@@ -39,6 +41,8 @@ class WorkflowRunResult(list[WorkflowEvent]):
     @property
     def wakes_at(self) -> datetime | None:
         """When the run can go on, if it sleeps and was put aside: resume it then. None if it does not sleep."""
+        if self._statuses and self._statuses[-1].state not in _UNDER_WAY:
+            return None
         last = next((e for e in reversed(self) if not e.path and e.type in ("sleeping", "superstep_started")), None)
         return last.data if last is not None and last.type == "sleeping" else None
 
