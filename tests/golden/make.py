@@ -17,7 +17,7 @@ from golden_workflow import GIVEN, build, build_asking
 from holdfast import FileCheckpointStorage, HandlerFailed, SQLiteCheckpointStorage
 from holdfast.durable.codec import DEFAULT_CODEC
 from holdfast.durable.letters import cancel_key, cancel_letter, input_key, input_letter
-from holdfast.runtime import runner
+from holdfast.runtime import failing
 
 
 async def fill(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -> None:
@@ -49,7 +49,7 @@ async def fill_later(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -
 
 
 async def main(folder: Path) -> None:
-    runner._trace = lambda error: "left out: it would name the folders of the machine that made this"
+    failing._trace = lambda error: "left out: it would name the folders of the machine that made this"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     await fill(SQLiteCheckpointStorage(folder / "runs.db"))

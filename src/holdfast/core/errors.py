@@ -5,6 +5,7 @@ HoldfastError
 ├── RunError                 this run cannot go on; carries run_id    → look at the run
 │   ├── HandlerFailed
 │   ├── HandlerTimeout
+│   ├── StepFailed
 │   ├── RoutingFailed
 │   ├── SuperstepLimit
 │   ├── StateConflict
@@ -61,6 +62,14 @@ class HandlerTimeout(RunError, TimeoutError):
     """A handler took longer than it may, or gave no sign of life for longer than it may."""
 
     abandoned = False  # the handler is a plain function whose thread could not be stopped
+
+    def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(message, run_id=run_id)
+
+
+class StepFailed(RunError):
+    """A step that had failed before was asked for again, and its error was remembered but can be made no more."""
 
     def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
         self.executor_id = executor_id

@@ -70,11 +70,13 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something noted inside a superstep: a timer, or an attempt that failed and when the next one is due."""
+    """Something noted inside a superstep: a timer, an attempt that failed and when the next one is due, or what came of
+    a step."""
 
     due: str
     failure: WorkflowErrorDetails | None = None
     final: bool = False  # the attempt was the last one: it was given up
+    value: Parcel | None = None  # what a step gave; with a failure, the arguments of its error
 
 
 def timer_key(delivery: str, number: int) -> str:
@@ -83,6 +85,11 @@ def timer_key(delivery: str, number: int) -> str:
 
 def attempt_key(delivery: str, number: int) -> str:
     return f"{delivery}/attempt/{number}"
+
+
+def step_key(delivery: str, name: str, number: int) -> str:
+    """Steps of one name are told apart by the order in which they are asked for."""
+    return f"{delivery}/step/{number}/{name}"
 
 
 Held = Mapping[str, Mapping[str, tuple[Parcel, ...]]]

@@ -178,7 +178,7 @@ class StoreArchive:
         kept = await self.store.recall(run_id, place)
         return Memory(
             {key: read_outcome(run_id, key, body, self._codec) for key, body in kept.items() if "/" not in key},
-            {key: read_note(run_id, key, body) for key, body in kept.items() if "/" in key},
+            {key: read_note(run_id, key, body, self._codec) for key, body in kept.items() if "/" in key},
         )
 
     def mailed(self, run_ids: list[str]) -> list[str]:

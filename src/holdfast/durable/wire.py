@@ -183,12 +183,13 @@ class WireOutcome(_Shape, kw_only=True):
 
 
 class WireNote(_Shape):
-    """A timer, or with a failure an attempt."""
+    """A timer, an attempt that failed, or what came of a step."""
 
     format: int
     due: str
     failure: WireFailure | None = None
     final: bool = False
+    value: Raw = NOTHING
 
 
 _encode = msgspec.json.Encoder().encode
@@ -326,17 +327,21 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
 
 
 def write_note(note: Note) -> bytes:
-    return _encode(WireNote(FORMAT, note.due, None if note.failure is None else _failure(note.failure), note.final))
+    failure = None if note.failure is None else _failure(note.failure)
+    value = NOTHING if note.value is None else _raw(note.value)
+    return _encode(WireNote(FORMAT, note.due, failure, note.final, value))
 
 
-def read_note(run_id: str, key: str, body: bytes) -> Note:
+def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
     what = f"what run {run_id!r} noted as {key!r}"
     try:
         shape = _decode_note(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointCorrupt(f"{what} is damaged: {error}") from error
     _check_format(shape.format, what)
-    return Note(shape.due, None if shape.failure is None else _read_failure(shape.failure), shape.final)
+    failure = None if shape.failure is None else _read_failure(shape.failure)
+    value = _parcel(shape.value, codec) if bytes(shape.value) else None
+    return Note(shape.due, failure, shape.final, value)
 
 
 def _check_format(found: int, what: str) -> None:

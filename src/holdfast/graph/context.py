@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Never
 
 from ..core.events import WorkflowEvent
+from .policy import RetryPolicy
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -114,6 +115,29 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     @abstractmethod
     def sleep_until(self, moment: datetime) -> Awaitable[None]:
         """`sleep` until a moment, which must have a time zone."""
+
+    @abstractmethod
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        remember: type[Exception] | tuple[type[Exception], ...] = (),
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function once: `result = await ctx.step("charge card", charge, order)`.
+
+        The result is remembered before this returns. If the handler is called again, after a crash, a failure or
+        a sleep, the function is not: its result is recalled by the place of the step. A name may be used again, as in
+        a loop: steps of one name are told apart by their order. An async function runs on the event loop, a plain one
+        in a thread. A function with a parameter `idempotency_key` gets one that is the same for every attempt.
+
+        An error is raised, and the function called again with the handler; errors of the classes in `remember` are
+        remembered and raised again instead. In a plain handler this waits and gives the result itself.
+        """
 
     @abstractmethod
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:

@@ -6,68 +6,34 @@ import asyncio
 import concurrent.futures
 import copy
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..core.errors import PrivateMissing
-from ..core.events import RESERVED_EVENT_TYPES, WorkflowEvent, WorkflowRunState
-from ..core.model import Checkpoint, Child, Delivery, Note, Outcome, Output, Sent, is_text, timer_key
-from ..core.parcel import Pack, Parcel
+from ..core.events import (
+    RESERVED_EVENT_TYPES,
+    WorkflowErrorDetails,
+    WorkflowEvent,
+    WorkflowEventSource,
+    WorkflowRunState,
+)
+from ..core.model import Checkpoint, Child, Delivery, Note, Outcome, Output, Sent, is_text, step_key, timer_key
+from ..core.parcel import Parcel
 from ..core.request import Request
 from ..core.state import StateView
 from ..durable import clock
 from ..durable.answers import schema_of, type_words
-from ..durable.archive import Archive
-from ..durable.codec import Codec
 from ..durable.ids import idempotency_key
 from ..durable.ids import request_id as derived_request_id
 from ..graph.context import NO_DEFAULT, WorkflowContext
-from ..graph.graph import Graph
+from ..graph.policy import RetryPolicy, limits
 from .answering import check_answerable, default_for, until
 from .limits import TimeLimit
+from .scope import Scope
+from .steps import Place, Step, done_once
 from .timers import NOT_WORTH_A_NOTE, Notes, Parked
-
-
-class Private(Mapping[str, Any]):
-    """What `run(private={...})` was given: readable, never written anywhere."""
-
-    def __init__(self, run_id: str, values: Mapping[str, Any]) -> None:
-        self._run_id, self._values = run_id, values
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._values:
-            raise PrivateMissing(
-                f"run {self._run_id!r} was not given the private value {key!r}; private values are never stored: "
-                f"pass run(..., private={{{key!r}: ...}}) at every start and every resume",
-                run_id=self._run_id,
-            )
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:  # a secret must not end up in a log
-        return f"<private values {sorted(self._values)}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What is the same for every handler call of a drive."""
-
-    graph: Graph
-    run_id: str
-    epoch: int
-    pack: Pack
-    private: Private
-    streaming: bool
-    tell: Callable[[WorkflowEvent], None]
-    archive_for: Callable[[str, Codec], Archive | None]  # of a workflow inside this one
 
 
 class _Done:
@@ -112,6 +78,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         "_returned",
         "_sent",
         "_state",
+        "_steps",
         "_thread",
         "_timers",
         "delivery",
@@ -132,12 +99,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._state, self._at, self._notes, self._limit = state, at, notes, limit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._timers = 0
+        self._steps: Counter[str] = Counter()
         self._children: dict[str, Child | None] = {}
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
         self._requests: list[Request] = []
         self._open, self._returned = True, False
-        self._asleep: set[concurrent.futures.Future[None]] = set()  # those that threads wait for
+        self._asleep: set[concurrent.futures.Future[Any]] = set()  # those that threads wait for
         self.parked: str | None = None  # the handler sleeps until then, and is to be left
 
     @property
@@ -254,7 +222,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._block(waiting)
         return _DONE
 
-    def _block(self, waiting: Coroutine[Any, Any, None]) -> None:
+    def _block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
         """Let the thread of a plain function wait; not any longer than somebody waits for the function."""
         try:
             asleep = asyncio.run_coroutine_threadsafe(waiting, self._loop)
@@ -265,7 +233,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         if not self._open:  # meanwhile
             asleep.cancel()
         try:
-            asleep.result()
+            return asleep.result()
         except concurrent.futures.CancelledError:
             self._check_open("sleep")
             raise
@@ -284,6 +252,45 @@ class HandlerContext(WorkflowContext[Any, Any]):
         except Parked as parked:
             self.parked = min(self.parked or parked.due, parked.due)
             raise
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        remember: type[Exception] | tuple[type[Exception], ...] = (),
+        **kwargs: Any,
+    ) -> Any:
+        self._check_open("step")
+        if not isinstance(name, str) or not name or not is_text(name):
+            raise ValueError(f"a step has a name, a non-empty string of whole characters, not {name!r}")
+        if not callable(function):
+            raise TypeError(f"the step {name!r} calls a function, not {function!r}")
+        key = step_key(self.delivery.id, name, self._steps[name])
+        self._steps[name] += 1
+        step = Step(name, key, function, args, kwargs, limits(retry, timeout, None), remember)
+        running = self._stepped(step)
+        return running if threading.get_ident() == self._thread else self._block(running)
+
+    async def _stepped(self, step: Step) -> Any:
+        scope = self.scope
+        place = Place(scope.run_id, scope.epoch, self.executor_id, self._notes, scope.pack, self._told_retry)
+        try:
+            return await done_once(step, place)
+        except Parked as parked:
+            self.parked = min(self.parked or parked.due, parked.due)
+            raise
+
+    def _told_retry(self, number: int, details: WorkflowErrorDetails, due: str) -> None:
+        moment, state = datetime.fromisoformat(due), WorkflowRunState.IN_PROGRESS
+        known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "state": state}
+        origin = WorkflowEventSource.FRAMEWORK
+        self.scope.tell(
+            WorkflowEvent("executor_retrying", moment, details=details, attempt=number, origin=origin, **known)
+        )
 
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")

@@ -8,9 +8,10 @@ from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError, SuperstepLimit
 from ..core.model import Checkpoint, Commit, Plan, Stamp
 from ..core.parcel import Pack
+from .failing import Failure, failure
 from .opening import Definition, stamp
 from .routing import ask_routes
-from .runner import Failure, Superstep, failure
+from .runner import Superstep
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,13 @@ from ..graph.executor import Executor
 from . import claims, watching
 from .answering import checked, expired, overdue, post_answers
 from .cast import Cast
-from .context import Private, Scope
 from .deciding import decide
+from .failing import failure
 from .mailbox import Mailbox
 from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Position, Suspended, enter, find, stamp
 from .reporting import Reporter
-from .runner import Superstep, failure
+from .runner import Superstep
+from .scope import Private, Scope
 from .storing import store
 from .telemetry import Observer, observer
 from .timers import is_far

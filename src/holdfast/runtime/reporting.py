@@ -14,8 +14,8 @@ from ..core.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from ..core.model import Checkpoint, Commit, Plan
 from ..durable.archive import Archive
 from ..durable.checkpoint import WorkflowCheckpoint, view
+from .failing import details_of
 from .opening import Entered
-from .runner import details_of
 from .watching import Key, Told, is_watched, key_of, publish
 
 

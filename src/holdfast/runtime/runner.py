@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import traceback
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from ..core.errors import HandlerFailed, HandlerTimeout, HoldfastError, RoutingFailed
+from ..core.errors import RoutingFailed
 from ..core.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from ..core.model import Checkpoint, Delivery, Memory, Outcome, Plan
 from ..core.parcel import Parcel
@@ -25,20 +24,16 @@ from ..graph.policy import Limits
 from ..graph.types import describe
 from .attempts import Attempts
 from .cast import Cast
-from .context import HandlerContext, Scope
+from .context import HandlerContext
+from .failing import Failure, details_of, failed, failure
 from .limits import TimeLimit
+from .scope import Scope
 from .telemetry import StepObserver
 from .threads import in_own_thread, in_thread
 from .timers import Notes, Parked
 
 STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one run
 PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the commit it is to travel in
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    error: HoldfastError
-    details: WorkflowErrorDetails
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +164,7 @@ class Superstep:
 
     async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
         if (known := self._notes.gave_up(delivery.id)) is not None:
-            self.failures[delivery.id] = Failure(_failed(self._at.run_id, delivery.executor, known), known)
+            self.failures[delivery.id] = Failure(failed(self._at.run_id, delivery.executor, known), known)
             return None
         try:
             return await self._attempts(delivery, state)
@@ -299,43 +294,3 @@ def _being_stopped() -> bool:
     """False if a cancellation is one that a handler made itself and let escape."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def failure(run_id: str, executor_id: str | None, error: BaseException) -> Failure:
-    """What went wrong, for whoever called and for whoever watches."""
-    details = details_of(executor_id, error)
-    if isinstance(error, HoldfastError):
-        if executor_id is not None:
-            error.add_note(f"in executor {executor_id!r} of run {run_id!r}")
-        return Failure(error, details)
-    failed = _failed(run_id, executor_id, details)
-    failed.__cause__ = error
-    return Failure(failed, details)
-
-
-def _failed(run_id: str, executor_id: str | None, details: WorkflowErrorDetails) -> HandlerFailed:
-    return HandlerFailed(
-        f"executor {executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. "
-        f"What finished is kept; resume with run(run_id={run_id!r})",
-        run_id=run_id,
-        executor_id=executor_id or "",
-    )
-
-
-def details_of(executor_id: str | None, error: BaseException) -> WorkflowErrorDetails:
-    """What went wrong, as it is stored and told."""
-    extra = {"abandoned": True} if isinstance(error, HandlerTimeout) and error.abandoned else None
-    return WorkflowErrorDetails(type(error).__name__, _words(error), _trace(error), executor_id, extra)
-
-
-def _words(error: BaseException) -> str:
-    """What an exception says, in characters that can be stored."""
-    return _storable(str(traceback.TracebackException(type(error), error, None)))  # also if its __str__ is broken
-
-
-def _trace(error: BaseException) -> str:
-    return _storable("".join(traceback.format_exception(error)))
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,53 @@
+"""What is the same for every handler call of a drive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import PrivateMissing
+from ..core.events import WorkflowEvent
+from ..core.parcel import Pack
+from ..durable.archive import Archive
+from ..durable.codec import Codec
+from ..graph.graph import Graph
+
+
+class Private(Mapping[str, Any]):
+    """What `run(private={...})` was given: readable, never written anywhere."""
+
+    def __init__(self, run_id: str, values: Mapping[str, Any]) -> None:
+        self._run_id, self._values = run_id, values
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._values:
+            raise PrivateMissing(
+                f"run {self._run_id!r} was not given the private value {key!r}; private values are never stored: "
+                f"pass run(..., private={{{key!r}: ...}}) at every start and every resume",
+                run_id=self._run_id,
+            )
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:  # a secret must not end up in a log
+        return f"<private values {sorted(self._values)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is the same for every handler call of a drive."""
+
+    graph: Graph
+    run_id: str
+    epoch: int
+    pack: Pack
+    private: Private
+    streaming: bool
+    tell: Callable[[WorkflowEvent], None]
+    archive_for: Callable[[str, Codec], Archive | None]  # of a workflow inside this one
