@@ -37,8 +37,9 @@ async def store(root: Path) -> AsyncIterator[FileStore]:
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the folders that are listed from now on."""
     found: list[str] = []
-    original = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda folder: (found.append(Path(folder).name), original(folder))[1])
+    for name in ("listdir", "scandir"):
+        original = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda folder, do=original: (found.append(Path(folder).name), do(folder))[1])
     return found
 
 

@@ -70,25 +70,23 @@ class Seen:
     is_gone: bool = False  # nothing that still lies there counts
 
 
-def look(folder: Path) -> Seen:
+def look(folder: Path, has_records: Callable[[Path], bool] = disk.has_records) -> Seen:
     """What is so, whatever a killed writer left. Needs no lock."""
     while True:
         page = _page_in(folder)
         if page is None:
             return Seen()
-        if not disk.has_records(folder):
-            return Seen(is_gone=page.leaving)
-        if page.next is None:
-            return Seen(page.open)
-        if page.next.has_come(folder):
+        if page.next is not None and page.next.has_come(folder):
             return Seen(page.next.open, page.next.consumed)
-        if _page_in(folder) == page:  # else the record may have come and gone between our two looks
+        if not has_records(folder):
+            return Seen(is_gone=page.leaving)
+        if page.next is None or _page_in(folder) == page:  # else its record may have come and gone while we looked
             return Seen(page.open)
 
 
 def recover(run: Run) -> Open:
     """What is open, after finishing what a killed writer left."""
-    seen = look(run.folder)
+    seen = look(run.folder, lambda folder: run.has_records())
     if seen.is_gone:
         forget(run)
     elif not run.has_records():  # it was killed before the first record
