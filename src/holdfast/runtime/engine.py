@@ -19,18 +19,18 @@ from ..core.errors import DurabilityError, HoldfastError
 from ..core.events import WorkflowEvent, WorkflowRunState
 from ..core.model import Checkpoint, Commit, CommitKind, Plan
 from ..core.parcel import Pack, Parcel, copied
-from ..durable.archive import Archive
-from ..durable.codec import Codec
 from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
 from ..graph.executor import Executor
-from . import claims, watching
+from . import claims, deferring, watching
 from .answering import checked, expired, overdue, post_answers
 from .cast import Cast
 from .deciding import decide
 from .failing import failure
+from .finishing import finished
 from .mailbox import Mailbox
-from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Position, Suspended, enter, find, stamp
+from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Suspended, enter, find, stamp
+from .options import Options, Troupe
 from .reporting import Reporter
 from .runner import Superstep
 from .scope import Private, Scope
@@ -41,30 +41,7 @@ from .timers import is_far
 _LOG = logging.getLogger("holdfast")
 
 
-def no_archive(name: str, codec: Codec) -> Archive | None:
-    """Where the runs inside a run are kept that is kept nowhere."""
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What one call of `run` asks for."""
-
-    position: Position
-    archive: Archive | None
-    streaming: bool
-    private: Mapping[str, Any]
-    responses: Mapping[str, Any]
-    archive_for: Callable[[str, Codec], Archive | None] = no_archive  # of a workflow inside this one
-    caller: str | None = None  # the run this one works for
-
-
-@dataclass(frozen=True, slots=True)
-class Troupe:
-    """Where a drive gets its executors, and gives them back to."""
-
-    take: Callable[[], Mapping[str, Executor]]
-    give_back: Callable[[Mapping[str, Executor], Checkpoint | None, Sequence[Commit]], None]
+_GOING_ON = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +59,7 @@ class Drive:
 
     def __init__(self, definition: Definition, options: Options, troupe: Troupe) -> None:
         self._definition, self._options, self._troupe = definition, options, troupe
-        self._archive = options.archive
+        self._archive = deferring.archive_at(options.durability, options.archive)
         self._pack: Pack = definition.codec.pack if options.archive is not None else copied
         self._claim: claims.Claim | None = None
         self._mailbox = Mailbox(options.archive, definition.codec)
@@ -270,6 +247,8 @@ class Drive:
             overtaken, self._mailbox.overtaken = self._mailbox.overtaken, ()
             letters = tuple(dict.fromkeys((*consumed, *overtaken)))
             await store(self._archive, commit, after, before=at, settled=settled, consumed=letters)
+            if after.wake is not None or after.status not in _GOING_ON or letters:
+                await finished(deferring.settled(self._archive))
             if self._observer:
                 self._observer.committed(perf_counter() - began)
         elif any(done.outputs for done in commit.done):
@@ -311,6 +290,7 @@ class Drive:
             self._options.streaming,
             self._report.tell_live,
             self._options.archive_for,
+            self._options.durability,
         )
 
     async def _act(self, step: Superstep, at: Checkpoint) -> AsyncGenerator[WorkflowEvent, None]:
@@ -371,6 +351,13 @@ class Drive:
             watching.publish(watching.key_of(held.archive, held.run_id), watching.Told(None, ()))  # look again
 
     async def _end(self) -> None:
+        try:
+            if self._claim is not None:
+                await finished(deferring.settled(self._archive))
+        finally:
+            await self._left()
+
+    async def _left(self) -> None:
         try:
             await self._let_go()
         finally:

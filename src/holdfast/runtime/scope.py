@@ -12,6 +12,7 @@ from ..core.parcel import Pack
 from ..durable.archive import Archive
 from ..durable.codec import Codec
 from ..graph.graph import Graph
+from .deferring import Durability
 
 
 class Private(Mapping[str, Any]):
@@ -51,3 +52,4 @@ class Scope:
     streaming: bool
     tell: Callable[[WorkflowEvent], None]
     archive_for: Callable[[str, Codec], Archive | None]  # of a workflow inside this one
+    durability: Durability

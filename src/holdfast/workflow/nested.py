@@ -27,8 +27,9 @@ from ..graph.handlers import HandlerSpec
 from ..graph.nested import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from ..graph.policy import RetryPolicy
 from ..runtime.context import HandlerContext
-from ..runtime.engine import Drive, Options, Troupe
+from ..runtime.engine import Drive
 from ..runtime.opening import Continue, Fresh, Position, Rewind, Suspended
+from ..runtime.options import Options, Troupe
 from ..runtime.timers import Parked
 from .workflow import Workflow
 
@@ -152,6 +153,7 @@ class WorkflowExecutor(Executor):
             responses,
             scope.archive_for,
             caller=ctx.run_id,
+            durability=scope.durability,
         )
         return Drive(definition, options, self._troupe(position))
 

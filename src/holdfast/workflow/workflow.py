@@ -18,8 +18,10 @@ from ..durable.storage import open_archive
 from ..graph.edges import Edge
 from ..graph.executor import Executor
 from ..graph.graph import Graph, signature, signature_hash
-from ..runtime.engine import Drive, Options, Troupe
+from ..runtime.deferring import LEVELS, Durability
+from ..runtime.engine import Drive
 from ..runtime.opening import Continue, Definition, Fresh, Position, Rewind, Suspended
+from ..runtime.options import Options, Troupe
 from ..runtime.stream import RunStream
 from .handle import RunHandle
 from .nodes import Casting, Node
@@ -122,6 +124,7 @@ class Workflow:
         checkpoint_storage: StorageLike | None = ...,
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
+        durability: Durability = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult]: ...
     @overload
@@ -135,6 +138,7 @@ class Workflow:
         checkpoint_storage: StorageLike | None = ...,
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
+        durability: Durability = ...,
         include_status_events: bool = ...,
     ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
     @overload
@@ -148,6 +152,7 @@ class Workflow:
         checkpoint_storage: StorageLike | None = ...,
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
+        durability: Durability = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]: ...
     def run(
@@ -160,6 +165,7 @@ class Workflow:
         checkpoint_storage: StorageLike | None = None,
         responses: Mapping[str, Any] | None = None,
         private: Mapping[str, Any] | None = None,
+        durability: Durability = "sync",
         include_status_events: bool = False,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]:
         """Start a run, or go on with one.
@@ -169,12 +175,15 @@ class Workflow:
         exactly that checkpoint: the head continues its run, an older one starts a new run with that
         lineage. `responses` answers what the run asks, by request id; alone, it means the run of this workflow
         object that waits. `checkpoint_storage` beats the one given to the builder. `private` values can be read by
-        handlers and are never written.
+        handlers and are never written. `durability` says how much may be lost in a crash: nothing ("sync"), the last
+        superstep ("async"), or what was done since the last pause ("exit").
 
         Gives an awaitable result; with `stream=True` an object that can be iterated and awaited.
         """
         if responses is not None and message is not OMITTED:
             raise ValueError("give a message to start a run, or responses to go on with one that waits, not both")
+        if durability not in LEVELS:
+            raise ValueError(f"durability is one of {', '.join(LEVELS)}, not {durability!r}")
         if responses is not None and not isinstance(responses, Mapping):
             raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
         called = storage_of(checkpoint_storage) or self._storage
@@ -188,7 +197,7 @@ class Workflow:
         def begin() -> Drive:
             if meant is not None:
                 self._waiting.take(meant)
-            return self.drive(position, storage, stream, given, answers, meant)
+            return self.drive(position, storage, stream, given, answers, meant, durability)
 
         def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
             return WorkflowRunResult(events, include_status_events=include_status_events)
@@ -245,11 +254,12 @@ class Workflow:
         private: Mapping[str, Any],
         responses: Mapping[str, Any] = MappingProxyType({}),
         meant: Waiting | None = None,
+        durability: Durability = "sync",
     ) -> Drive:
         """One drive of a run, for `run` and for handles: they read its events."""
         archives = archives_on(storage)
         archive = archives(self.name, self.definition.codec)
-        options = Options(position, archive, streaming, private, responses, archives)
+        options = Options(position, archive, streaming, private, responses, archives, durability=durability)
         return Drive(self.definition, options, self._troupe(storage, meant))
 
     def archive_on(self, storage: CheckpointStorage) -> Archive:

@@ -1,0 +1,41 @@
+"""What one call of `run` asks for, and who plays in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.model import Checkpoint, Commit
+from ..durable.archive import Archive
+from ..durable.codec import Codec
+from ..graph.executor import Executor
+from .deferring import Durability
+from .opening import Position
+
+
+def no_archive(name: str, codec: Codec) -> Archive | None:
+    """Where the runs inside a run are kept that is kept nowhere."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one call of `run` asks for."""
+
+    position: Position
+    archive: Archive | None
+    streaming: bool
+    private: Mapping[str, Any]
+    responses: Mapping[str, Any]
+    archive_for: Callable[[str, Codec], Archive | None] = no_archive  # of a workflow inside this one
+    caller: str | None = None  # the run this one works for
+    durability: Durability = "sync"
+
+
+@dataclass(frozen=True, slots=True)
+class Troupe:
+    """Where a drive gets its executors, and gives them back to."""
+
+    take: Callable[[], Mapping[str, Executor]]
+    give_back: Callable[[Mapping[str, Executor], Checkpoint | None, Sequence[Commit]], None]
