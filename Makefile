@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types contracts unit lock clean
+BENCH := .venv-bench
+BENCH_READY := $(BENCH)/.ready
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint types contracts unit bench lock clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
@@ -15,13 +19,20 @@ test: $(READY)
 lint types contracts unit: $(READY)
 	@$(BIN)/python tests/check.py $@
 
-# Resolves requirements/dev.in anew; needs pip-tools.
+# Measures this package and its peers side by side; `make bench BENCH_ARGS="--quick --cases chain"` for less.
+bench: $(BENCH_READY)
+	@$(BENCH)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --force-reinstall .
+	@$(BENCH)/bin/python benchmarks/run.py $(BENCH_ARGS) --write docs/performance.md
+
+# Resolves requirements/dev.in and bench.in anew; needs pip-tools.
 lock:
-	pip-compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-	  --strip-extras --allow-unsafe --no-header --no-annotate -o requirements/dev.lock requirements/dev.in
+	for name in dev bench; do \
+	  pip-compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	    --strip-extras --allow-unsafe --no-header --no-annotate -o requirements/$$name.lock requirements/$$name.in; \
+	done
 
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(READY): requirements/dev.lock pyproject.toml
 	@echo "Setting up $(VENV) (once) ..."
@@ -31,3 +42,10 @@ $(READY): requirements/dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(READY)
+
+$(BENCH_READY): requirements/bench.lock
+	@echo "Setting up $(BENCH) (once) ..."
+	@rm -f $(BENCH_READY)
+	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	@$(BENCH)/bin/python $(PIP_INSTALL) --require-hashes -r requirements/bench.lock
+	@touch $(BENCH_READY)

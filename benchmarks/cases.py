@@ -1,0 +1,294 @@
+"""The cases: what is measured, how big, in which unit, and what is to be reached."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from killing import CRASHES
+
+Size = Literal["full", "quick", "tiny"]
+Figures = Mapping[str, Mapping[str, float]]
+"""By subject: `rate` per second, `ms` and `cpu_us` per unit, `left` and `written_each` in bytes, sizes, and notes."""
+
+
+Ratio = Callable[[Figures], float]
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A ratio that is to be reached."""
+
+    words: str
+    ratio: Ratio
+    least: float | None = None
+    most: float | None = None
+
+    def reached(self, ratio: float) -> bool:
+        return (self.least is None or ratio >= self.least) and (self.most is None or ratio <= self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    words: str
+    unit: str  # what is counted
+    full: Mapping[str, int]
+    quick: Mapping[str, int]
+    tiny: Mapping[str, int]
+    count: Callable[[Mapping[str, int]], int] = lambda sizes: 1
+    columns: tuple[str, ...] = ()  # of what was noted
+    timed: bool = True
+    disk: bool = True
+    most_repeats: int = 1000
+    slower: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # sizes of subjects that would take too long
+    goals: tuple[Goal, ...] = ()
+
+    def sizes(self, size: Size, subject: str) -> dict[str, int]:
+        found = dict({"full": self.full, "quick": self.quick, "tiny": self.tiny}[size])
+        if size == "full":
+            found |= next((given for name, given in self.slower.items() if subject.startswith(name)), {})
+        return found
+
+
+def best(figures: Figures, start: str, what: str = "rate", *, without: str = "\0") -> float:
+    """The highest rate of all subjects whose names begin so."""
+    return max(found[what] for name, found in figures.items() if name.startswith(start) and without not in name)
+
+
+def lowest(figures: Figures, start: str, what: str) -> float:
+    return min(found[what] for name, found in figures.items() if name.startswith(start))
+
+
+def rate_over(subject: str, peer: str, *, without: str = "\0") -> Ratio:
+    return lambda figures: figures[subject]["rate"] / best(figures, peer, without=without)
+
+
+def _times_delta(place: str) -> Ratio:
+    def ratio(figures: Figures) -> float:
+        peers = [f"langgraph-{place}-delta", f"langgraph-{place}-blocking-delta"]
+        return figures[f"holdfast-{place}"]["rate"] / max(figures[peer]["rate"] for peer in peers)
+
+    return ratio
+
+
+def _left(subject: str) -> Ratio:
+    return lambda figures: figures[subject]["left"] / (figures[subject]["turns"] * KIB)
+
+
+def _later(after: str, before: str, subject: str) -> Ratio:
+    return lambda figures: figures[subject][after] / figures[subject][before]
+
+
+def _cost(subject: str, other: str) -> Ratio:
+    return lambda figures: figures[subject]["ms"] / figures[other]["ms"]
+
+
+def _bytes(subject: str) -> Ratio:
+    return lambda figures: figures[subject]["written_each"] / figures["holdfast-sqlite-small"]["written_each"]
+
+
+def _times_best_durable(subject: str) -> Ratio:
+    def ratio(figures: Figures) -> float:
+        peers = [
+            best(figures, peer) for peer in ("langgraph-sqlite", "langgraph-postgres", "dbos") if _has(figures, peer)
+        ]
+        return figures[subject]["rate"] / max(peers)
+
+    return ratio
+
+
+def _has(figures: Figures, start: str) -> bool:
+    return any(name.startswith(start) for name in figures)
+
+
+def _p99(place: str) -> Ratio:
+    return lambda figures: figures[f"holdfast-{place}"]["p99_ms"] / figures[f"langgraph-{place}"]["p99_ms"]
+
+
+def _called_once() -> tuple[Goal, ...]:
+    return tuple(
+        Goal(f"{subject}, handlers called again", _figure(subject, "most_called_again"), most=1)
+        for subject in ("holdfast-sqlite", "holdfast-files", "holdfast-postgres")
+    )
+
+
+def _figure(subject: str, what: str) -> Ratio:
+    return lambda figures: figures[subject][what]
+
+
+def _below(peer: str, what: str) -> Goal:
+    return Goal(f"over {peer}", lambda figures: figures["holdfast"][what] / figures[peer][what], most=1)
+
+
+CHAIN = Case(
+    name="chain",
+    words="1 executor looping on itself for {supersteps:,} supersteps, tiny state",
+    unit="superstep",
+    full={"supersteps": 1000},
+    quick={"supersteps": 200},
+    tiny={"supersteps": 20},
+    count=lambda sizes: sizes["supersteps"],
+    goals=(
+        Goal("SQLite, times LangGraph SQLite", rate_over("holdfast-sqlite", "langgraph-sqlite"), least=4),
+        Goal("SQLite, times raw SQLite commits", rate_over("holdfast-sqlite", "raw-sqlite"), least=0.5),
+        Goal("PostgreSQL, times LangGraph PostgreSQL", rate_over("holdfast-postgres", "langgraph-postgres"), least=3),
+        Goal("PostgreSQL, times raw insert and commit", rate_over("holdfast-postgres", "raw-postgres"), least=0.5),
+        Goal("no storage, times MAF", lambda f: f["holdfast"]["rate"] / f["maf"]["rate"], least=2),
+        Goal("memory, times MAF", lambda f: f["holdfast-memory"]["rate"] / f["maf-memory"]["rate"], least=2),
+    ),
+)
+
+GROWTH = Case(
+    name="growth",
+    words="a conversation that grows by 1 KiB at each of {turns:,} supersteps, all of it kept",
+    unit="superstep",
+    full={"turns": 300, "window": 128},
+    quick={"turns": 100, "window": 128},
+    tiny={"turns": 10, "window": 128},
+    count=lambda sizes: sizes["turns"],
+    goals=(
+        Goal("SQLite, times LangGraph SQLite with delta channels", _times_delta("sqlite"), least=3),
+        Goal("PostgreSQL, times LangGraph PostgreSQL with delta channels", _times_delta("postgres"), least=3),
+        Goal("SQLite, disk left over the conversation", _left("holdfast-sqlite"), most=3),
+        Goal("files, disk left over the conversation", _left("holdfast-files"), most=3),
+        Goal("PostgreSQL, disk left over the conversation", _left("holdfast-postgres"), most=3),
+    ),
+)
+
+LONG = Case(
+    name="long",
+    words="the same for {turns:,} supersteps: what one costs on the way, as the mean of the {window} before that turn",
+    unit="superstep",
+    full={"turns": 3000, "window": 128},
+    quick={"turns": 1000, "window": 128},
+    tiny={"turns": 20, "window": 128},
+    count=lambda sizes: sizes["turns"],
+    columns=("ms_at_10", "ms_at_100", "ms_at_1000", "ms_at_3000"),
+    goals=tuple(
+        Goal(f"{place}, cost at turn 3,000 over cost at turn 100", _later("ms_at_3000", "ms_at_100", place), most=1.5)
+        for place in ("holdfast-sqlite", "holdfast-files", "holdfast-postgres")
+    ),
+)
+
+BIG = Case(
+    name="big",
+    words="{kib:,} KiB of documents that are set once, and a counter that changes at each superstep after that",
+    unit="superstep",
+    full={"kib": 10240, "supersteps": 200},
+    quick={"kib": 1024, "supersteps": 50},
+    tiny={"kib": 16, "supersteps": 5},
+    count=lambda sizes: sizes["supersteps"],
+    slower={"maf": {"supersteps": 20}, "langgraph-sqlite": {"supersteps": 50}},
+    goals=(
+        Goal("SQLite, cost over that without the documents", _cost("holdfast-sqlite", "holdfast-sqlite-small"), most=4),
+        Goal("SQLite, bytes over those without the documents", _bytes("holdfast-sqlite"), most=1.2),
+        Goal("by hook, times LangGraph SQLite", rate_over("holdfast-sqlite-hook", "langgraph-sqlite"), least=3),
+        Goal("by hook, bytes over those without the documents", _bytes("holdfast-sqlite-hook"), most=1.2),
+        Goal("PostgreSQL, cost over that without", _cost("holdfast-postgres", "holdfast-postgres-small"), most=4),
+    ),
+)
+
+HISTORY = Case(
+    name="history",
+    words="reading the newest checkpoint, going on by a superstep, listing a page of {page} after 100, 1,000, 5,000",
+    unit="checkpoint",
+    full={"checkpoints": 5000, "page": 20},
+    quick={"checkpoints": 1000, "page": 20},
+    tiny={"checkpoints": 100, "page": 20},
+    timed=False,
+    columns=tuple(f"{what}_ms_{stop}" for what in ("latest", "resume", "page") for stop in (100, 1000, 5000)),
+    goals=tuple(
+        Goal(
+            f"{place}, {what} after 5,000 over after 100", _later(f"{what}_ms_5000", f"{what}_ms_100", place), most=1.5
+        )
+        for place in ("holdfast-sqlite", "holdfast-files", "holdfast-postgres")
+        for what in ("latest", "resume", "page")
+    ),
+)
+
+FANOUT = Case(
+    name="fanout",
+    words="1 executor to {width} to 1, {rounds} rounds",
+    unit="message",
+    full={"width": 100, "rounds": 20},
+    quick={"width": 100, "rounds": 4},
+    tiny={"width": 10, "rounds": 2},
+    count=lambda sizes: 2 * sizes["width"] * sizes["rounds"],
+    goals=(
+        Goal("SQLite, times the best durable peer", _times_best_durable("holdfast-sqlite"), least=5),
+        Goal("PostgreSQL, times the best durable peer", _times_best_durable("holdfast-postgres"), least=5),
+    ),
+)
+
+MANY = Case(
+    name="many",
+    words="{runs} runs of {supersteps} supersteps at once in one process",
+    unit="superstep",
+    full={"runs": 500, "supersteps": 20},
+    quick={"runs": 100, "supersteps": 10},
+    tiny={"runs": 5, "supersteps": 5},
+    count=lambda sizes: sizes["runs"] * sizes["supersteps"],
+    columns=("p50_ms", "p99_ms"),
+    goals=tuple(
+        goal
+        for place in ("sqlite", "postgres")
+        for goal in (
+            Goal(f"{place}, times LangGraph", rate_over(f"holdfast-{place}", f"langgraph-{place}"), least=10),
+            Goal(f"{place}, p99 over LangGraph's", _p99(place), most=0.25),
+        )
+    ),
+)
+
+
+def _crash(name: str, late: int, words: str) -> Case:
+    return Case(
+        name=name,
+        words=words,
+        unit="handler",
+        full={"late_ms": late},
+        quick={"late_ms": late},
+        tiny={"late_ms": min(late, 200)},
+        timed=False,
+        disk=False,
+        columns=("called_again", "most_called_again"),
+        goals=_called_once(),
+    )
+
+
+CRASH_WORDS = {
+    "crash": "killed the moment nine of ten parallel handlers said that they return: how many are called again",
+    "crash-soon": "the same, killed {late_ms} ms later",
+    "crash-late": "the same, killed {late_ms:,} ms later",
+}
+
+IMPORT = Case(
+    name="import",
+    words="a fresh process that imports what a stored workflow needs, less one that imports nothing",
+    unit="import",
+    full={"starts": 5},
+    quick={"starts": 3},
+    tiny={"starts": 1},
+    timed=False,
+    disk=False,
+    columns=("import_ms", "bare_process_ms"),
+    goals=tuple(_below(peer, "import_ms") for peer in ("maf", "langgraph")),
+)
+
+INSTALLED = Case(
+    name="installed",
+    words="installed into an empty folder, with all it needs, without compiled files",
+    unit="install",
+    full={},
+    quick={},
+    tiny={},
+    timed=False,
+    disk=False,
+    most_repeats=1,
+    columns=("bytes", "packages"),
+    goals=tuple(_below(peer, "bytes") for peer in ("maf", "langgraph")),
+)
+
+CRASHED = tuple(_crash(name, late, CRASH_WORDS[name]) for name, late in CRASHES.items())
+ALL = (CHAIN, GROWTH, LONG, BIG, HISTORY, FANOUT, MANY, *CRASHED, IMPORT, INSTALLED)
+CASES = {case.name: case for case in ALL}

@@ -1,0 +1,121 @@
+"""One measurement: what a subject is given, and what it gives back."""
+
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import machine
+import postgres
+
+Keeps = Literal["none", "mem", "page", "sync"]
+"""What a finished superstep survives: nothing kept, this process, SIGKILL but not power loss, power loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One system, set up one way, in one case."""
+
+    case: str
+    name: str
+    keeps: Keeps
+    run: Callable[["Job"], Awaitable[None] | None]
+    postgres: bool = False
+
+
+@dataclass(slots=True)
+class Job:
+    """Hands a subject its sizes and places; the subject says when it begins and ends what counts."""
+
+    sizes: Mapping[str, int]
+    folder: Path
+    dsn: str | None = None
+    again: bool = False  # the same once more, after a crash
+    notes: dict[str, float] = field(default_factory=dict)
+    _gauge: postgres.Gauge | None = None
+    _size_before: int = 0
+    _began: machine.Reading | None = None
+    _ended: machine.Reading | None = None
+    _server: list[tuple[float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.dsn is not None:
+            self._gauge = postgres.Gauge(self.dsn)
+            self._size_before = self._gauge.size()
+
+    def __getitem__(self, size: str) -> int:
+        return self.sizes[size]
+
+    def start(self) -> None:
+        """What counts begins here."""
+        self._read_server()
+        self._began = machine.read()
+
+    def stop(self) -> None:
+        """What counts ends here, and everything it did is as durable as it will be."""
+        self._ended = machine.read()
+        self._read_server()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        self.start()
+        yield
+        self.stop()
+
+    @contextmanager
+    def lap(self, note: str) -> Iterator[None]:
+        """Notes how many milliseconds something took."""
+        began = time.perf_counter()
+        yield
+        self.notes[note] = (time.perf_counter() - began) * 1000
+
+    def figures(self) -> dict[str, Any]:
+        """After the subject has closed what it opened."""
+        left = self._gauge.size() - self._size_before if self._gauge else machine.bytes_in(self.folder)
+        found: dict[str, Any] = {"left": left, "rss": machine.most_memory(), "notes": self.notes}
+        if self._began is not None and self._ended is not None:
+            found |= self._between(self._began, self._ended)
+        return found
+
+    def _between(self, began: machine.Reading, ended: machine.Reading) -> dict[str, float]:
+        seconds, cpu, written = ended.wall - began.wall, ended.cpu - began.cpu, ended.written - began.written
+        if self._gauge:
+            (cpu_before, log_before), (cpu_after, log_after) = self._server
+            cpu, written = cpu + cpu_after - cpu_before, log_after - log_before
+        others = max(0.0, ended.machine_cpu - began.machine_cpu - cpu) / seconds
+        return {"seconds": seconds, "cpu": cpu, "written": written, "others": others}
+
+    def _read_server(self) -> None:
+        if self._gauge:
+            self._server.append((self._gauge.cpu(), self._gauge.log_written()))
+
+
+class Laps:
+    """When each superstep of each run began."""
+
+    def __init__(self) -> None:
+        self._times: dict[object, list[float]] = {}
+
+    def mark(self, run: object = None) -> None:
+        self._times.setdefault(run, []).append(time.perf_counter())
+
+    def forget(self) -> None:
+        """What came before was for warming up."""
+        self._times.clear()
+
+    def note_latencies(self, job: Job) -> None:
+        """How long a run waits from one superstep to the next."""
+        waits = [after - before for times in self._times.values() for before, after in pairwise(times)]
+        percentiles = statistics.quantiles(waits, n=100)
+        job.notes |= {"p50_ms": percentiles[49] * 1000, "p99_ms": percentiles[98] * 1000}
+
+    def note_costs(self, job: Job, turns: list[int], window: int) -> None:
+        """The mean cost of the supersteps before certain ones of the only run."""
+        (times,) = self._times.values()
+        for turn in turns:
+            first, last = max(0, turn - window), min(turn, len(times)) - 1
+            job.notes[f"ms_at_{turn}"] = (times[last] - times[first]) / (last - first) * 1000

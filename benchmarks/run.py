@@ -1,0 +1,182 @@
+"""Measures Holdfast, its peers and the bare limits side by side, and prints how they compare.
+
+Every measurement is a process of its own; the repeats of all of them are interleaved in shuffled order.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import machine
+import postgres
+import report
+import subjects
+from cases import CASES
+from job import Subject
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = (
+    "holdfast",
+    "agent-framework-core",
+    "langgraph",
+    "langgraph-checkpoint-sqlite",
+    "langgraph-checkpoint-postgres",
+    "dbos",
+)
+TIME_LIMIT = 900  # seconds for one measurement
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One subject in one case."""
+
+    system: str
+    subject: Subject
+    sizes: Mapping[str, int]
+
+
+def arguments(given: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", help=f"some of {','.join(CASES)}; all if left out")
+    parser.add_argument("--subjects", help="beginnings of names, such as holdfast,langgraph-sqlite; all if left out")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", dest="size", action="store_const", const="quick", default="full", help="small sizes")
+    parser.add_argument(
+        "--tiny", dest="size", action="store_const", const="tiny", help="only to see that all of it runs"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the order")
+    parser.add_argument("--folder", type=Path, help="where files are made; a disk, not memory")
+    parser.add_argument("--json", type=Path, help="keep every measurement there")
+    parser.add_argument("--from", dest="kept", type=Path, help="measure nothing: show what --json kept")
+    parser.add_argument("--table", action="store_true", help="print all tables, in Markdown; else only the ratios")
+    parser.add_argument("--write", type=Path, help="a page whose measured part is replaced")
+    return parser.parse_args(given)
+
+
+def planned(asked: argparse.Namespace) -> tuple[list[Planned], list[str]]:
+    """What is to be measured, and what cannot be and why."""
+    wanted: list[Planned] = []
+    left_out = [f"{system}: not installed" for system in subjects.SYSTEMS if system not in subjects.installed()]
+    without_postgres = postgres.why_not()
+    for system in subjects.installed():
+        for subject in subjects.of(system):
+            if not _asked_for(subject, asked):
+                continue
+            if subject.postgres and without_postgres is not None:
+                left_out.append(f"{subject.case} {subject.name}: {without_postgres}")
+                continue
+            wanted.append(Planned(system, subject, CASES[subject.case].sizes(asked.size, subject.name)))
+    return wanted, left_out
+
+
+def _asked_for(subject: Subject, asked: argparse.Namespace) -> bool:
+    cases = asked.cases.split(",") if asked.cases else list(CASES)
+    names = tuple(asked.subjects.split(",")) if asked.subjects else ("",)
+    return subject.case in cases and subject.name.startswith(names)
+
+
+def measure_all(wanted: list[Planned], asked: argparse.Namespace) -> list[dict[str, Any]]:
+    needed = any(one.subject.postgres for one in wanted)
+    with postgres.server() if needed else nullcontext(None) as server:
+        return list(measured(wanted, asked, server))
+
+
+def measured(wanted: list[Planned], asked: argparse.Namespace, server: str | None) -> Iterator[dict[str, Any]]:
+    order = random.Random(asked.seed)
+    for repeat in range(asked.repeats):
+        for one in order.sample(wanted, len(wanted)):
+            if repeat >= CASES[one.subject.case].most_repeats:
+                continue
+            figures = measure(one, asked.folder, server)
+            say(f"{repeat + 1}/{asked.repeats} {one.subject.case} {one.subject.name}: {brief(figures)}")
+            yield figures
+
+
+def measure(one: Planned, folder: Path | None, server: str | None) -> dict[str, Any]:
+    subject = one.subject
+    known = {"case": subject.case, "subject": subject.name, "keeps": subject.keeps, "sizes": dict(one.sizes)}
+    database = postgres.fresh_database(server or "") if subject.postgres else nullcontext(None)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="bench-") as work, database as dsn:
+        command = [sys.executable, str(HERE / "one.py"), one.system, subject.case, subject.name, work]
+        command += [json.dumps(known["sizes"]), *(["--dsn", dsn] if dsn else [])]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+        except subprocess.TimeoutExpired:
+            return known | {"failed": f"took more than {TIME_LIMIT} s"}
+    if done.returncode:
+        return known | {"failed": done.stderr[-2000:]}
+    return known | json.loads(done.stdout.splitlines()[-1])
+
+
+def brief(figures: Mapping[str, Any]) -> str:
+    if "failed" in figures:
+        return f"FAILED\n{figures['failed']}"
+    noted = ", ".join(f"{name} {report.number(value)}" for name, value in figures["notes"].items())
+    if "seconds" not in figures:
+        return noted
+    case = CASES[figures["case"]]
+    rate = case.count(figures["sizes"]) / figures["seconds"]
+    return f"{report.number(rate)} {case.unit}s/s, others {figures['others']:.2f}" + (f", {noted}" if noted else "")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in PACKAGES if _is_installed(name)}
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def rewrite(page: Path, shown: str) -> None:
+    """Puts the tables between the two marks of a page."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{shown}\n{END}{after}")
+
+
+def main(given: list[str] | None = None) -> int:
+    asked = arguments(given)
+    if asked.kept:
+        result = json.loads(asked.kept.read_text())
+    else:
+        wanted, left_out = planned(asked)
+        for line in left_out:
+            say(f"left out: {line}")
+        found = measure_all(wanted, asked)
+        result = {
+            "machine": machine.words(),
+            "versions": versions(),
+            "size": asked.size,
+            "repeats": asked.repeats,
+            "left_out": left_out,
+            "failed": [f"{one['case']} {one['subject']}" for one in found if "failed" in one],
+            "measurements": [one for one in found if "failed" not in one],
+        }
+    if asked.json:
+        asked.json.write_text(json.dumps(result, indent=1))
+    if asked.write:
+        rewrite(asked.write, report.markdown(result))
+    print(report.markdown(result, tables=asked.table))
+    return 1 if result["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

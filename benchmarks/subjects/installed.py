@@ -1,0 +1,79 @@
+"""What it costs to have a system there at all: the time its import takes, and the room it takes when installed."""
+
+import statistics
+import subprocess
+import sys
+import time
+from functools import partial
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import machine
+from job import Job, Subject
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPORTS = {
+    "holdfast": ("holdfast", "from holdfast import Executor, SQLiteCheckpointStorage, WorkflowBuilder, handler"),
+    "maf": ("agent_framework", "from agent_framework import Executor, FileCheckpointStorage, WorkflowBuilder, handler"),
+    "langgraph": (
+        "langgraph",
+        "from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver; from langgraph.graph import StateGraph",
+    ),
+    "dbos": ("dbos", "from dbos import DBOS"),
+}
+"""What must be there, and what a program says to define a workflow that is kept."""
+PACKAGES = {
+    "holdfast": ("holdfast",),
+    "maf": ("agent-framework-core",),
+    "langgraph": ("langgraph",),
+    "langgraph-sqlite": ("langgraph", "langgraph-checkpoint-sqlite"),
+    "dbos": ("dbos",),
+}
+
+
+def time_import(job: Job, said: str) -> None:
+    """How much longer a process takes that says it. The first one is for the caches, and does not count."""
+    bare = statistics.median([_seconds("pass") for _ in range(job["starts"] + 1)][1:])
+    importing = statistics.median([_seconds(said) for _ in range(job["starts"] + 1)][1:])
+    job.notes |= {"import_ms": (importing - bare) * 1000, "bare_process_ms": bare * 1000}
+
+
+def _seconds(said: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-I", "-c", said], check=True)
+    return time.perf_counter() - began
+
+
+def weigh(job: Job, packages: tuple[str, ...]) -> None:
+    """Installs packages and all they need into an empty folder; the versions are those that are measured."""
+    target, versions = job.folder / "target", job.folder / "versions.txt"
+    others = [one for one in metadata.distributions() if one.name != "holdfast"]
+    versions.write_text("".join(f"{one.name}=={one.version}\n" for one in others))
+    wanted = [str(ROOT) if name == "holdfast" else name for name in packages]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    kept = ["--no-build-isolation", "--constraint", str(versions), "--target", str(target)]
+    subprocess.run([*command, *kept, *wanted], check=True, stdout=sys.stderr)
+    job.notes |= {"bytes": machine.bytes_in(target), "packages": len(list(target.glob("*.dist-info")))}
+
+
+def _has(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+SUBJECTS = [
+    *(
+        Subject("import", name, "none", partial(time_import, said=said))
+        for name, (needed, said) in IMPORTS.items()
+        if find_spec(needed) is not None
+    ),
+    *(
+        Subject("installed", name, "none", partial(weigh, packages=packages))
+        for name, packages in PACKAGES.items()
+        if all(map(_has, packages))
+    ),
+]

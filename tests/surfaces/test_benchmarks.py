@@ -1,0 +1,18 @@
+"""The benchmarks run: in the smallest size, for one storage, without the peers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = [sys.executable, str(ROOT / "benchmarks" / "run.py"), "--tiny", "--repeats", "1", "--table"]
+CASES = ("chain", "growth", "big", "history", "fanout", "many", "crash-late")
+
+
+def test_the_benchmarks_measure_every_case_and_show_it_in_tables() -> None:
+    asked = ["--subjects", "holdfast-sqlite", "--cases", ",".join(CASES)]
+    done = subprocess.run([*RUN, *asked], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    headings = [line.removeprefix("### ") for line in done.stdout.splitlines() if line.startswith("### ")]
+    assert headings == list(CASES)
+    assert done.stdout.count("| holdfast-sqlite | sync |") == len(CASES)
