@@ -3,9 +3,9 @@
 A run is one sequence of records, numbered from 0 without gaps as they are committed. Beside it lies a
 memory: what was finished inside the superstep that is still under way, kept until that superstep commits.
 
-A run may keep only its latest checkpoints (`Along.kept_from`). Those before are gone for `entries`, `newest` and `locate`,
-from that commit on. Of their records only those are still there that the kept ones are based on, back to a frame, and
-those that hold outputs; `chain` and `history` read them.
+A run may keep only its latest checkpoints (`Along.kept_from`). Those before are gone for `entries`, `newest` and
+`locate`, from that commit on. Of their records only those are still there that the kept ones are based on, back to
+a frame, and those that hold outputs; `chain` and `history` read them.
 """
 
 from __future__ import annotations
