@@ -88,6 +88,7 @@ class WorkflowEvent:
         "attempt",
         "checkpoint",
         "commit",
+        "delivery",
         "details",
         "executor_id",
         "iteration",
@@ -115,6 +116,7 @@ class WorkflowEvent:
         request: Request | None = None,
         attempt: int | None = None,
         path: tuple[str, ...] = (),
+        delivery: str | None = None,
         origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR,
     ) -> None:
         self.type = type
@@ -129,6 +131,7 @@ class WorkflowEvent:
         self.replayed = replayed
         self._request = request
         self.attempt = attempt
+        self.delivery = delivery  # which handler call of the run it is about
         self.path = path  # the executors whose sub-workflows it comes from, outermost first
         self.origin = origin
 

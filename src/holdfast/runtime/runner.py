@@ -138,7 +138,7 @@ class Superstep:
             self._saved[known.executor] = known.saved
             await self._cast.restore(known.executor, known.saved)
         self.outcomes[known.delivery] = known
-        self._tell("executor_bypassed", known.executor)
+        self._tell("executor_bypassed", known.executor, delivery=known.delivery)
 
     def _remember_soon(self) -> None:
         """The last outcome travels in the commit itself, unless the commit is held up by a condition or a reader."""
@@ -209,7 +209,7 @@ class Superstep:
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
             limit = TimeLimit(call.limits, self._at.run_id, delivery.executor)
         context = HandlerContext(self._scope, delivery, state.new_page(), self._at, self._notes, limit)
-        self._tell("executor_invoked", delivery.executor, delivery.payload, attempt=number)
+        self._tell("executor_invoked", delivery.executor, delivery.payload, attempt=number, delivery=delivery.id)
         try:
             with self._observed(delivery.executor, call, number):
                 await self._call_within(limit, call, context)
