@@ -30,6 +30,7 @@ class Archive(Protocol):
     """Where one run is kept while it is driven."""
 
     shortcomings: str | None  # in words, what this storage cannot promise
+    unbroken: bool  # whether a commit that was begun is finished, also if whoever waits for it is cancelled
     remembers: bool  # whether what is noted inside a superstep is still there after a restart
 
     @property
@@ -98,6 +99,8 @@ class StoreArchive:
     def __init__(self, store: Store, codec: Codec) -> None:
         self.store, self._codec = store, codec
         self._chain = _Chain()
+        # said by the class itself: one derived from it may write in another way
+        self.unbroken: bool = vars(type(getattr(store, "inner", store))).get("unbroken", False)
 
     @property
     def where(self) -> object:

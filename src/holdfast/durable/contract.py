@@ -95,6 +95,7 @@ class ContractArchive:
         "again as a whole, and nothing stops two processes from driving one run"
     )
     remembers = False
+    unbroken = False
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec

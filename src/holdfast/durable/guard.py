@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
@@ -82,12 +81,12 @@ class Guarded:
         return [(key, self._open(body, "mail", run_id, key, what=f"the mail {key!r} {what}")) for key, body in letters]
 
     def _closed(self, record: Record) -> Record:
-        return replace(record, body=self._close(record.body, *_place(record.entry)))
+        return Record(record.entry, self._close(record.body, *_place(record.entry)))
 
     def _opened(self, record: Record) -> Record:
         entry = record.entry
         what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-        return replace(record, body=self._open(record.body, *_place(entry), what=what))
+        return Record(entry, self._open(record.body, *_place(entry), what=what))
 
     def _all_opened(self, records: Sequence[Record]) -> list[Record]:
         return [self._opened(one) for one in records]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Generic, Self, TypeVar, overload
 
 from ..core.parcel import plain_copy
@@ -39,5 +40,11 @@ class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
 
 def persistent_names(cls: type) -> tuple[str, ...]:
     """The persistent attributes of a class, its bases' first."""
+    known: Any = cls
+    return _names(known)
+
+
+@cache
+def _names(cls: type) -> tuple[str, ...]:
     named = {n: a for base in reversed(cls.__mro__) for n, a in vars(base).items()}
     return tuple(name for name, attribute in named.items() if isinstance(attribute, persistent))

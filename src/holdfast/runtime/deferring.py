@@ -30,6 +30,8 @@ class Deferring:
     What could not be stored is raised by the next commit, or by `settle`.
     """
 
+    unbroken = False
+
     def __init__(self, archive: Archive, most: int | None) -> None:
         self._archive, self._most = archive, most
         self._waiting: list[tuple[Commit, Checkpoint, dict[str, Any]]] = []

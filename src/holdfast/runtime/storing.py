@@ -23,7 +23,8 @@ async def store(
     must leave it before a commit or after it.
     """
     try:
-        await finished(archive.commit(commit, after, before=before, settled=settled, consumed=consumed))
+        work = archive.commit(commit, after, before=before, settled=settled, consumed=consumed)
+        await (work if archive.unbroken else finished(work))
     except HoldfastError:
         raise
     except Exception as error:  # a storage of the user's own may raise anything

@@ -37,6 +37,8 @@ class _Mail:
 class MemoryStore:
     """Keeps everything in dictionaries. Keeps every promise of `Store` except that of outliving the process."""
 
+    unbroken = True  # a write that was begun is finished, also if whoever waits for it is cancelled
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}

@@ -86,6 +86,8 @@ class SQLiteStore:
     newer Holdfast, is refused and left as it is.
     """
 
+    unbroken = True  # a write that was begun is finished, also if whoever waits for it is cancelled
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if os.fspath(path) == ":memory:":
             raise ValueError(

@@ -40,11 +40,19 @@ class Database:
         _DATABASES.add(self)
 
     async def write(self, work: Work[T]) -> T:
-        """What `work` returns, once it is committed. What it raises undoes it, and nobody else's work."""
+        """What `work` returns, once it is committed. What it raises undoes it, and nobody else's work.
+
+        Whoever is cancelled meanwhile is so when it is done, and knows whether it was.
+        """
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[T] = loop.create_future()
         self._submit(_Job(work, waiting, loop))
-        return await waiting
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            await asyncio.wait([waiting])
+            waiting.exception()  # looked at: the cancellation is the news
+            raise
 
     def write_blocking(self, work: Work[T]) -> T:
         """The same from a thread without an event loop."""
