@@ -1,6 +1,7 @@
 """Every rule is true of every store."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -8,22 +9,26 @@ import pytest
 from holdfast.durable.ports import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres_store import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
+from postgres_server import dsn, fresh_schema
 from store_rules import RULES, Rule
 from store_rules_beside import RULES_BESIDE
 
-STORES: dict[str, Callable[[Path], Store]] = {
-    "memory": lambda folder: MemoryStore(),
-    "sqlite": lambda folder: SQLiteStore(folder / "made" / "for" / "it.db"),
-    "file": lambda folder: FileStore(folder / "made" / "for" / "it"),
+STORES: dict[str, Callable[[Path, ExitStack], Store]] = {
+    "memory": lambda folder, after: MemoryStore(),
+    "sqlite": lambda folder, after: SQLiteStore(folder / "made" / "for" / "it.db"),
+    "file": lambda folder, after: FileStore(folder / "made" / "for" / "it"),
+    "postgres": lambda folder, after: PostgresStore(dsn(), schema=after.enter_context(fresh_schema())),
 }
 
 
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made = STORES[request.param](tmp_path)
-    yield made
-    await made.close()
+    with ExitStack() as after:
+        made = STORES[request.param](tmp_path, after)
+        yield made
+        await made.close()
 
 
 @pytest.mark.parametrize("rule", RULES + RULES_BESIDE, ids=lambda rule: rule.__name__)

@@ -348,7 +348,7 @@ class Drive:
             held, self._claim = self._claim, None
             watching.ended(watching.key_of(held.archive, held.run_id), self)
             await claims.let_go(held)
-            watching.publish(watching.key_of(held.archive, held.run_id), watching.Told(None, ()))  # look again
+            watching.publish(watching.key_of(held.archive, held.run_id), watching.LOOK_AGAIN)
 
     async def _end(self) -> None:
         try:

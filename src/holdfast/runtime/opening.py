@@ -47,7 +47,8 @@ class Continue:
     """Go on from the head of a stored run."""
 
     run_id: str
-    unless_stopped: bool = False  # nobody has said that it is to go on if it failed or was cancelled
+    unless_stopped: bool = False  # nobody has said that it is to go on if it failed or was cancelled,
+    except_at: int | None = None  # unless it is this commit that says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ async def find(definition: Definition, position: Position, archive: Archive | No
                 raise CheckpointMissing(
                     f"no run {run_id!r} is stored; give a message to start it, if need be None: run(None, run_id=...)"
                 )
-            if position.unless_stopped and head.status in STOPPED:
+            if position.unless_stopped and head.status in STOPPED and head.number != position.except_at:
                 raise Stopped
             _check_graph(definition, head)
             return Stored(head)

@@ -25,6 +25,7 @@ class Reporter:
     def __init__(self, archive: Archive | None, streaming: bool) -> None:
         self._archive, self._streaming = archive, streaming
         self._key: Key | None = None
+        self._number = -1  # of the commit that was told last
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.live: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
 
@@ -34,7 +35,7 @@ class Reporter:
 
     def tell_live(self, event: WorkflowEvent) -> None:
         """Pass on what a handler tells, also from a plain function's thread."""
-        self._publish(None, [event])
+        self._publish([event])
         if threading.get_ident() == self._thread:
             self.live.put_nowait(event)
         else:
@@ -45,7 +46,9 @@ class Reporter:
         stored = self._archive is not None
         seen = _Seen(at, commit) if stored and self._streaming else None
         events = list(kernel.events(at.run_id, commit, stored=stored, seen=seen))
-        self._publish(commit.number, events)
+        if self._key is not None and is_watched(self._key):
+            publish(self._key, Told(commit.number - 1, events, commit.number))
+        self._number = commit.number
         return events
 
     def say(self, type: str, at: Checkpoint, **known: Any) -> WorkflowEvent:
@@ -53,7 +56,7 @@ class Reporter:
         given = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **known}
         event = WorkflowEvent(type, **given)
         if not event.durable:
-            self._publish(None, [event])
+            self._publish([event])
         return event
 
     def not_stored(self, at: Checkpoint, error: DurabilityError) -> list[WorkflowEvent]:
@@ -70,6 +73,7 @@ class Reporter:
         answer is there already.
         """
         at = entered.at
+        self._number = at.number if entered.first is None else at.number - 1
         asleep = at.wake is not None and plan.deliveries
         state = WorkflowRunState.IN_PROGRESS if plan.deliveries and not asleep else at.status
         told = [self.say("started", at, state=state)]
@@ -98,9 +102,9 @@ class Reporter:
             told += kernel.output_events(at.run_id, commit)
         return told
 
-    def _publish(self, number: int | None, events: Sequence[WorkflowEvent]) -> None:
+    def _publish(self, live: Sequence[WorkflowEvent]) -> None:
         if self._key is not None and is_watched(self._key):
-            publish(self._key, Told(number, events))
+            publish(self._key, Told(self._number, live))
 
 
 class _Seen:

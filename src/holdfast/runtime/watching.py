@@ -35,13 +35,14 @@ def key_of(archive: Archive, run_id: str) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """All that a commit tells, or, without a number, something that happens between two commits.
+    """All that a commit tells, or something that happens between two commits.
 
     Without events it says that a drive has ended: whoever watches looks again.
     """
 
-    number: int | None
-    events: Sequence[WorkflowEvent]
+    after: int  # the commit before it
+    events: Sequence[WorkflowEvent] = ()
+    number: int | None = None  # of the commit that tells it; None: between two
 
 
 class Watcher:
@@ -72,12 +73,6 @@ class Watcher:
                     await self._news.wait()
         return self._heard.popleft() if self._heard else None
 
-    def forget(self, upto: int) -> None:
-        """Drop what was heard up to a commit: the history has told it."""
-        known = [n for n, told in enumerate(self._heard) if told.number is not None and told.number <= upto]
-        for _ in range(known[-1] + 1 if known else 0):
-            self._heard.popleft()
-
     def close(self) -> None:
         watchers = _WATCHERS.get(self._key, set())
         watchers.discard(self)
@@ -94,6 +89,8 @@ class Watcher:
         self._heard.append(told)
         self._news.set()
 
+
+LOOK_AGAIN = Told(-1)
 
 _WATCHERS: dict[Key, set[Watcher]] = {}
 _DRIVES: dict[Key, tuple[Driver, asyncio.AbstractEventLoop]] = {}

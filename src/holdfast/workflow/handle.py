@@ -27,6 +27,8 @@ _HERE = 5.0  # seconds between two looks at a run that this process moves: whate
 _ELSEWHERE = 0.25  # at one that another process moves
 _ASLEEP = 60.0  # at one that sleeps; at most
 
+_OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
+
 
 class RunHandle:
     """One run of a workflow, by its id. Any number of programs may hold it; one at a time drives it, all see it.
@@ -89,15 +91,14 @@ class RunHandle:
                     last = commit.number
                     for event in kernel.events(self.run_id, commit, stored=True, replayed=True):
                         yield event
-                watcher.forget(last)
                 patience = await self._patience(last, times)
                 if patience is None:
                     return
                 while (told := await watcher.next(patience)) is not None and told.events:
-                    if told.number is not None and told.number != last + 1:
-                        if told.number > last:
-                            break  # something was missed: it is in the history
-                        continue  # the history had it already
+                    if told.after > last:
+                        break  # something was missed: it is in the history
+                    if told.after < last:
+                        continue  # the history has told it, or what came of it
                     last = last if told.number is None else told.number
                     for event in told.events:
                         yield event
@@ -141,7 +142,8 @@ class RunHandle:
     async def cancel(self) -> WorkflowRunState:
         """Stop the run on purpose, wherever it is driven: handlers may clean up, and it ends CANCELLED at its last
         commit. Gives where it ended; a run that is done already stays done. It can be resumed on purpose."""
-        number = (await self._head()).number
+        head = await self._head()
+        number, seems_over = head.number, head.status in _OVER
         with watching.Watcher(self._mover.key) as watcher:
             while True:
                 if (drive := watching.local_drive(self._mover.key)) is not None:
@@ -153,10 +155,13 @@ class RunHandle:
                     try:
                         return await self._stop()
                     except RunBusy:
-                        await self._post_cancel()
+                        if not seems_over:  # otherwise somebody is just letting it go, or has resumed it
+                            await self._wish(number)
+                        seems_over = False
                         await watcher.next(_ELSEWHERE)
                 for commit in await self._archive().commits(self.run_id, after=number):
-                    if commit.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED):
+                    number = commit.number
+                    if commit.status in _OVER:
                         return commit.status
 
     async def restore(self, checkpoint: CheckpointInfo) -> CheckpointInfo:
@@ -263,10 +268,10 @@ class RunHandle:
             )
         self._mover.go_on()
 
-    async def _post_cancel(self) -> None:
-        head = await self._head()
-        key = cancel_key(head.header.epoch, head.number)
-        await self._archive().post(self.run_id, key, cancel_letter(head.number))
+    async def _wish(self, number: int) -> None:
+        """Leave word that the run is to stop, for whoever drives it. It was not over at that commit."""
+        key = cancel_key((await self._head()).header.epoch, number)
+        await self._archive().post(self.run_id, key, cancel_letter(number))
 
     async def _stop(self) -> WorkflowRunState:
         """Stop a run that nobody drives. Raises RunBusy if somebody does."""

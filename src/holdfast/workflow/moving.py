@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from ..durable.archive import Archive
 from ..durable.contract import CheckpointStorage
 from ..runtime import watching
 from ..runtime.engine import Drive
-from ..runtime.opening import Back, Continue, Definition, Fresh, Position, Stopped, check_begun_with
+from ..runtime.opening import STOPPED, Back, Continue, Definition, Fresh, Position, Stopped, check_begun_with
 
 _TRY_AGAIN = (0.05, 0.1, 0.25, 0.5)  # seconds between attempts to take over a run that somebody else drives;
 _AT_LEAST_EVERY = 1.0  # from then on
@@ -57,7 +58,7 @@ class Mover:
         self._alarm: asyncio.TimerHandle | None = None
         self._failure: tuple[int, RunError] | None = None  # what the commit of that number failed with
         self.error: BaseException | None = None  # what the last time of moving ended with, once it was begun
-        self.times = 0  # it has moved the run and come to an end
+        self.times = 0  # that it has moved the run and come to an end
 
     def archive(self) -> Archive:
         return self._workflow.archive_on(self._storage)
@@ -109,8 +110,7 @@ class Mover:
 
     def _rested(self, task: asyncio.Task[None]) -> None:
         del _MOVING[task]
-        self.times += 1
-        watching.publish(self.key, watching.Told(None, ()))
+        watching.publish(self.key, watching.LOOK_AGAIN)
 
     async def _move(self, position: Position, begun: Begun) -> None:
         self.error = None
@@ -124,6 +124,7 @@ class Mover:
             else:
                 begun.set_exception(error)
         finally:
+            self.times += 1
             if not begun.done():
                 begun.set_result(None)
 
@@ -144,7 +145,7 @@ class Mover:
                     raise
                 position = await self._driven_elsewhere(position, begun)
                 await asyncio.sleep(next(waits))
-                if not await self._is_wanted(begun) and not self._more:
+                if not await self._is_wanted(position) and not self._more:
                     return None
 
     async def _drive(self, position: Position, begun: Begun) -> Checkpoint | None:
@@ -167,27 +168,31 @@ class Mover:
     async def _has_more(self) -> bool:
         while self._more:
             self._more = False
-            if await self.archive().mail(self._run_id):
+            if await self._is_wanted(self._onward):
                 return True
         return False
 
     async def _driven_elsewhere(self, position: Position, begun: Begun) -> Position:
         """Somebody else was first: then the run is begun, provided it is the one that was to begin here."""
-        if isinstance(position, Fresh):
-            head = await self.archive().head(self._run_id)
-            if head is None:
-                return position  # it is just about to begin
-            check_begun_with(self._workflow.definition, head, position.message)
+        if not isinstance(position, Fresh):
+            return position
+        head = await self.archive().head(self._run_id)
+        if head is None:
+            return position  # it is just about to begin
+        check_begun_with(self._workflow.definition, head, position.message)
         if not begun.done():
             begun.set_result(None)
-        return self._onward
+        return replace(self._onward, except_at=head.number)  # if it had stopped there, it is to go on
 
-    async def _is_wanted(self, begun: Begun) -> bool:
-        """Whether there is still a reason to take the run over: mail that nobody took in, or somebody who watches."""
-        if not begun.done() or await self.archive().mail(self._run_id):
-            return True
-        head = await self.archive().head(self._run_id) if watching.is_watched(self.key) else None
-        return head is not None and head.status not in AT_REST
+    async def _is_wanted(self, position: Position) -> bool:
+        """Whether there is a reason to drive the run: mail that nobody took in, or somebody who watches."""
+        head = await self.archive().head(self._run_id)
+        if head is None or not isinstance(position, Continue):
+            return True  # it is to be begun
+        if head.status in STOPPED:
+            return head.number == position.except_at
+        watched = watching.is_watched(self.key) and head.status not in AT_REST
+        return watched or bool(await self.archive().mail(self._run_id))
 
     def _wake_later(self, at: Checkpoint | None) -> None:
         """A run that sleeps holds no more here than a place in the loop's timetable."""

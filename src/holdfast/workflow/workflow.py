@@ -236,6 +236,8 @@ class Workflow:
         private: Mapping[str, Any] | None = None,
     ) -> RunHandle:
         """Hold a run that was started before, here or in another process."""
+        if run_id is None:
+            raise ValueError("run_id is a non-empty string, not None")
         _position(OMITTED, run_id, None)  # refuses what is no id
         return RunHandle(self, run_id, self._kept_in(checkpoint_storage), dict(private or {}))
 

@@ -1,0 +1,23 @@
+"""Runs in a PostgreSQL database. Light: the driver is loaded when a storage is made, not when Holdfast is imported."""
+
+from __future__ import annotations
+
+from ..durable.storage import BuiltInStorage
+
+
+class PostgresCheckpointStorage(BuiltInStorage):
+    """Runs kept in a schema of a PostgreSQL database, shared by any number of processes on any number of machines.
+
+    `dsn` is a connection string of libpq; what it leaves out comes from the environment (`PGHOST`, ...). The
+    schema and its tables are created at the first use. `patience` says how many seconds a server may be away
+    before StoreUnavailable is raised, `connections` how many are open at most: one writes, the others read.
+    """
+
+    def __init__(self, dsn: str, *, schema: str = "holdfast", patience: float = 30.0, connections: int = 5) -> None:
+        try:
+            from .postgres_store import PostgresStore
+        except ImportError as missing:
+            raise ImportError(
+                "PostgresCheckpointStorage needs the driver psycopg: pip install 'holdfast[postgres]'"
+            ) from missing
+        super().__init__(PostgresStore(dsn, schema=schema, patience=patience, connections=connections))

@@ -1,0 +1,261 @@
+"""One schema of a database, used from any event loop and thread: one thread writes, a few read.
+
+The writer takes every job that is waiting and sends them as one statement, so that many runs share one journey to
+the server and one wait for its disk. Whoever waits is told only after the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from ..core.errors import DurabilityError, StoreUnavailable
+from .postgres_errors import ONES_OWN
+from .postgres_link import Link
+from .postgres_schema import Connection, quoted
+
+Row = tuple[Any, ...]
+
+BATCH = 500  # bounds on one statement, not goals
+LOAD = 16 * 2**20  # characters
+
+
+class Database:
+    """Sends jobs and questions. Connects and starts threads at the first use, and again after `close`."""
+
+    def __init__(self, dsn: str, schema: str, patience: float, connections: int) -> None:
+        """Raises ValueError if that cannot be a dsn or a schema."""
+        if connections < 2:
+            raise ValueError(
+                f"a store needs 2 connections, one to write and one to read; it may not have {connections}"
+            )
+        Link(dsn, schema, patience)  # complains now, not at the first use
+        self._settings = (dsn, schema, patience, connections)
+        self._lock = threading.Lock()
+        self._lanes: _Lanes | None = None
+        _DATABASES.add(self)
+
+    async def write(self, line: bytes, sheet: str | None = None) -> Any:
+        """What the function of that job said, once it is committed. `line` is a JSON object, `sheet` goes with it."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Any] = loop.create_future()
+        self._submit(_Job(line, sheet, waiting, loop))
+        return await waiting
+
+    def write_blocking(self, line: bytes) -> Any:
+        """The same from a thread without an event loop."""
+        waiting: Future[Any] = Future()
+        self._submit(_Job(line, None, waiting, None))
+        return waiting.result()
+
+    async def read(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
+        """What the query finds. Everything that was committed before is seen."""
+        return await asyncio.wrap_future(self._start_reading(query, values))
+
+    def read_blocking(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
+        """The same from a thread without an event loop."""
+        return self._start_reading(query, values).result()
+
+    async def close(self) -> None:
+        with self._lock:
+            lanes, self._lanes = self._lanes, None
+        if lanes is not None:
+            await asyncio.to_thread(lanes.close)
+
+    def _start_reading(self, query: bytes, values: Sequence[object]) -> Future[list[Row]]:
+        with self._lock:
+            lanes = self._open_lanes()
+            return lanes.readers.submit(lanes.read, query, values)
+
+    def _submit(self, job: _Job) -> None:
+        with self._lock:
+            self._open_lanes().jobs.put(job)
+
+    def _open_lanes(self) -> _Lanes:
+        if self._lanes is None:
+            self._lanes = _Lanes(*self._settings)
+            weakref.finalize(self, self._lanes.jobs.put, None)  # an object nobody closed leaves no thread behind
+        return self._lanes
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:  # the threads have stayed in the parent, and the connections are the parent's
+            _LEFT_TO_THE_PARENT.append(self._lanes)
+            self._lock, self._lanes = threading.Lock(), None
+        else:
+            self._lock.release()
+
+
+class _Lanes:
+    """The threads and connections of a database from its first use to its closing."""
+
+    def __init__(self, dsn: str, schema: str, patience: float, connections: int) -> None:
+        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="holdfast-postgres-read")
+        self._link = Link(dsn, schema, patience)
+        work = f"SELECT {quoted(schema)}.work($1, $2)".encode()
+        self._writer = threading.Thread(
+            target=_write_for_ever, args=(self.jobs, self._link, work), name="holdfast-postgres-write", daemon=True
+        )
+        self._writer.start()
+
+    def read(self, query: bytes, values: Sequence[object]) -> list[Row]:
+        return self._link.use(lambda db, again: db.execute(query, values, binary=True).fetchall())
+
+    def close(self) -> None:
+        self.jobs.put(None)
+        self._writer.join()
+        self.readers.shutdown()
+        self._link.close()
+
+
+class _Job:
+    """Something to write, who waits for it, and how it went."""
+
+    __slots__ = ("_error", "_line", "_result", "_waiting", "again", "loop", "sheet")
+
+    def __init__(
+        self,
+        line: bytes,
+        sheet: str | None,
+        waiting: asyncio.Future[Any] | Future[Any],
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> None:
+        self._line, self.sheet, self._waiting, self.loop = line, sheet, waiting, loop
+        self.again = False  # it was sent before, and nobody said how it went
+        self._result: object = None
+        self._error: Exception | None = None
+
+    @property
+    def line(self) -> bytes:
+        return b'{"again":true,' + self._line[1:] if self.again else self._line
+
+    @property
+    def load(self) -> int:
+        return len(self._line) + len(self.sheet or "")
+
+    def is_wanted(self) -> bool:
+        return not self._waiting.cancelled()
+
+    def succeed(self, result: object) -> None:
+        self._result = result
+
+    def fail(self, error: DurabilityError) -> None:
+        """Each job gets an error of its own: one that is raised in several tasks would mix their tracebacks."""
+        self._error = type(error)(str(error))
+        self._error.__cause__ = error
+
+    def tell(self) -> None:
+        """Wake up who waits. To be called in the loop of the waiting future, if it has one."""
+        if self._waiting.done():  # cancelled while the work was done: it is done, only nobody asks any more
+            return
+        if self._error is not None:
+            self._waiting.set_exception(self._error)
+        else:
+            self._waiting.set_result(self._result)
+
+
+def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], link: Link, work: bytes) -> None:
+    """The writer thread. Ends at a None, when everything before it is done."""
+    going_on = True
+    while going_on:
+        waiting: list[_Job | None] = [jobs.get()]
+        load = _load(waiting[0])
+        with suppress(queue.Empty):
+            while len(waiting) < BATCH and load < LOAD:
+                waiting.append(jobs.get_nowait())
+                load += _load(waiting[-1])
+        going_on = None not in waiting
+        batch = [job for job in waiting if job is not None and job.is_wanted()]
+        if batch:
+            _write(batch, link, work)
+            _tell(batch)
+    link.close()
+
+
+def _load(job: _Job | None) -> int:
+    return 0 if job is None else job.load
+
+
+def _write(batch: list[_Job], link: Link, work: bytes) -> None:
+    """Send the jobs together; if one of them spoils that, each alone, so that each fails only for its own fault."""
+
+    def send(db: Connection, again: bool) -> list[object]:
+        for job in batch:
+            job.again = job.again or again
+        jobs = (b"[" + b",".join(job.line for job in batch) + b"]").decode()
+        answers = db.execute(work, [jobs, [job.sheet for job in batch]], binary=True).fetchone()
+        return list(answers[0]) if answers else []
+
+    try:
+        answers = link.use(send)
+    except DurabilityError as error:
+        together = len(batch) == 1 or not isinstance(error.__cause__, ONES_OWN)
+        for job in batch:
+            job.fail(error) if together else _write([job], link, work)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the writer must live on
+        for job in batch:
+            job.fail(StoreUnavailable(repr(error)))
+    else:
+        for job, answer in zip(batch, answers, strict=True):
+            job.succeed(answer)
+
+
+def _tell(batch: list[_Job]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in batch:
+        if job.loop is None:
+            job.tell()
+        else:
+            by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody is waiting there
+            loop.call_soon_threadsafe(_tell_each, jobs)
+
+
+def _tell_each(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.tell()
+
+
+# A connection works in one process only. A forked child connects anew, and must not close what it inherited: the
+# server would take that for the parent's goodbye.
+_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
+_LEFT_TO_THE_PARENT: list[object] = []
+_forking = threading.Lock()
+_stopped: list[Database] = []
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    _stopped[:] = list(_DATABASES)
+    for database in _stopped:
+        database.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for database in _stopped:
+        database.after_fork(in_child=False)
+    _stopped.clear()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    global _forking
+    _forking = threading.Lock()
+    for database in _stopped:
+        database.after_fork(in_child=True)
+    _stopped.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,83 @@
+"""What the driver raises, in our words: what happened, and what to do."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors
+
+from ..core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
+
+UNDONE = (errors.SerializationFailure, errors.DeadlockDetected)
+"""Nothing was done, for no fault of ours: to be done again."""
+
+GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
+"""The server ends the connection, or is about to."""
+
+CROWDED = ("too many clients", "remaining connection slots", "too many connections", "no more connections")
+"""What a server says that takes no more connections just now. While connecting, its words are all there is."""
+
+ONES_OWN = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+"""What one job is to blame for, not the server: others may be done."""
+
+DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
+
+ADVICE: dict[type[psycopg.Error], str] = {
+    errors.InsufficientPrivilege: "grant it to the user of the dsn, or name a schema that user owns",
+    errors.ReadOnlySqlTransaction: "this server takes no writes; name the primary, or add "
+    "target_session_attrs=read-write to the dsn",
+    errors.DiskFull: "the disk of the server is full; make room, then resume",
+    errors.OutOfMemory: "the server has no memory left; give it more, then resume",
+    errors.UndefinedTable: "tables of the store were removed by hand; restore them from a backup",
+    errors.UndefinedFunction: "functions of the store were removed, or its schema was renamed by hand; "
+    "restore them from a backup, or rename it back",
+    errors.InvalidSchemaName: "the schema was removed by hand; restore it from a backup",
+    errors.ProgramLimitExceeded: "a run, workflow, checkpoint or request has an id that is too long",
+    errors.QueryCanceled: "somebody, or a statement_timeout of the server, stopped the statement; resume",
+}
+
+
+class Passing(Exception):
+    """Trouble that passes: the server went away, or could not do it just now."""
+
+    def __init__(self, cause: psycopg.Error, *, sent: bool) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.sent = sent  # a statement was sent, and nobody said how it went
+
+
+def passing(error: psycopg.Error, *, broken: bool) -> Passing | None:
+    """The error of a statement as trouble that passes; None if it stays."""
+    if isinstance(error, UNDONE):
+        return Passing(error, sent=False)
+    return Passing(error, sent=True) if broken or isinstance(error, GONE) else None
+
+
+def translated(error: psycopg.Error, where: str) -> DurabilityError:
+    """The error of a statement that stays however often it is sent."""
+    said = first_line(error)
+    if isinstance(error, DAMAGED):
+        return CheckpointCorrupt(f"{where} is damaged ({said}); restore it from a backup")
+    advice = next((words for kind, words in ADVICE.items() if isinstance(error, kind)), None)
+    return StoreUnavailable(f"{where} cannot be used: {said}" + (f"; {advice}" if advice else ""))
+
+
+def refused(error: psycopg.Error, where: str) -> StoreUnavailable:
+    """The error of a server that is there and does not let us in."""
+    return StoreUnavailable(
+        f"{where} cannot be used: {first_line(error)}; "
+        f"check the database, user and password of the dsn, and what the server allows (pg_hba.conf)"
+    )
+
+
+def away(trouble: Passing, where: str, seconds: float) -> StoreUnavailable:
+    """The error of a server that has been away for too long."""
+    unknown = "; whether the last write was stored is not known, a resumed run finds out" if trouble.sent else ""
+    return StoreUnavailable(
+        f"{where} could not be reached for {seconds:g} s: {first_line(trouble.cause)}; "
+        f"start the server again, or check the network and the dsn{unknown}"
+    )
+
+
+def first_line(error: psycopg.Error) -> str:
+    """What the server said, without the parts that repeat the statement and its values."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
