@@ -60,6 +60,7 @@ class _Renewer:
             if time.monotonic() - renewed >= _RENEW_EVERY:
                 renewed = time.monotonic()
                 _renew(claims)
+            del claims  # until the next look: a run that was let go must not be held by us
 
     def forget(self) -> None:
         """In a forked child: the claims are the parent's, and must end with the parent."""
