@@ -194,9 +194,9 @@ async def test_a_lock_that_is_never_given_back_is_reported(path: Path, monkeypat
 async def test_a_reader_does_not_wait_for_the_writer(store: SQLiteStore) -> None:
     await fill(store, "r", 1)
     go_on = threading.Event()
-    writing = asyncio.ensure_future(store._db.write(lambda db: go_on.wait(5)))
+    writing = asyncio.ensure_future(store._db.write(lambda db: go_on.wait(60)))
     await asyncio.sleep(0.02)
-    assert numbers(await asyncio.wait_for(store.history("r"), 1)) == [0]
+    assert numbers(await asyncio.wait_for(store.history("r"), 30)) == [0]
     assert not writing.done()
     go_on.set()
     await writing
@@ -228,7 +228,7 @@ def test_a_store_that_nobody_closed_leaves_no_thread_behind(path: Path) -> None:
     store = SQLiteStore(path)
     asyncio.run(fill(store, "r", 1))
     del store
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while any(thread.name.startswith("holdfast-sqlite") for thread in set(threading.enumerate()) - others):
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -252,7 +252,7 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: SQLiteStor
         await store.append(record("parent", number))
     await store.close()
     done.touch()
-    await asyncio.to_thread(child.join, 20)
+    await asyncio.to_thread(child.join, 60)
     assert child.exitcode == 0
     assert numbers(await store.history("parent")) == list(range(10))
     assert numbers(await store.history("child")) == list(range(6))
