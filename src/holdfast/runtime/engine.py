@@ -25,12 +25,12 @@ from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
 from ..graph.executor import Executor
 from . import claims, watching
-from .answering import checked, expired, overdue, post_answers
+from .answering import check_free, checked, expired, overdue, post_answers
 from .cast import Cast
 from .context import Private, Scope
 from .deciding import decide
 from .mailbox import Mailbox
-from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Position, Suspended, enter, find, stamp
+from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Position, Stored, Suspended, enter, find, stamp
 from .reporting import Reporter
 from .runner import Superstep, failure
 from .storing import store
@@ -184,6 +184,8 @@ class Drive:
 
     async def _open(self) -> tuple[Cast, Entered]:
         found = await find(self._definition, self._options.position, self._archive, self._claim_run)
+        if self._options.responses and self._options.caller is None and isinstance(found, Stored):
+            check_free(found.at)
         self._observe(found)
         found = self._made_known(found)
         self.executors = self._troupe.take()
@@ -283,7 +285,8 @@ class Drive:
             await self._let_go()
             await claims.left(run_id)
             owner = this_process(new_run_id())
-            self._claim = await claims.claim(self._archive, run_id, owner, self._mail_came)
+            by_right = self._options.caller is not None  # whoever drives the run that called it drives this one
+            self._claim = await claims.claim(self._archive, run_id, owner, self._mail_came, by_right=by_right)
             watching.begun(watching.key_of(self._archive, run_id), self)
 
     def _mail_came(self) -> None:
