@@ -251,11 +251,12 @@ class Drive:
         if mail.cancel:
             return await self._stop_here(at, mail.cancel)
         here = stamp(at.run_id, at.header.epoch, at.number + 1)
-        if mail.arrived or (mail.keys and not plan.deliveries):
+        vain = None if plan.deliveries else expired(at, overdue(at))
+        resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and vain is None  # it waits again
+        if mail.arrived or (mail.keys and not plan.deliveries) or resumed:
             merged = kernel.intake(self._definition.graph, at, mail.arrived, here)
             after = await self._store(merged.commit, at, settled=at.place, consumed=mail.keys)
             return _Taken(after, merged.next, self._report.told(merged.commit, after))
-        vain = None if plan.deliveries else expired(at, overdue(at))
         if vain is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
             return _Taken(at, plan, [], vain)
         commit = kernel.fail(at, (failure(at.run_id, None, vain).details,), here)
