@@ -1,8 +1,9 @@
-"""A run is killed in the middle of a superstep, goes on in a new process, waits for a human, is killed again, ends.
+"""A run is killed inside a sub-workflow, goes on there in a new process, waits for a human, is killed again, ends.
 
-Five researchers work side by side. When three of them have returned, the process that runs them is
-killed with SIGKILL. A new process resumes the run: the three are not asked again, the two that were cut
-off are. Then the run asks a human, and that process is killed too. A third one brings the answer.
+The research is a workflow inside the workflow: five researchers work side by side. When three of them have
+returned, the process that runs them is killed with SIGKILL. A new process resumes the run: it goes on inside
+the research, the three are not asked again, the two that were cut off are. Then the run asks a human, and
+that process is killed too. A third one brings the answer.
 
     python examples/demo.py
 """
@@ -12,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
+    WorkflowExecutor,
     WorkflowRunState,
     handler,
     response_handler,
@@ -33,6 +37,7 @@ from holdfast import (
 HOME = Path(".demo")
 RESEARCHERS = {"weather": 0.3, "museums": 0.5, "trains": 0.7, "hotels": 3.0, "restaurants": 3.2}  # seconds of work
 KILL_AFTER = 3  # of the five
+INSIDE = ["desk", *RESEARCHERS, "collector"]  # of the research, in the order of their work
 
 
 @dataclass
@@ -63,18 +68,27 @@ def ledger(run_id: str) -> Path:
     return HOME / f"{run_id}.ledger"
 
 
-def enter(run_id: str, executor_id: str) -> None:
+def enter(executor_id: str) -> None:
     """Write down that a handler really began: one line in a file, the demo's only witness."""
-    with ledger(run_id).open("a") as book:
+    with ledger(sys.argv[2]).open("a") as book:
         book.write(f"{executor_id} {os.getpid()}\n")
 
 
 class Planner(Executor):
+    """Wants the city researched. That is a workflow of its own: the next executor."""
+
+    @handler
+    async def plan(self, city: str, ctx: WorkflowContext[str]) -> None:
+        enter(self.id)
+        await ctx.send_message(city)
+
+
+class Desk(Executor):
     """Asks every researcher about the city."""
 
     @handler
-    async def plan(self, city: str, ctx: WorkflowContext[Question]) -> None:
-        enter(ctx.run_id, self.id)
+    async def ask(self, city: str, ctx: WorkflowContext[Question]) -> None:
+        enter(self.id)
         for topic in RESEARCHERS:
             await ctx.send_message(Question(city, topic), target_id=topic)
 
@@ -84,47 +98,61 @@ class Researcher(Executor):
 
     @handler
     async def research(self, question: Question, ctx: WorkflowContext[Note]) -> None:
-        enter(ctx.run_id, self.id)
+        enter(self.id)
         print(f"  {self.id} ...", flush=True)
         await asyncio.sleep(RESEARCHERS[self.id])
         await ctx.send_message(Note(self.id, f"what there is to know about {self.id} in {question.city}"))
         print(f"  {self.id} done", flush=True)
 
 
+class Collector(Executor):
+    """Has all the notes once the last of them is there: what it yields leaves the research."""
+
+    @handler
+    async def collect(self, notes: list[Note], ctx: WorkflowContext[None, list[Note]]) -> None:
+        enter(self.id)
+        await ctx.yield_output(notes)
+
+
 class Editor(Executor):
-    """Puts the notes together once all of them are there, and asks a human what to do with them."""
+    """Puts the notes together, and asks a human what to do with them."""
 
     @handler
     async def edit(self, notes: list[Note], ctx: WorkflowContext[str]) -> None:
-        enter(ctx.run_id, self.id)
+        enter(self.id)
         text = "\n".join(f"    {note.topic}: {note.text}" for note in notes)
         await ctx.request_info(Guide(text), Decision)
 
     @response_handler
     async def decided(self, original_request: Guide, response: Decision, ctx: WorkflowContext[str]) -> None:
-        enter(ctx.run_id, "decision")
+        enter("decision")
         await ctx.send_message(original_request.text if response.publish else "    (the human did not want it)")
 
 
 class Publisher(Executor):
     @handler
     async def publish(self, guide: str, ctx: WorkflowContext[None, str]) -> None:
-        enter(ctx.run_id, self.id)
+        enter(self.id)
         await ctx.yield_output(guide)
+
+
+def research() -> Workflow:
+    desk, collector = Desk("desk"), Collector("collector")
+    researchers = [Researcher(topic) for topic in RESEARCHERS]
+    return (
+        WorkflowBuilder(name="research", start_executor=desk)
+        .add_fan_out_edges(desk, researchers)
+        .add_fan_in_edges(researchers, collector)
+        .build()
+    )
 
 
 def build() -> Workflow:
     planner, editor, publisher = Planner("planner"), Editor("editor"), Publisher("publisher")
-    researchers = [Researcher(topic) for topic in RESEARCHERS]
+    storage = SQLiteCheckpointStorage(HOME / "runs.db")
     return (
-        WorkflowBuilder(
-            name="city guide",
-            start_executor=planner,
-            checkpoint_storage=SQLiteCheckpointStorage(HOME / "runs.db"),
-        )
-        .add_fan_out_edges(planner, researchers)
-        .add_fan_in_edges(researchers, editor)
-        .add_edge(editor, publisher)
+        WorkflowBuilder(name="city guide", start_executor=planner, checkpoint_storage=storage)
+        .add_chain([planner, WorkflowExecutor(research(), "research"), editor, publisher])
         .build()
     )
 
@@ -149,14 +177,15 @@ async def answer(run_id: str, publish: bool) -> None:
 
 def main() -> int:
     HOME.mkdir(exist_ok=True)
-    run_id = f"demo-{time.time_ns():x}"
-    say("1", f"A process starts run {run_id}: a planner asks five researchers at once.")
+    run_id, before = f"demo-{time.time_ns():x}", remembered()
+    say("1", f"A process starts run {run_id}. In it the research is a sub-workflow: five researchers at once.")
     with start("--drive", run_id) as child:
         done = relay(child, " done", times=KILL_AFTER)
-        time.sleep(0.3)  # what has returned is on its way to the disk
+        while remembered() < before + KILL_AFTER:
+            time.sleep(0.01)  # what has returned is on its way to the disk
         child.send_signal(signal.SIGKILL)
     say("2", f"Process {child.pid} was killed with SIGKILL while {len(RESEARCHERS) - done} of them were still working.")
-    say("3", "A new process resumes the run. When the guide is ready, it asks a human.")
+    say("3", "A new process resumes the run, right there inside the research. Then the run asks a human.")
     with start("--drive", run_id) as second:
         relay(second, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value)
         second.send_signal(signal.SIGKILL)
@@ -173,6 +202,15 @@ def main() -> int:
         f"     Look: sqlite3 {HOME / 'runs.db'} \"select number, status, body from commits where run_id = '{run_id}'\""
     )
     return 0 if good else 1
+
+
+def remembered() -> int:
+    """How many handlers have returned, and are on disk, in supersteps that are not over yet."""
+    if not (HOME / "runs.db").exists():
+        return 0
+    with closing(sqlite3.connect(f"file:{HOME / 'runs.db'}?mode=ro", uri=True)) as database:
+        (count,) = database.execute("select count(*) from memory").fetchone()
+        return int(count)
 
 
 def ask_human() -> bool:
@@ -203,13 +241,14 @@ def relay(child: subprocess.Popen[str], until: str | None = None, times: int = 1
 def report(run_id: str, killed: int) -> bool:
     entries = [line.split() for line in ledger(run_id).read_text().splitlines()]
     times = Counter(name for name, _ in entries)
-    for name in ["planner", *RESEARCHERS, "editor", "decision", "publisher"]:
+    for name in ["planner", *INSIDE, "editor", "decision", "publisher"]:
         pids = [int(pid) for who, pid in entries if who == name]
         words = "cut off by the kill, ran again" if len(pids) > 1 else "once"
         shown = " then ".join(f"{pid}{' (killed)' if pid == killed else ''}" for pid in pids)
-        print(f"     {name:<12} {times[name]}x  {paint(f'{words:<31}', '33' if len(pids) > 1 else '32')} in {shown}")
-    finished = list(RESEARCHERS)[:KILL_AFTER]
-    good = all(times[name] == 1 for name in ["planner", *finished, "editor", "decision", "publisher"])
+        where = f"  research/{name}" if name in INSIDE else name
+        print(f"     {where:<22} {times[name]}x  {paint(f'{words:<31}', '33' if len(pids) > 1 else '32')} in {shown}")
+    finished = [name for name in times if name not in list(RESEARCHERS)[KILL_AFTER:]]
+    good = len(times) == len(INSIDE) + 4 and all(times[name] == 1 for name in finished)
     verdict = "Nothing that had finished ran again." if good else "Something that had finished ran again!"
     print("     " + paint(verdict, "32;1" if good else "31;1"))
     return good

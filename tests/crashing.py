@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-WRITES = ("append", "remember")
+WRITES = ("append", "remember", "post")
 
 
 class Crash(BaseException):
@@ -17,6 +17,10 @@ class CrashingStore:
     def __init__(self, inner: Any, at: int | None = None, *, after: bool = False) -> None:
         self._inner, self._at, self._after = inner, at, after
         self.writes = 0
+
+    @property
+    def is_dead(self) -> bool:
+        return self._at is not None and self.writes >= self._at
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)

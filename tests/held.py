@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from crashing import Crash
 from holdfast import (
     Executor,
     FileCheckpointStorage,
@@ -89,6 +90,7 @@ class Script:
         self.broken: set[Any] = set()
         self._gates: defaultdict[Any, Gate] = defaultdict(Gate)
         self._held: set[Any] = set()
+        self._store: Any = None
 
     def hold(self, at: Any) -> Gate:
         """From now on whoever comes there waits."""
@@ -106,7 +108,13 @@ class Script:
         self._held.clear()
         self._gates.clear()
 
+    def dies_with(self, store: Any) -> None:
+        """The handlers are those of a program whose store may say that it is dead."""
+        self._store = store
+
     async def act(self, at: Any, ctx: WorkflowContext[Any, Any]) -> None:
+        if getattr(self._store, "is_dead", False):
+            raise Crash
         self.ran.append(at)
         self.keys.append(ctx.idempotency_key)
         if at in self.broken:

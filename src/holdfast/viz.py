@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch, name_of, shown
+from .graph.nested import Nesting
 
 
 class Drawable(Protocol):
@@ -30,41 +31,86 @@ class _Line:
 
 
 class WorkflowViz:
-    """Draws a workflow. All three forms are text and need nothing installed."""
+    """Draws a workflow, and in frames the workflows inside it. All three forms are text and need nothing installed."""
 
     def __init__(self, workflow: Drawable) -> None:
-        self._workflow = workflow
-        self._joins = [edge for edge in workflow.edges if isinstance(edge, FanIn)]
-        # numbered, because an id may hold anything: quotes, spaces, a word the format keeps for itself
-        self._names: dict[str | FanIn, str] = {id: f"n{number}" for number, id in enumerate(workflow.executors)}
-        self._names |= {edge: f"j{number}" for number, edge in enumerate(self._joins)}
+        self._floor = _Floor(workflow)
 
     def to_mermaid(self) -> str:
         """A Mermaid flowchart."""
-        rows = ["flowchart TD"]
-        rows += [f'  {self._names[id]}["{_mermaid(self._label(id))}"];' for id in self._workflow.executors]
-        rows += [f"  {self._names[edge]}((fan-in));" for edge in self._joins]
-        for line in self._lines():
-            arrow = f'-. "{_mermaid(line.label)}" .->' if line.label else "-->"
-            rows.append(f"  {self._names[line.source]} {arrow} {self._names[line.target]};")
-        return "\n".join(rows)
+        return "\n".join(["flowchart TD", *_indented(self._floor.mermaid())])
 
     def to_digraph(self) -> str:
         """A DOT graph, for Graphviz."""
-        rows = ["digraph workflow {", "  rankdir=TD;", "  node [shape=box, style=filled, fillcolor=lightblue];"]
-        for id in self._workflow.executors:
-            colour = ", fillcolor=lightgreen" if id == self._workflow.start_executor_id else ""
-            rows.append(f"  {self._names[id]} [label={_quoted(self._label(id))}{colour}];")
-        rows += [f'  {self._names[e]} [shape=ellipse, fillcolor=lightgrey, label="fan-in"];' for e in self._joins]
-        for line in self._lines():
-            look = f" [style=dashed, label={_quoted(line.label)}]" if line.label else ""
-            rows.append(f"  {self._names[line.source]} -> {self._names[line.target]}{look};")
-        return "\n".join([*rows, "}"])
+        rows = ["rankdir=TD;", "node [shape=box, style=filled, fillcolor=lightblue];"]
+        if self._floor.inside:
+            rows.insert(1, "compound=true;")  # arrows may end at a frame
+        return "\n".join(["digraph workflow {", *_indented([*rows, *self._floor.dot()]), "}"])
 
     def to_text(self) -> str:
-        """One line per edge, in words."""
-        start = f"start: {shown(self._workflow.start_executor_id)}"
-        return "\n".join([start, *(edge.describe() for edge in self._workflow.edges)])
+        """One line per edge, in words; what is inside an executor is indented."""
+        return "\n".join(self._floor.text())
+
+
+class _Floor:
+    """One workflow of a drawing: the outermost, or one inside an executor of another."""
+
+    def __init__(self, workflow: Drawable, prefix: str = "") -> None:
+        self._workflow = workflow
+        self._joins = [edge for edge in workflow.edges if isinstance(edge, FanIn)]
+        # numbered, because an id may hold anything: quotes, spaces, a word the format keeps for itself
+        self._names: dict[str | FanIn, str] = {id: f"{prefix}n{n}" for n, id in enumerate(workflow.executors)}
+        self._names |= {edge: f"{prefix}j{number}" for number, edge in enumerate(self._joins)}
+        self.inside = {
+            id: _Floor(executor.workflow, f"{self._names[id]}_")
+            for id, executor in workflow.executors.items()
+            if isinstance(executor, Nesting)
+        }
+
+    def mermaid(self) -> Iterator[str]:
+        for id in self._workflow.executors:
+            label = f'{self._names[id]}["{_mermaid(self._label(id))}"]'
+            if id in self.inside:
+                yield from [f"subgraph {label}", *_indented(self.inside[id].mermaid()), "end"]
+            else:
+                yield f"{label};"
+        yield from (f"{self._names[edge]}((fan-in));" for edge in self._joins)
+        for line in self._lines():
+            arrow = f'-. "{_mermaid(line.label)}" .->' if line.label else "-->"
+            # Mermaid draws arrows from frame to frame, but none from a frame to itself
+            ends = [self._node(e) if line.source == line.target else self._names[e] for e in (line.source, line.target)]
+            yield f"{ends[0]} {arrow} {ends[1]};"
+
+    def dot(self) -> Iterator[str]:
+        for id in self._workflow.executors:
+            label = f"label={_quoted(self._label(id))}"
+            if id in self.inside:
+                frame = [f"{label};", "style=dashed;", *self.inside[id].dot()]
+                yield from [f"subgraph cluster_{self._names[id]} {{", *_indented(frame), "}"]
+            else:
+                colour = ", fillcolor=lightgreen" if id == self._workflow.start_executor_id else ""
+                yield f"{self._names[id]} [{label}{colour}];"
+        yield from (f'{self._names[e]} [shape=ellipse, fillcolor=lightgrey, label="fan-in"];' for e in self._joins)
+        for line in self._lines():
+            looks = [f"style=dashed, label={_quoted(line.label)}"] if line.label else []
+            if line.source != line.target:
+                looks += self._ends("ltail", line.source) + self._ends("lhead", line.target)
+            look = f" [{', '.join(looks)}]" if looks else ""
+            yield f"{self._node(line.source)} -> {self._node(line.target)}{look};"
+
+    def text(self) -> Iterator[str]:
+        yield f"start: {shown(self._workflow.start_executor_id)}"
+        yield from (edge.describe() for edge in self._workflow.edges)
+        for id, floor in self.inside.items():
+            yield from [f"inside {shown(id)}:", *_indented(floor.text())]
+
+    def _node(self, end: str | FanIn) -> str:
+        """Where an arrow must end at a node, the start of a frame stands in for it. In DOT that is always so."""
+        inside = self.inside.get(end) if isinstance(end, str) else None
+        return self._names[end] if inside is None else inside._node(inside._workflow.start_executor_id)
+
+    def _ends(self, word: str, end: str | FanIn) -> list[str]:
+        return [f"{word}=cluster_{self._names[end]}"] if isinstance(end, str) and end in self.inside else []
 
     def _label(self, id: str) -> str:
         return f"{id} (Start)" if id == self._workflow.start_executor_id else id
@@ -84,6 +130,10 @@ class WorkflowViz:
                 case FanIn(sources=sources, target=target):
                     yield from (_Line(source, edge) for source in sources)
                     yield _Line(edge, target)
+
+
+def _indented(rows: Iterable[str]) -> Iterator[str]:
+    return (f"  {row}" for row in rows)
 
 
 def _mermaid(text: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.model import Note
+from holdfast.durable.codec import DEFAULT_CODEC
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.durable.wire import read_note
 from holdfast.stores.file import FileCheckpointStorage
@@ -141,7 +142,7 @@ class World:
         return asyncio.run(look()) if (self.path / "runs").exists() else {}
 
     def notes(self) -> dict[str, Note]:
-        return {key: read_note("r", key, body) for key, body in self.remembered().items() if "/" in key}
+        return {key: read_note("r", key, body, DEFAULT_CODEC) for key, body in self.remembered().items() if "/" in key}
 
 
 @pytest.fixture(params=["sqlite", "file"])

@@ -194,8 +194,12 @@ async def test_a_run_that_waits_is_stopped_and_asks_again_when_it_is_resumed(pla
         await handle.respond({"a": True})
     with pytest.raises(RunError, match="before you send to it"):
         await handle.send("b")
-    result = await workflow.start("a", run_id="r").result()
+    resumed = workflow.start("a", run_id="r")
+    result = await resumed.result()
     assert [event.request_id for event in result.get_request_info_events()] == ["a"]
+    assert result.get_final_state() is WAITING
+    await resumed.respond({"a": True})
+    assert (await handle.result()).get_outputs() == ["done a"]
 
 
 async def test_a_cancelled_run_that_waited_is_answered_by_resuming_it(storage: Any) -> None:

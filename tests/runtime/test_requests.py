@@ -260,7 +260,7 @@ async def test_a_deadline_that_passes_without_a_default_fails_the_run_for_good(s
 
 async def test_wherever_it_dies_an_answer_is_taken_once() -> None:
     """The engine dies before and after every write of asking, answering and going on."""
-    for at in range(1, 5):
+    for at in range(1, 6):
         for after in (False, True):
             inner, ran = MemoryStore(), list[str]()
             try:
@@ -509,7 +509,7 @@ async def test_the_same_answer_may_be_given_again_after_a_call_that_was_cut_shor
     inner = MemoryStore()
     id = await asked(build(BuiltInStorage(inner)).run("a", run_id="r"))
     with pytest.raises(Crash):  # it dies after the answer was posted, before it was taken in
-        await build(BuiltInStorage(CrashingStore(inner, 1))).run(run_id="r", responses={id: Approval(True)})
+        await build(BuiltInStorage(CrashingStore(inner, 2))).run(run_id="r", responses={id: Approval(True)})
     with pytest.raises(ResponseRejected, match="the first answer stands"):
         await build(BuiltInStorage(inner)).run(run_id="r", responses={id: Approval(False)})
     result = await build(BuiltInStorage(inner)).run(run_id="r", responses={id: Approval(True)})
@@ -521,7 +521,7 @@ async def test_a_question_whose_answer_is_in_the_mail_is_not_told_as_open() -> N
     inner = MemoryStore()
     id = await asked(build(BuiltInStorage(inner)).run("a", run_id="r"))
     with pytest.raises(Crash):
-        await build(BuiltInStorage(CrashingStore(inner, 1))).run(run_id="r", responses={id: Approval(True)})
+        await build(BuiltInStorage(CrashingStore(inner, 2))).run(run_id="r", responses={id: Approval(True)})
     result = await build(BuiltInStorage(inner)).run(run_id="r")
     assert result.get_request_info_events() == []
     assert [event.state for event in result.status_timeline()][-2:] == [

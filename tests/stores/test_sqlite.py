@@ -127,11 +127,16 @@ async def test_concurrent_appends_of_many_runs_share_a_commit(
     sizes: list[int] = []
     commit = sqlite_access._commit
     monkeypatch.setattr(sqlite_access, "_commit", lambda batch, *rest: (sizes.append(len(batch)), commit(batch, *rest)))
-    go_on = threading.Event()
-    blocked = asyncio.ensure_future(store._db.write(lambda db: go_on.wait(5)))
-    await asyncio.sleep(0.05)
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(db: sqlite3.Connection) -> None:
+        held.set()
+        go_on.wait(60)
+
+    blocked = asyncio.ensure_future(store._db.write(hold))
+    await asyncio.to_thread(held.wait, 60)
     waiting = asyncio.gather(*(store.append(record(f"r{n}", 0)) for n in range(200)))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # each has had its turn, and waits
     go_on.set()
     await asyncio.gather(blocked, waiting)
     assert sizes == [1, 200]
@@ -153,10 +158,10 @@ async def test_a_failed_commit_fails_everyone_and_applies_nothing(path: Path) ->
     def fill_the_disk(db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] + 1}")
         held.set()
-        all_wait.wait(10)
+        all_wait.wait(60)
 
     filling = asyncio.ensure_future(store._db.write(fill_the_disk))
-    await asyncio.to_thread(held.wait, 10)
+    await asyncio.to_thread(held.wait, 60)
     appends = [store.append(record(f"r{n}", 0, body="x" * 100_000)) for n in range(3)]
     together = asyncio.gather(*appends, return_exceptions=True)
     await asyncio.sleep(0.05)
@@ -189,9 +194,9 @@ async def test_a_lock_that_is_never_given_back_is_reported(path: Path, monkeypat
 async def test_a_reader_does_not_wait_for_the_writer(store: SQLiteStore) -> None:
     await fill(store, "r", 1)
     go_on = threading.Event()
-    writing = asyncio.ensure_future(store._db.write(lambda db: go_on.wait(5)))
+    writing = asyncio.ensure_future(store._db.write(lambda db: go_on.wait(60)))
     await asyncio.sleep(0.02)
-    assert numbers(await asyncio.wait_for(store.history("r"), 1)) == [0]
+    assert numbers(await asyncio.wait_for(store.history("r"), 30)) == [0]
     assert not writing.done()
     go_on.set()
     await writing
@@ -223,7 +228,7 @@ def test_a_store_that_nobody_closed_leaves_no_thread_behind(path: Path) -> None:
     store = SQLiteStore(path)
     asyncio.run(fill(store, "r", 1))
     del store
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while any(thread.name.startswith("holdfast-sqlite") for thread in set(threading.enumerate()) - others):
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -247,7 +252,7 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: SQLiteStor
         await store.append(record("parent", number))
     await store.close()
     done.touch()
-    await asyncio.to_thread(child.join, 20)
+    await asyncio.to_thread(child.join, 60)
     assert child.exitcode == 0
     assert numbers(await store.history("parent")) == list(range(10))
     assert numbers(await store.history("child")) == list(range(6))

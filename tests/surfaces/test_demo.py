@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
-ONCE = ["planner", "weather", "museums", "trains", "editor", "decision", "publisher"]
-TWICE = ["hotels", "restaurants"]
+INSIDE = [f"research/{name}" for name in ("desk", "weather", "museums", "trains", "collector")]
+ONCE = ["planner", *INSIDE, "editor", "decision", "publisher"]
+TWICE = ["research/hotels", "research/restaurants"]
 
 
 def check(told: str, folder: Path) -> None:
@@ -20,6 +21,7 @@ def check(told: str, folder: Path) -> None:
     for name in TWICE:
         assert re.search(rf"{name} +2x", told), told
     assert "killed with SIGKILL while 2 of them were still working" in told
+    assert "resumes the run, right there inside the research" in told
     assert "Nothing that had finished ran again." in told
     assert "the run is IDLE_WITH_PENDING_REQUESTS" in told
     assert "was killed too, while the run waits" in told

@@ -21,6 +21,7 @@ SHOWN = {
     "resume_same_and_new_instance": "its lineage leads back to the older one: True",
     "routing": "'a broken cup': archived 'a broken cup'; answered, because ['billing: checked', 'shipping: checked']",
     "shared_state": "warmest of 3: 24",
+    "sub_workflow_checkpoint": "  launched with: (not published: too loud)",
 }
 """A line that each example must print."""
 

@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowViz, handler
+from holdfast import (
+    Case,
+    Default,
+    Executor,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowExecutor,
+    WorkflowViz,
+    handler,
+)
 
 
 class Step(Executor):
@@ -180,6 +190,125 @@ def test_a_condition_that_is_empty_as_a_container_is_still_a_condition() -> None
     workflow = WorkflowBuilder(start_executor=Step("a")).add_edge("a", Step("b"), Rules()).build()
     assert "n0 -> n1 [style=dashed" in WorkflowViz(workflow).to_digraph()
     assert "a -> b if Rules" in WorkflowViz(workflow).to_text()
+
+
+def chain(*steps: Executor) -> Workflow:
+    builder = WorkflowBuilder(start_executor=steps[0])
+    return (builder.add_chain(list(steps)) if len(steps) > 1 else builder).build()
+
+
+def house() -> Workflow:
+    """Three floors; the same ids on each."""
+    cellar = chain(Step("a"), Step("b"))
+    ground = chain(WorkflowExecutor(cellar, "a"), Step("b"))
+    return chain(Step("a"), WorkflowExecutor(ground, "b"), WorkflowExecutor(cellar, "c"))
+
+
+def test_mermaid_frames_the_workflows_inside() -> None:
+    assert WorkflowViz(house()).to_mermaid().splitlines() == [
+        "flowchart TD",
+        '  n0["a (Start)"];',
+        '  subgraph n1["b"]',
+        '    subgraph n1_n0["a (Start)"]',
+        '      n1_n0_n0["a (Start)"];',
+        '      n1_n0_n1["b"];',
+        "      n1_n0_n0 --> n1_n0_n1;",
+        "    end",
+        '    n1_n1["b"];',
+        "    n1_n0 --> n1_n1;",
+        "  end",
+        '  subgraph n2["c"]',
+        '    n2_n0["a (Start)"];',
+        '    n2_n1["b"];',
+        "    n2_n0 --> n2_n1;",
+        "  end",
+        "  n0 --> n1;",
+        "  n1 --> n2;",
+    ]
+
+
+def test_dot_frames_the_workflows_inside_and_arrows_end_at_the_frames() -> None:
+    assert WorkflowViz(house()).to_digraph().splitlines() == [
+        "digraph workflow {",
+        "  rankdir=TD;",
+        "  compound=true;",
+        "  node [shape=box, style=filled, fillcolor=lightblue];",
+        '  n0 [label="a (Start)", fillcolor=lightgreen];',
+        "  subgraph cluster_n1 {",
+        '    label="b";',
+        "    style=dashed;",
+        "    subgraph cluster_n1_n0 {",
+        '      label="a (Start)";',
+        "      style=dashed;",
+        '      n1_n0_n0 [label="a (Start)", fillcolor=lightgreen];',
+        '      n1_n0_n1 [label="b"];',
+        "      n1_n0_n0 -> n1_n0_n1;",
+        "    }",
+        '    n1_n1 [label="b"];',
+        "    n1_n0_n0 -> n1_n1 [ltail=cluster_n1_n0];",
+        "  }",
+        "  subgraph cluster_n2 {",
+        '    label="c";',
+        "    style=dashed;",
+        '    n2_n0 [label="a (Start)", fillcolor=lightgreen];',
+        '    n2_n1 [label="b"];',
+        "    n2_n0 -> n2_n1;",
+        "  }",
+        "  n0 -> n1_n0_n0 [lhead=cluster_n1];",
+        "  n1_n0_n0 -> n2_n0 [ltail=cluster_n1, lhead=cluster_n2];",
+        "}",
+    ]
+
+
+def test_text_indents_the_workflows_inside() -> None:
+    assert WorkflowViz(house()).to_text().splitlines() == [
+        "start: a",
+        "a -> b",
+        "b -> c",
+        "inside b:",
+        "  start: a",
+        "  a -> b",
+        "  inside a:",
+        "    start: a",
+        "    a -> b",
+        "inside c:",
+        "  start: a",
+        "  a -> b",
+    ]
+
+
+def test_ids_on_different_floors_never_meet() -> None:
+    """An executor may be called as a number of another would be."""
+    odd = chain(*[Step(id) for id in ("n0", "n1_n0", "j0", "cluster_n1")])
+    below = WorkflowBuilder(start_executor=WorkflowExecutor(odd, "n1")).add_edge("n1", Step("n1_n0"))
+    builder = WorkflowBuilder(start_executor=Step("n1_n0")).add_edge("n1_n0", WorkflowExecutor(below.build(), "n0"))
+    workflow = builder.add_fan_in_edges(["n1_n0", "n0"], Step("n1_j0")).build()
+    rows = [row.strip() for row in WorkflowViz(workflow).to_mermaid().splitlines()]
+    named = [found[1] for row in rows if (found := re.match(r"(?:subgraph )?(\w+)(?:\[|\(\()", row))]
+    assert len(named) == len(set(named)) == 10
+    dot = WorkflowViz(workflow).to_digraph()
+    assert dot.count("{") == dot.count("}")
+    nodes = re.findall(r"^ *(\w+) \[(?:shape=ellipse, .*)?label=", dot, re.MULTILINE)
+    frames = re.findall(r"subgraph (\w+) {", dot)
+    assert len({*nodes, *frames}) == len([*nodes, *frames]) == 10
+
+
+def test_a_workflow_inside_that_sends_to_itself_is_drawn_with_an_arrow_inside() -> None:
+    sub = WorkflowExecutor(chain(Step("a"), Step("b")), "sub")
+    viz = WorkflowViz(WorkflowBuilder(start_executor=sub).add_edge(sub, sub).build())
+    assert viz.to_mermaid().splitlines()[-1] == "  n0_n0 --> n0_n0;"
+    assert viz.to_digraph().splitlines()[-2] == "  n0_n0 -> n0_n0;"
+
+
+def test_odd_ids_of_a_frame_are_harmless() -> None:
+    for id in ODD:
+        viz = WorkflowViz(chain(Step("first"), WorkflowExecutor(chain(Step("a")), id), Step("last")))
+        (frame,) = [row for row in viz.to_mermaid().splitlines() if "subgraph" in row]
+        found = re.fullmatch(r'  subgraph n1\["([^"]*)"\]', frame)
+        assert found is not None
+        assert _from_mermaid(found[1]) == id
+        (label,) = re.findall(r'^    label="((?:[^"\\]|\\.)*)";$', viz.to_digraph(), re.MULTILINE)
+        assert _from_dot(label) == id
 
 
 def _from_mermaid(label: str) -> str:

@@ -21,7 +21,8 @@ from . import clock
 from .codec import DEFAULT_CODEC, Codec, Encoded, encoded
 from .ports import Entry, Record
 from .texts import json_of
-from .wire import FORMAT, header_of, read_commit, read_requests, write_commit
+from .wire import header_of, read_commit, read_requests, write_commit
+from .wire_shapes import FORMAT
 
 VERSION = "1"
 
@@ -232,9 +233,8 @@ def unview(seen: WorkflowCheckpoint, codec: Codec) -> tuple[Checkpoint, Commit]:
 def _position(checkpoint: Checkpoint, commit: Commit) -> dict[str, Any]:
     """Everything of a frame that a checkpoint does not show under a name of its own."""
     asked = tuple(checkpoint.requests.values())
-    bare = replace(
-        commit, messages=None, state={}, executors={}, held=checkpoint.held, asked=asked, closed=(), metadata={}
-    )
+    known: dict[str, Any] = {"held": checkpoint.held, "asked": asked, "children": checkpoint.children}
+    bare = replace(commit, messages=None, state={}, executors={}, closed=(), metadata={}, **known)
     tree: dict[str, Any] = msgspec.json.decode(write_commit(bare, checkpoint.header, checkpoint.previous_id))
     return tree
 
@@ -274,14 +274,17 @@ def _plain_message(m: WorkflowMessage) -> dict[str, Any]:
     shown = {"id": m.id, "source_id": m.source_id, "target_id": m.target_id}
     reply = None
     if m.reply is not None:
-        reply = {"request_id": m.reply.request_id, "question": msgspec.json.decode(json_of(m.reply.question))}
+        question = msgspec.json.decode(json_of(m.reply.question))
+        reply = {"request_id": m.reply.request_id, "question": question, "child": m.reply.child}
     routed = {"takers": list(m.takers), "joins": list(m.joins), "reply": reply}
     return {**shown, **routed, "data": msgspec.json.decode(json_of(m.payload))}
 
 
 def _read_message(m: Mapping[str, Any]) -> WorkflowMessage:
     answered = m.get("reply")  # not there in what was written before there were requests
-    reply = None if answered is None else Reply(answered["request_id"], _close(answered["question"]))
+    reply = None
+    if answered is not None:
+        reply = Reply(answered["request_id"], _close(answered["question"]), answered.get("child"))
     source, target = m["source_id"], m["target_id"]
     return WorkflowMessage(m["id"], source, _close(m["data"]), target, tuple(m["takers"]), tuple(m["joins"]), reply)
 
@@ -316,4 +319,6 @@ def _wire_message(m: WorkflowMessage) -> dict[str, Any]:
     }
     if m.reply is not None:
         named["reply"] = {"request_id": m.reply.request_id, "question": msgspec.Raw(json_of(m.reply.question))}
+        if m.reply.child is not None:
+            named["reply"]["child"] = m.reply.child
     return {**named, "payload": msgspec.Raw(json_of(m.payload))}

@@ -16,7 +16,7 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
 
 from .history import apply, begin, cancel, fail, fork, park, restore
 from .intake import Answer, Arrival, Input, intake
-from .merging import Merged, merge
+from .merging import Merged, inner_id, merge
 from .planning import plan, status_of, waiting_joins
 from .routing import route
 from .telling import events, output_events, request_events
@@ -32,6 +32,7 @@ __all__ = [
     "events",
     "fail",
     "fork",
+    "inner_id",
     "intake",
     "merge",
     "output_events",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.errors import RoutingFailed, RunError
 from ..core.model import Checkpoint, Child, Commit, CommitKind, Done, Message, Outcome, Plan, Routed, Stamp
@@ -36,14 +36,17 @@ def merge(
 
     Raises StateConflict, RoutingFailed or the error of a reducer, and then nothing has changed.
     """
-    ordered = [outcomes[delivery.id] for delivery in made.deliveries]
+    ordered = _distinct(before, [outcomes[delivery.id] for delivery in made.deliveries])
     warnings = _without_taker(graph, before, ordered, routes)
     messages, done = _sent(ordered, routes)
     number = before.number + 1
     asked = _asked(before, ordered)
     following = plan(graph, number, messages, made.held)
+    children = _children(ordered)
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
+        if not before.requests and not asked:
+            warnings += _left_alone({**before.children, **children})
     commit = Commit(
         number=number,
         kind=CommitKind.SUPERSTEP,
@@ -57,11 +60,38 @@ def merge(
         state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
         executors=_saved(before, ordered),
         asked=asked,
-        children=_children(ordered),
+        children=children,
         done=done,
         warnings=tuple(warnings),
     )
     return Merged(commit, following)
+
+
+def _distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:
+    """Runs inside this one may ask under an id that is in use out here: then its id out here says who asks, too."""
+    if not any(request.child for outcome in ordered for request in outcome.requests):
+        return ordered
+    used = {*before.requests, *(r.id for outcome in ordered for r in outcome.requests if r.child is None)}
+    found = []
+    for outcome in ordered:
+        requests = []
+        for request in outcome.requests:
+            own = request.child is None or request.id not in used
+            requests.append(request if own else replace(request, id=f"{request.id}@{request.child}"))
+            used.add(requests[-1].id)
+        found.append(replace(outcome, requests=tuple(requests)))
+    return found
+
+
+def inner_id(request_id: str, child: str) -> str:
+    """The id under which a run inside asks what is asked out here under an id."""
+    return request_id.removesuffix(f"@{child}")
+
+
+def _left_alone(children: Mapping[str, Child | None]) -> list[str]:
+    """For each run inside that waits, in a run that neither asks nor does anything any more: that it does, in words."""
+    waiting = [child for child in children.values() if child is not None]
+    return [f"run {child.run_id!r} inside {child.executor!r} still waits: nobody answered it" for child in waiting]
 
 
 def _asked(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Never
 
-from ..core.errors import DefinitionError, RequestExpired, ResponseRejected, UnknownRequest
+from ..core.errors import DefinitionError, RequestExpired, ResponseRejected, RunError, UnknownRequest
 from ..core.model import Checkpoint
 from ..core.parcel import Pack, Parcel
 from ..core.request import Request
@@ -63,6 +63,16 @@ def checked(graph: Graph, at: Checkpoint, responses: Mapping[str, Any], pack: Pa
     Raises UnknownRequest, ResponseRejected or RequestExpired, naming the question, before anything has changed.
     """
     return {id: _checked(graph, at, id, value, pack) for id, value in responses.items()}
+
+
+def check_free(at: Checkpoint) -> None:
+    """Raises RunError if a run works for another: answering it, sending to it and moving it back is up to that one."""
+    if at.header.caller is not None:
+        raise RunError(
+            f"run {at.run_id!r} works for run {at.header.caller!r}, which asks its questions and gets the answers: "
+            f"answer that one, or go on from a checkpoint of this one in a new run",
+            run_id=at.run_id,
+        )
 
 
 async def post_answers(archive: Archive, at: Checkpoint, answers: Mapping[str, Parcel]) -> None:

@@ -92,15 +92,17 @@ _RENEWER = _Renewer()
 os.register_at_fork(after_in_child=_RENEWER.forget)
 
 
-async def claim(archive: Archive, run_id: str, owner: Owner, on_mail: Callable[[], None]) -> Claim:
-    """Become the one who drives a run. Raises RunBusy, naming who does.
+async def claim(
+    archive: Archive, run_id: str, owner: Owner, on_mail: Callable[[], None], *, by_right: bool = False
+) -> Claim:
+    """Become the one who drives a run. Raises RunBusy, naming who does; who has a right to it takes it over.
 
     While it is held, `on_mail` is called, from a thread, as long as there is mail that is not taken in.
     """
     held = Claim(archive, run_id, owner, on_mail)
     _DRIVES[owner.drive] = asyncio.get_running_loop()  # before anybody can see the claim and take it for left over
     try:
-        await finished(_claim(held))
+        await finished(_claim(held, by_right))
     except asyncio.CancelledError:
         await let_go(held)  # the claim may have been granted all the same
         raise
@@ -111,11 +113,11 @@ async def claim(archive: Archive, run_id: str, owner: Owner, on_mail: Callable[[
     return held
 
 
-async def _claim(held: Claim) -> None:
+async def _claim(held: Claim, by_right: bool) -> None:
     try:
         await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
     except RunBusy as busy:
-        if not isinstance(busy.holder, Owner) or not _is_left_over(busy.holder):
+        if not isinstance(busy.holder, Owner) or not (by_right or _is_left_over(busy.holder)):
             raise
         await held.archive.release(held.run_id, busy.holder)
         await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)

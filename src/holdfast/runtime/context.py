@@ -192,6 +192,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._requests.append(request)
 
     @property
+    def at(self) -> Checkpoint:
+        """Where the run was when the superstep began."""
+        return self._at
+
+    @property
     def children(self) -> Mapping[str, Child]:
         """The runs inside this one that wait for answers, as of the last commit."""
         return self._at.children
@@ -304,7 +309,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return _DONE
 
     def get_state(self, key: str, default: Any = None) -> Any:
-        self._alive()
+        self.alive()
         return self._state.get(key, default)
 
     def set_state(self, key: str, value: Any) -> None:
@@ -354,14 +359,15 @@ class HandlerContext(WorkflowContext[Any, Any]):
 
     def _check_open(self, what: str) -> None:
         if self._open:
-            self._alive()
+            self.alive()
             return
         whose = f"{what} was called after the handler of {self.delivery.executor!r}"
         if self._returned:
             raise RuntimeError(f"{whose} had returned; await what you start inside a handler")
         raise RuntimeError(f"{whose} had failed or was given up; nothing it does counts any more")
 
-    def _alive(self) -> None:
+    def alive(self) -> None:
+        """The handler gives a sign of life."""
         if self._limit is not None:
             self._limit.alive()
 

@@ -23,13 +23,13 @@ from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
 from ..graph.executor import Executor
 from . import claims, deferring, watching
-from .answering import checked, expired, overdue, post_answers
+from .answering import check_free, checked, expired, overdue, post_answers
 from .cast import Cast
 from .deciding import decide
 from .failing import failure
 from .finishing import finished
 from .mailbox import Mailbox
-from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Suspended, enter, find, stamp
+from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Stored, Suspended, enter, find, stamp
 from .options import Options, Troupe
 from .reporting import Reporter
 from .runner import Superstep
@@ -162,6 +162,8 @@ class Drive:
 
     async def _open(self) -> tuple[Cast, Entered]:
         found = await find(self._definition, self._options.position, self._archive, self._claim_run)
+        if self._options.responses and self._options.caller is None and isinstance(found, Stored):
+            check_free(found.at)
         self._observe(found)
         found = self._made_known(found)
         self.executors = self._troupe.take()
@@ -227,11 +229,12 @@ class Drive:
         if mail.cancel:
             return await self._stop_here(at, mail.cancel)
         here = stamp(at.run_id, at.header.epoch, at.number + 1)
-        if mail.arrived or (mail.keys and not plan.deliveries):
+        vain = None if plan.deliveries else expired(at, overdue(at))
+        resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and vain is None  # it waits again
+        if mail.arrived or (mail.keys and not plan.deliveries) or resumed:
             merged = kernel.intake(self._definition.graph, at, mail.arrived, here)
             after = await self._store(merged.commit, at, settled=at.place, consumed=mail.keys)
             return _Taken(after, merged.next, self._report.told(merged.commit, after))
-        vain = None if plan.deliveries else expired(at, overdue(at))
         if vain is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
             return _Taken(at, plan, [], vain)
         commit = kernel.fail(at, (failure(at.run_id, None, vain).details,), here)
@@ -263,7 +266,8 @@ class Drive:
             await self._let_go()
             await claims.left(run_id)
             owner = this_process(new_run_id())
-            self._claim = await claims.claim(self._archive, run_id, owner, self._mail_came)
+            by_right = self._options.caller is not None  # whoever drives the run that called it drives this one
+            self._claim = await claims.claim(self._archive, run_id, owner, self._mail_came, by_right=by_right)
             watching.begun(watching.key_of(self._archive, run_id), self)
 
     def _mail_came(self) -> None:

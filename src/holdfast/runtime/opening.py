@@ -40,6 +40,7 @@ class Fresh:
     message: object
     run_id: str
     named: bool  # the id was given, so it may be stored already
+    derived: bool = False  # from where the message is: a stored run of that id is the one that began with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,10 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             head = await archive.head(run_id) if named else None
             if head is None:
                 return _new(definition, message, run_id, definition.codec.digest(message, "$.input"))
-            check_begun_with(definition, head, message)
+            if not position.derived:
+                check_begun_with(definition, head, message)
+            else:
+                _check_graph(definition, head)
             return Stored(head)
         case Continue(run_id=run_id):
             await claim(run_id)

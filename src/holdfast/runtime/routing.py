@@ -15,10 +15,11 @@ from ..kernel import route
 
 async def ask_routes(graph: Graph, run_id: str, outcome: Outcome) -> tuple[Routed, ...]:
     """Who takes each message of an outcome. Raises RoutingFailed if a condition cannot say."""
-    return tuple([await _ask(graph, run_id, outcome.executor, s.payload.open(), s.target) for s in outcome.sent])
+    return tuple([await ask_route(graph, run_id, outcome.executor, s.payload.open(), s.target) for s in outcome.sent])
 
 
-async def _ask(graph: Graph, run_id: str, source: str, value: object, target: str | None) -> Routed:
+async def ask_route(graph: Graph, run_id: str, source: str, value: object, target: str | None) -> Routed:
+    """Who takes a value that an executor sends."""
     chosen = []
     for edge in graph.outgoing.get(source, ()):
         try:

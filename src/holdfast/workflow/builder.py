@@ -13,6 +13,7 @@ from ..durable.contract import CheckpointStorage
 from ..graph.edges import Case, Condition, Default, Direct, Edge, FanIn, FanOut, Select, Selection, Switch, name_of
 from ..graph.executor import Executor
 from ..graph.graph import Graph, OnUnroutable, OutputKind
+from ..graph.nested import unsent
 from ..graph.validate import problems
 from .nodes import ExecutorLike, Node, frozen, identity, node_of
 from .storages import StorageLike, storage_of
@@ -135,6 +136,8 @@ class WorkflowBuilder:
         patterns = {id: node.pattern for id, node in nodes.items()}
         outputs, unclear = self._outputs()
         found = [*self._problems, *problems(self._start, patterns, self._edges), *unclear, *self._wrong_settings()]
+        if self._on_unroutable == "fail":
+            found += unsent(patterns, self._edges)
         if found or self._start is None:
             raise DefinitionError(list(dict.fromkeys(found)))
         # the graph can be looked at from outside: what is done to its executors must not reach those of a run

@@ -16,7 +16,7 @@ from ..durable.contract import CheckpointStorage
 from ..durable.ids import new_run_id
 from ..durable.letters import cancel_key, cancel_letter, input_key, input_letter
 from ..runtime import watching
-from ..runtime.answering import checked, overdue, post_answers
+from ..runtime.answering import check_free, checked, overdue, post_answers
 from ..runtime.opening import STOPPED, Back, Continue, Position
 from ..runtime.timers import is_far
 from .moving import AT_REST, Begun, Mover, Runnable
@@ -115,6 +115,7 @@ class RunHandle:
         """Give further input to the start executor. It is kept when this returns, and taken in, in the order in which
         it was sent, when the run is done or waits. Raises RunError if it failed or was cancelled."""
         head = await self._head()
+        check_free(head)
         graph = self._workflow.definition.graph
         start = graph.executors[graph.start]
         if not start.can_handle(message):
@@ -133,6 +134,7 @@ class RunHandle:
         if not isinstance(responses, Mapping):
             raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
         head = await self._head()
+        check_free(head)
         self._check_not_stopped(head, "answer it")
         definition = self._workflow.definition
         answers = checked(definition.graph, head, responses, definition.codec.pack)
@@ -171,7 +173,7 @@ class RunHandle:
         Raises CheckpointMissing if it is not one of this run, RunBusy if somebody drives it who holds no handle in
         this event loop.
         """
-        await self._head()
+        check_free(await self._head())
         if await self._archive().find(self._own(checkpoint).checkpoint_id) is None:
             raise CheckpointMissing(f"checkpoint {checkpoint.checkpoint_id!r} of run {self.run_id!r} is not stored")
         try:

@@ -83,13 +83,28 @@ class Mover:
         """See to it that what was posted is taken in, here or by whoever drives the run, and that it is moved on if
         nobody does. Never resumes a run that failed or was cancelled."""
         self._more = True
-        if not self.is_moving():
+        if (back := _GOING_BACK.get(_here(self.key))) is not None:
+            back.others.add(self)  # as soon as it is there
+        elif not self.is_moving():
             begun: Begun = asyncio.get_running_loop().create_future()
             begun.set_result(None)
             self._start(self._onward, begun)
 
     async def go_back(self, position: Back) -> Checkpoint | None:
         """Move the run back. What moves it in this event loop stops first. Raises RunBusy if somebody else does."""
+        back = _GOING_BACK.setdefault(_here(self.key), _GoingBack())
+        back.count += 1
+        try:
+            async with back.turn:
+                return await self._go_back(position)
+        finally:
+            back.count -= 1
+            if back.count == 0:
+                del _GOING_BACK[_here(self.key)]
+                for mover in back.others:
+                    mover.go_on()
+
+    async def _go_back(self, position: Back) -> Checkpoint | None:
         while True:
             while others := _moving(self.key):
                 for task in others:
@@ -191,8 +206,9 @@ class Mover:
             return True  # it is to be begun
         if head.status in STOPPED:
             return head.number == position.except_at
-        watched = watching.is_watched(self.key) and head.status not in AT_REST
-        return watched or bool(await self.archive().mail(self._run_id))
+        if head.status not in AT_REST and watching.local_drive(self.key) is None and watching.is_watched(self.key):
+            return True
+        return bool(await self.archive().mail(self._run_id))
 
     def _wake_later(self, at: Checkpoint | None) -> None:
         """A run that sleeps holds no more here than a place in the loop's timetable."""
@@ -203,6 +219,22 @@ class Mover:
 
 _MOVING: dict[asyncio.Task[None], watching.Key] = {}
 """What moves in the background, and which run. A task that nobody holds might be collected."""
+
+
+class _GoingBack:
+    """While a run is moved back, one at a time does that, and nobody else begins to move it."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.count = 0  # of those who move it back or wait for their turn
+        self.others: set[Mover] = set()  # who want to move it on
+
+
+_GOING_BACK: dict[tuple[watching.Key, asyncio.AbstractEventLoop], _GoingBack] = {}
+
+
+def _here(key: watching.Key) -> tuple[watching.Key, asyncio.AbstractEventLoop]:
+    return key, asyncio.get_running_loop()
 
 
 def _moving(key: watching.Key) -> list[asyncio.Task[None]]:

@@ -16,7 +16,8 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
-from ..core.errors import HandlerFailed, RunError, UnknownRequest
+from .. import kernel
+from ..core.errors import CheckpointMissing, HandlerFailed, RoutingFailed, RunError, UnknownRequest
 from ..core.events import WorkflowEvent, WorkflowRunState
 from ..core.model import Checkpoint, Child, Commit, CommitKind
 from ..core.request import Request
@@ -24,12 +25,13 @@ from ..durable.archive import Archive
 from ..durable.ids import child_run_id, forked_child_id
 from ..graph.executor import Executor, HandlerTable
 from ..graph.handlers import HandlerSpec
-from ..graph.nested import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
+from ..graph.nested import Nesting, SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from ..graph.policy import RetryPolicy
 from ..runtime.context import HandlerContext
 from ..runtime.engine import Drive
 from ..runtime.opening import Continue, Fresh, Position, Rewind, Suspended
 from ..runtime.options import Options, Troupe
+from ..runtime.routing import ask_route
 from ..runtime.timers import Parked
 from .workflow import Workflow
 
@@ -61,7 +63,15 @@ class _Asleep:
     executors: Mapping[str, Executor]
 
 
-class WorkflowExecutor(Executor):
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Which delivery of a superstep answers which question, where several want to: the first in the plan does."""
+
+    at: tuple[str, int, int]  # run, epoch and number of the checkpoint
+    first: Mapping[tuple[str, str], str]
+
+
+class WorkflowExecutor(Nesting):
     """A workflow as an executor: a message starts a run of it, and what that run yields is sent on.
 
     With `allow_direct_output` its outputs become outputs of the workflow around it. Its questions are asked
@@ -85,11 +95,14 @@ class WorkflowExecutor(Executor):
         if not isinstance(workflow, Workflow):
             raise TypeError(f"a WorkflowExecutor runs a Workflow, not a {type(workflow).__name__}: call build() first")
         super().__init__(id or workflow.name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
-        self.workflow = workflow
+        self.workflow: Workflow = workflow
         self.allow_direct_output, self.propagate_request = allow_direct_output, propagate_request
-        self._table = _table(workflow, allow_direct_output)
+        yielded = _yielded(workflow)
+        self.sends_on = () if allow_direct_output else yielded
+        self._table = _table(workflow, self.sends_on, yielded if allow_direct_output else ())
         self._asleep: dict[str, _Asleep] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._answers: _Answers | None = None
 
     @property
     def handlers(self) -> HandlerTable:
@@ -99,45 +112,76 @@ class WorkflowExecutor(Executor):
         """Run the workflow with a message, until it is done or waits."""
         key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
         outputs: list[Any] = []
-        drive = self._drive(ctx, Fresh(message, key, named=True), {})
+        drive = self._drive(ctx, Fresh(message, key, named=True, derived=True), {})
         async for event in self._events(ctx, drive):
             if event.type == "output" and not event.path:
                 outputs.append(event.data)
         at = self._came_to_rest(ctx, drive)
         self._keep(ctx, key, drive, at)
-        self._pass_on(ctx, key, outputs, at.requests.values())
+        await self._pass_on(ctx, key, outputs, at.requests.values())
 
     async def replied(self, question: Any, response: Any, ctx: HandlerContext) -> None:
         """Somebody outside answered."""
         reply = ctx.delivery.reply
         assert reply is not None
-        await self._answer(ctx, reply.child or "", reply.request_id, response)
+        key = reply.child or ""
+        request_id = kernel.inner_id(reply.request_id, key)
+        if not await self._answer(ctx, key, request_id, response):
+            raise UnknownRequest(
+                f"the run inside {self.id!r} that asked {request_id!r} does not wait for that answer any more",
+                run_id=ctx.run_id,
+                request_id=request_id,
+            )
 
     async def answered(self, message: SubWorkflowResponseMessage, ctx: HandlerContext) -> None:
         """An executor beside this one answered."""
-        await self._answer(ctx, message.source_event.child, message.source_event.request_id, message.data)
+        asked = message.source_event
+        first = self._first_answers(ctx).get((asked.child, asked.request_id))
+        if first != ctx.delivery.id or not await self._answer(ctx, asked.child, asked.request_id, message.data):
+            by = ", ".join(map(repr, ctx.source_executor_ids)) or "somebody"
+            words = f"what {by} answered to {asked.request_id!r} is not used: {self.id!r} does not ask that any more"
+            await ctx.add_event(WorkflowEvent("warning", words))
 
-    async def _answer(self, ctx: HandlerContext, key: str, request_id: str, value: Any) -> None:
+    def _first_answers(self, ctx: HandlerContext) -> Mapping[tuple[str, str], str]:
+        """Of several answers to one question in one superstep the first counts, also if they are handled again."""
+        at = ctx.at
+        here = (at.run_id, at.header.epoch, at.number)
+        if self._answers is None or self._answers.at != here:
+            first: dict[tuple[str, str], str] = {}
+            for delivery in kernel.plan(ctx.scope.graph, at.place, at.messages, at.held).deliveries:
+                given = delivery.payload.open() if delivery.executor == self.id and delivery.reply is None else None
+                if isinstance(given, SubWorkflowResponseMessage):
+                    first.setdefault((given.source_event.child, given.source_event.request_id), delivery.id)
+            self._answers = _Answers(here, first)
+        return self._answers.first
+
+    async def _answer(self, ctx: HandlerContext, key: str, request_id: str, value: Any) -> bool:
+        """Move a run on with an answer; False if it does not ask that (any more)."""
         async with self._turns.setdefault(key, asyncio.Lock()):  # one answer at a time moves a run on
             child = ctx.children.get(key)
             if child is None:
-                raise UnknownRequest(
-                    f"{self.id!r} has no run that asks {request_id!r} (or it was answered already)",
-                    run_id=ctx.run_id,
-                    request_id=request_id,
-                )
+                return False
             drive = self._drive(ctx, self._position(ctx, key, child), {request_id: value})
-            async for _ in self._events(ctx, drive):
-                pass
+            try:
+                async for _ in self._events(ctx, drive):
+                    pass
+            except CheckpointMissing as missing:
+                raise CheckpointMissing(
+                    f"run {child.run_id!r} inside {self.id!r}, which asked {request_id!r}, is not in this storage: "
+                    f"a checkpoint only refers to the runs inside, so whoever copies it must copy theirs too"
+                ) from missing
             at = self._came_to_rest(ctx, drive)
             commits = await self._commits(ctx, drive, at, child)
+        brought = _brought(commits, request_id)
+        if brought is None:
+            return False
         self._keep(ctx, key, drive, at)
-        outputs, requests = _brought(commits, request_id)
-        self._pass_on(ctx, key, outputs, [request for request in requests if request.id in at.requests])
+        await self._pass_on(ctx, key, brought.outputs, [one for one in brought.requests if one.id in at.requests])
+        return True
 
     def _position(self, ctx: HandlerContext, key: str, child: Child) -> Position:
         """Where to go on with a run; a fork of the run around it goes on with a fork of it."""
-        if (asleep := self._asleep.pop(key, None)) is not None:
+        if (asleep := self._asleep.get(key)) is not None:
             return Suspended(asleep.at, asleep.told, asleep.executors)
         if child.caller == Child.caller_of(ctx.run_id, ctx.scope.epoch):
             return Continue(child.run_id)
@@ -171,19 +215,41 @@ class WorkflowExecutor(Executor):
 
     async def _events(self, ctx: HandlerContext, drive: Drive) -> Any:
         """What the run inside tells; passed on outside under the name of this executor."""
+        failed: RunError | None = None
         try:
             async with aclosing(drive.events()) as events:
                 async for event in events:
                     if not event.replayed:
                         self._tell(ctx, event)
                     yield event
-        except HandlerFailed as failed:
-            raise failed.__cause__ or failed from failed  # what went wrong in there, for whoever looks from outside
+        except RunError as error:
+            failed = error
+        if failed is not None:
+            raise self._seen_from_outside(ctx, failed)
+
+    def _seen_from_outside(self, ctx: HandlerContext, error: RunError) -> BaseException:
+        """What went wrong inside, for whoever looks from outside: the run to resume is the one around it."""
+        inside = f"in run {error.run_id!r} inside {self.id!r}"
+        error.run_id = ctx.run_id
+        if isinstance(error, HandlerFailed) and error.__cause__ is not None:
+            cause = error.__cause__
+            cause.add_note(f"in executor {error.executor_id!r}, {inside}")
+            return cause
+        error.add_note(inside)
+        return error
 
     def _tell(self, ctx: HandlerContext, event: WorkflowEvent) -> None:
+        if event.type == "warning" and self._was_said(ctx, event.data):
+            return
         seen = copy.copy(event)
         seen.path = (self.id, *event.path)
+        ctx.alive()
         ctx.scope.tell(seen)
+
+    def _was_said(self, ctx: HandlerContext, words: object) -> bool:
+        """Whether a warning is about the storage: the run around it is kept there too, and has said so."""
+        archive = self._archive(ctx)
+        return archive is not None and words == archive.shortcomings
 
     def _came_to_rest(self, ctx: HandlerContext, drive: Drive) -> Checkpoint:
         """Where the run inside is, if it is done or waits for answers. Raises Parked if it waits for a time."""
@@ -199,8 +265,8 @@ class WorkflowExecutor(Executor):
         return at
 
     def _keep(self, ctx: HandlerContext, key: str, drive: Drive, at: Checkpoint) -> None:
-        waits = at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
-        if waits:
+        self._asleep.pop(key, None)
+        if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
             caller = Child.caller_of(ctx.run_id, ctx.scope.epoch)
             ctx.keep_child(key, Child(at.run_id, self.id, at.stamp.checkpoint_id, at.number, caller))
             if self._archive(ctx) is None:
@@ -215,32 +281,54 @@ class WorkflowExecutor(Executor):
             return drive.made
         return await archive.commits(at.run_id, after=child.number if at.run_id == child.run_id else -1)
 
-    def _pass_on(self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request]) -> None:
+    async def _pass_on(
+        self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request]
+    ) -> None:
         for output in outputs:
             if self.allow_direct_output:
                 ctx.yield_output(output)
             else:
+                self._check_taken(ctx, output)
                 ctx.send_message(output)
-        answerers = [] if self.propagate_request else self._answerers(ctx)
         for request in requests:
+            question = SubWorkflowRequestMessage(_as_data(request, key), self.id)
+            answerers = [] if self.propagate_request else await self._answerers(ctx, question)
             if not answerers:
                 ctx.ask(replace(request, executor=self.id, child=key))
             for answerer in answerers:
-                ctx.send_message(SubWorkflowRequestMessage(_as_data(request, key), self.id), target_id=answerer)
+                ctx.send_message(question, target_id=answerer)
 
-    def _answerers(self, ctx: HandlerContext) -> list[str]:
-        """The executors beside this one that were written to answer its questions."""
+    async def _answerers(self, ctx: HandlerContext, question: SubWorkflowRequestMessage) -> list[str]:
+        """The executors beside this one that were written to answer such questions, and whose edges let this pass."""
         graph = ctx.scope.graph
-        targets = dict.fromkeys(target for edge in graph.outgoing.get(self.id, ()) for target in edge.targets)
-        return [id for id in targets if SubWorkflowRequestMessage in graph.executors[id].input_types]
+        beside = {target for edge in graph.outgoing.get(self.id, ()) for target in edge.targets}
+        if not any(SubWorkflowRequestMessage in graph.executors[id].input_types for id in beside):
+            return []
+        routed = await ask_route(graph, ctx.run_id, self.id, question, None)
+        return [id for id in routed.takers if SubWorkflowRequestMessage in graph.executors[id].input_types]
+
+    def _check_taken(self, ctx: HandlerContext, output: Any) -> None:
+        graph = ctx.scope.graph
+        if graph.on_unroutable == "fail" and not graph.outgoing.get(self.id):
+            raise RoutingFailed(
+                f"the sub-workflow {self.id!r} yielded a {type(output).__name__}, but no edge leaves {self.id!r}: add "
+                f"one, or build it with allow_direct_output=True, and resume",
+                run_id=ctx.run_id,
+            )
 
 
-def _table(workflow: Workflow, allow_direct_output: bool) -> HandlerTable:
+def _yielded(workflow: Workflow) -> tuple[object, ...]:
+    """The types of what a workflow is declared to yield as outputs; empty if it does not say."""
+    graph = workflow.definition.graph
+    told = [e for id, e in graph.executors.items() if graph.output_kind(id) == "output"]
+    return tuple(dict.fromkeys(one for executor in told for one in executor.workflow_output_types))
+
+
+def _table(workflow: Workflow, sent: Sequence[object], yields: Sequence[object]) -> HandlerTable:
     # answers are never input: where the workflow starts with a sub-workflow of its own, they are meant for this one
     taken = tuple(one for one in workflow.input_types if one is not SubWorkflowResponseMessage)
-    yielded = tuple(workflow.output_types)
-    sends = (SubWorkflowRequestMessage, *(() if allow_direct_output else yielded))
-    yields = yielded if allow_direct_output else ()
+    # a workflow that does not say what it yields may send anything, not questions only
+    sends = (SubWorkflowRequestMessage, *sent) if sent or yields else ()
     known: dict[str, Any] = {"output": sends, "workflow_output": yields, "takes_context": True, "is_async": True}
     specs = [
         HandlerSpec("call", input=taken, **known),
@@ -255,17 +343,38 @@ def _as_data(request: Request, key: str) -> SubWorkflowRequest:
     return SubWorkflowRequest(request.id, request.payload.open(), *known, request.deadline, key)
 
 
-def _brought(commits: Sequence[Commit], request_id: str) -> tuple[list[Any], list[Request]]:
-    """The outputs and questions that an answer led to: from where it was taken in to where the next one was."""
-    begin = next((n for n, commit in enumerate(commits) if request_id in commit.closed), len(commits))
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """What an answer led to."""
+
+    outputs: list[Any]
+    requests: list[Request]
+
+
+def _brought(commits: Sequence[Commit], request_id: str) -> _Brought | None:
+    """The outputs and questions from where an answer was taken in to where the next one was; None if it never was.
+
+    If several were taken in at once, that is put down to the first of them. A commit may be one that says everything:
+    what was new in it is read from what was done.
+    """
+    begin = next((n for n, commit in enumerate(commits) if request_id in _taken_in(commit)), None)
+    if begin is None:
+        return None
+    if _taken_in(commits[begin])[0] != request_id:
+        return _Brought([], [])
     after = commits[begin + 1 :]
     end = next((n for n, commit in enumerate(after) if commit.kind is CommitKind.INTAKE), len(after))
-    led_to = after[:end]
-    outputs = [
-        output.payload.open()
-        for commit in led_to
-        for done in commit.done
-        for output in done.outputs
-        if output.kind == "output"
-    ]
-    return outputs, [request for commit in led_to for request in commit.asked]
+    found = _Brought([], [])
+    for commit in after[:end]:
+        found.outputs.extend(o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output")
+        new = {id for done in commit.done for id in done.asked}
+        found.requests.extend(request for request in commit.asked if request.id in new)
+    return found
+
+
+def _taken_in(commit: Commit) -> list[str]:
+    """The questions whose answers a commit took in."""
+    if commit.kind is not CommitKind.INTAKE:
+        return []
+    mine = f"{commit.number}."
+    return [m.reply.request_id for m in commit.messages or () if m.reply is not None and m.id.startswith(mine)]
