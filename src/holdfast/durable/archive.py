@@ -116,7 +116,7 @@ class StoreArchive:
     ) -> None:
         # a run that was moved back has another header from there on, and only frames hold it
         framed = commit.number == 0 or commit.restored is not None or self._since_frame >= FRAME_EVERY
-        along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed, _wake(after))
+        along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed, wake_of(after))
         await self.store.append(record(commit, after, framed=framed), along)
         self._since_frame = 1 if framed else self._since_frame + 1
 
@@ -177,7 +177,7 @@ class StoreArchive:
         await self.store.release(run_id, owner)
 
 
-def _wake(after: Checkpoint) -> str | None:
+def wake_of(after: Checkpoint) -> str | None:
     """When somebody should look at a run again: when it can go on, or when a question runs out of time.
 
     A run that works for another is woken with it.
