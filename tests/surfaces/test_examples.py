@@ -19,9 +19,11 @@ SHOWN = {
     "persistent_attribute": "gone on from there: [100, 200, 300] make 600",
     "recovery_loop": "factored, in this order: [2, 3, 4, 5, 6, 7, 8, 9, 10]",
     "resume_same_and_new_instance": "its lineage leads back to the older one: True",
+    "retry": "  300 paid in 1 booking",
     "routing": "'a broken cup': archived 'a broken cup'; answered, because ['billing: checked', 'shipping: checked']",
     "shared_state": "warmest of 3: 24",
     "sub_workflow_checkpoint": "  launched with: (not published: too loud)",
+    "timers": "  due in four days: ada of library",
 }
 """A line that each example must print."""
 
