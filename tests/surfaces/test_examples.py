@@ -14,6 +14,7 @@ SHOWN = {
     "custom_storage": "gone on from the second line: [112]",
     "file_storage_restart": "  output: [['table', 'chair', 'lamp', 'carpet']]",
     "functions": "longest: lighthouse (10)",
+    "handles": "  all there is now: ['1 m', '2 m', '3 m', '4 m', '5 m']",
     "human_in_the_loop": "  a boat: refused (too dear)",
     "older_api": "new workflow: a jar of sliced clean apples",
     "persistent_attribute": "gone on from there: [100, 200, 300] make 600",
