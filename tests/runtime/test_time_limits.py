@@ -519,7 +519,10 @@ async def test_a_plain_function_that_returns_something_to_wait_for_is_not_abando
         finally:
             told.append("stopped")
 
-    @executor(timeout=SHORT)
+    def was_abandoned(error: Exception) -> bool:  # before it could return, on a machine that is busy
+        return isinstance(error, HandlerTimeout) and error.abandoned
+
+    @executor(timeout=SHORT, retry=RetryPolicy(max_attempts=1000, initial_interval=0, retry_on=was_abandoned))
     def slow(n: int) -> Any:
         return wait()
 
@@ -527,6 +530,28 @@ async def test_a_plain_function_that_returns_something_to_wait_for_is_not_abando
         await build(slow).run(1)
     assert not raised.value.abandoned
     assert told == ["stopped"]
+
+
+async def test_what_an_abandoned_thread_returns_to_be_waited_for_is_never_begun(gate: Gate) -> None:
+    begun: list[str] = []
+    made: list[Any] = []
+
+    async def wait() -> None:
+        begun.append("begun")
+
+    @executor(timeout=SHORT)
+    def slow(n: int) -> Any:
+        gate.wait()
+        made.append(wait())
+        return made[0]
+
+    with pytest.raises(HandlerTimeout):
+        await build(slow).run(1)
+    gate.reached()
+    gate.open()
+    while made[0].cr_frame is not None:  # noqa: ASYNC110 - until it is closed
+        await asyncio.sleep(0)
+    assert begun == []
 
 
 async def test_a_thread_that_is_stopped_from_outside_is_marked_and_the_run_can_be_gone_on_with(
@@ -574,3 +599,22 @@ def test_a_sub_workflow_that_takes_too_long_is_stopped_at_its_last_commit_and_tr
     result = hurried(build(limited, InMemoryCheckpointStorage()).run(1))
     assert result.get_outputs() == ["1!"]
     assert ran == ["first", "second", "second"]
+
+
+def test_what_a_sub_workflow_tells_is_a_sign_of_life_of_the_one_that_runs_it() -> None:
+    @executor(id="count")
+    async def count(n: int, ctx: WorkflowContext[int, str]) -> None:
+        await asyncio.sleep(4)
+        if n < 5:
+            await ctx.send_message(n + 1)
+        else:
+            await asyncio.sleep(hang)
+            await ctx.yield_output("counted")
+
+    hang = 0
+    inner = WorkflowBuilder(name="inner", start_executor=count).add_edge(count, count).build()
+    workflow = build(WorkflowExecutor(inner, "inner", allow_direct_output=True, idle_timeout=5))
+    assert hurried(workflow.run(0)).get_outputs() == ["counted"]
+    hang = 3
+    with pytest.raises(HandlerTimeout, match=r"executor 'inner' of run .* gave no sign of life for 5 s"):
+        hurried(workflow.run(0))

@@ -18,6 +18,7 @@ from holdfast import (
     DueRun,
     Executor,
     HandlerFailed,
+    InMemoryCheckpointStorage,
     RetryPolicy,
     Workflow,
     WorkflowBuilder,
@@ -768,6 +769,14 @@ async def test_a_fork_of_a_run_that_sleeps_executes_afresh(storage: Any, later: 
     assert (await build(sleeper(called, HOUR), storage).run(run_id="fork")).get_outputs() == []
     later(minutes=31)
     assert (await build(sleeper(called, HOUR), storage).run(run_id="fork")).get_outputs() == ["slept"]
+
+
+async def test_a_checkpoint_that_is_saved_by_hand_is_due_where_it_is_saved(storage: Any) -> None:
+    asleep = await build(sleeper([], HOUR), storage).run(1, run_id="r")
+    other = InMemoryCheckpointStorage()
+    await other.save(await storage.get_latest(run_id="r"))
+    assert asleep.wakes_at is not None
+    assert await other.due_runs(by=asleep.wakes_at) == [DueRun("r", "w", asleep.wakes_at)]
 
 
 async def test_a_run_around_one_that_sleeps_sleeps_with_it_and_speaks_for_it(storage: Any, later: Any) -> None:

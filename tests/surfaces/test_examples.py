@@ -14,14 +14,17 @@ SHOWN = {
     "custom_storage": "gone on from the second line: [112]",
     "file_storage_restart": "  output: [['table', 'chair', 'lamp', 'carpet']]",
     "functions": "longest: lighthouse (10)",
+    "handles": "  all there is now: ['1 m', '2 m', '3 m', '4 m', '5 m']",
     "human_in_the_loop": "  a boat: refused (too dear)",
     "older_api": "new workflow: a jar of sliced clean apples",
     "persistent_attribute": "gone on from there: [100, 200, 300] make 600",
     "recovery_loop": "factored, in this order: [2, 3, 4, 5, 6, 7, 8, 9, 10]",
     "resume_same_and_new_instance": "its lineage leads back to the older one: True",
+    "retry": "  300 paid in 1 booking",
     "routing": "'a broken cup': archived 'a broken cup'; answered, because ['billing: checked', 'shipping: checked']",
     "shared_state": "warmest of 3: 24",
     "sub_workflow_checkpoint": "  launched with: (not published: too loud)",
+    "timers": "  due in four days: ada of library",
 }
 """A line that each example must print."""
 

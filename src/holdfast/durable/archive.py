@@ -135,7 +135,7 @@ class StoreArchive:
     ) -> None:
         # a run that was moved back has another header from there on, and only frames hold it
         framed = commit.number == 0 or commit.restored is not None or self._chain.wants_frame(after)
-        along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed, _wake(after))
+        along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed, wake_of(after))
         made = record(commit, after, framed=framed, before=before)
         await self.store.append(made, along)
         self._chain.add(made)
@@ -228,7 +228,7 @@ class _Chain:
         return self._bytes - state + self._records * _RECORD >= state * _WASTE
 
 
-def _wake(after: Checkpoint) -> str | None:
+def wake_of(after: Checkpoint) -> str | None:
     """When somebody should look at a run again: when it can go on, or when a question runs out of time.
 
     A run that works for another is woken with it.

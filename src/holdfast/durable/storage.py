@@ -13,7 +13,7 @@ from ..core.model import Commit, CommitKind, Message
 from ..kernel.history import still_true
 from ..kernel.telling import events
 from . import clock
-from .archive import Archive, StoreArchive, fold, pending_of, record
+from .archive import Archive, StoreArchive, fold, pending_of, record, wake_of
 from .checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, unview, view
 from .codec import DEFAULT_CODEC, Codec
 from .contract import CONTRACT, CheckpointStorage, ContractArchive, check_contract
@@ -37,7 +37,7 @@ class BuiltInStorage:
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Keep a checkpoint that came from elsewhere; durable when it returns. Its id."""
         at, _ = unview(checkpoint, DEFAULT_CODEC)
-        along = Along(asked=pending_of(at.header, at.requests.values()))
+        along = Along(asked=pending_of(at.header, at.requests.values()), wake=wake_of(at))
         await self.store.put(record_of(checkpoint), along)
         return checkpoint.checkpoint_id
 

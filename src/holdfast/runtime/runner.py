@@ -98,6 +98,7 @@ class Superstep:
         self._stop_waiting()
         if not self._handed_over:
             self._remember_all()
+        await self._notes.written()
         await self._remembered()
 
     def hand_over(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import os
 import threading
 from collections.abc import Callable
@@ -78,3 +79,5 @@ def _deliver(call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio
 def _settle(answer: asyncio.Future[Any], settle: Callable[[Any], None], value: Any) -> None:
     if not answer.done():
         settle(value)
+    elif inspect.iscoroutine(value):  # nobody will ever wait for it
+        value.close()

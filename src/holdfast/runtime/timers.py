@@ -35,6 +35,7 @@ class Notes:
         self._archive, self._at = archive, at
         self._known = dict(recalled)
         self._timers = _by_delivery(recalled)
+        self._writing: set[asyncio.Future[None]] = set()
 
     def __getitem__(self, key: str) -> Note | None:
         return self._known.get(key)
@@ -55,7 +56,19 @@ class Notes:
         """Note something; durable when it returns, if the run is stored."""
         self._known[key] = note
         if self._archive is not None:
-            await self._archive.note(self._at.run_id, self._at.place, key, note)
+            writing = asyncio.ensure_future(self._archive.note(self._at.run_id, self._at.place, key, note))
+            self._writing.add(writing)
+            writing.add_done_callback(self._wrote)
+            await asyncio.shield(writing)  # a handler that sleeps twice at once, and is left, has said both
+
+    def _wrote(self, writing: asyncio.Future[None]) -> None:
+        self._writing.discard(writing)
+        if not writing.cancelled():
+            writing.exception()  # whoever waited for it was told; if nobody did any more, it is no news
+
+    async def written(self) -> None:
+        """Wait until all that was noted is durable."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
 
     def check_awake(self, delivery: str) -> None:
         """Raises Parked if a delivery was put aside until a time that is still far away."""

@@ -1,0 +1,80 @@
+"""A run sleeps, is killed in its sleep, and sleeps only the rest; another is put aside for three days.
+
+    python timers.py
+
+The script starts itself three times as a child, and kills the first one as soon as it sleeps.
+"""
+
+import asyncio
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from holdfast import SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+
+
+@executor(id="fill")
+async def fill(drink: str, ctx: WorkflowContext[str]) -> None:
+    print(f"  the pot is filled for {drink}", flush=True)
+    await ctx.send_message(drink)
+
+
+@executor(id="brew")
+async def brew(drink: str, ctx: WorkflowContext[None, str]) -> None:
+    print(f"  {drink}: waiting", flush=True)  # what stands before a sleep runs again
+    await ctx.sleep(2)
+    await ctx.yield_output(f"{drink} is ready")
+
+
+@executor(id="remind")
+async def remind(name: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.sleep(timedelta(days=3))
+    await ctx.yield_output(f"{name}, your book is due")
+
+
+def kitchen(storage: SQLiteCheckpointStorage) -> Workflow:
+    builder = WorkflowBuilder(name="kitchen", start_executor=fill, checkpoint_storage=storage)
+    return builder.add_edge(fill, brew).build()
+
+
+def library(storage: SQLiteCheckpointStorage) -> Workflow:
+    return WorkflowBuilder(name="library", start_executor=remind, checkpoint_storage=storage).build()
+
+
+async def tea(storage: SQLiteCheckpointStorage) -> None:
+    """Starts the run, or goes on with it: whoever knows its name and its input may do either."""
+    result = await kitchen(storage).run("tea", run_id="tea")
+    print(f"  {result.get_outputs()[0]}", flush=True)
+
+
+async def book(storage: SQLiteCheckpointStorage) -> None:
+    """A long sleep holds nothing: `run` returns at once, and the storage knows when the run is due."""
+    result = await library(storage).run("Ada", run_id="ada")
+    print(f"  {result.get_final_state()}, sleeps: {result.wakes_at is not None}")
+    print(f"  due now: {[due.run_id for due in await storage.due_runs()]}")
+    later = datetime.now(UTC) + timedelta(days=4)
+    for due in await storage.due_runs(by=later):  # then: await library(storage).run(run_id=due.run_id)
+        print(f"  due in four days: {due.run_id} of {due.workflow_name}")
+
+
+async def main(database: Path) -> None:
+    for number, part in enumerate(("tea", "tea", "book")):
+        print(f"process {number + 1}:", flush=True)
+        command = (sys.executable, __file__, part, str(database))
+        child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert child.stdout is not None
+        async for line in child.stdout:
+            print(line.decode(), end="", flush=True)
+            if number == 0 and b"waiting" in line:
+                child.kill()
+                print("  killed", flush=True)
+        await child.wait()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        asyncio.run({"tea": tea, "book": book}[sys.argv[1]](SQLiteCheckpointStorage(sys.argv[2])))
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            asyncio.run(main(Path(directory) / "runs.db"))
