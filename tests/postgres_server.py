@@ -30,7 +30,7 @@ GIVEN = "HOLDFAST_TEST_POSTGRES"
 ACCOUNTS = ("postgres", "nobody")  # PostgreSQL refuses to run as root
 SETTINGS = {
     "listen_addresses": "",  # a socket in a folder of ours, and nothing else
-    "max_connections": "60",
+    "max_connections": "100",
     "shared_buffers": "16MB",
     "synchronous_commit": "on",
     "fsync": "off",  # the machine is not going to lose its power during a test
@@ -64,6 +64,7 @@ class Server:
         return self._root / ".s.PGSQL.5432"
 
     def start(self) -> None:
+        """To be called from a thread that lives as long as the server is to."""
         settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
         self._process = self._run("postgres", "-k", str(self._root), *settings)
         while not self._answers():
@@ -134,6 +135,17 @@ def fresh_schema(where: str | None = None) -> Iterator[str]:
         ask(f'DROP SCHEMA IF EXISTS "{name}" CASCADE', where=where)
 
 
+@contextlib.contextmanager
+def fresh_database() -> Iterator[str]:
+    """The dsn of a database that is empty, and gone afterwards."""
+    name = f"test_{uuid.uuid4().hex}"
+    ask(f"CREATE DATABASE {name}")
+    try:
+        yield make_conninfo(dsn(), dbname=name)
+    finally:
+        ask(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 def ask(query: str, *values: object, where: str | None = None) -> list[tuple[object, ...]]:
     """What the server says to a query."""
     with psycopg.connect(where or dsn(), autocommit=True) as db:
@@ -195,5 +207,6 @@ def _link(source: str, target: str) -> None:
 
 
 def _die_with_the_parent() -> None:
+    """Strictly speaking, with the thread that started it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)

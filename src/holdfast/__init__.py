@@ -52,6 +52,7 @@ from .graph.persistent import persistent
 from .graph.policy import RetryPolicy
 from .stores.file import FileCheckpointStorage
 from .stores.memory import InMemoryCheckpointStorage
+from .stores.postgres import PostgresCheckpointStorage
 from .stores.sqlite import SQLiteCheckpointStorage
 from .viz import WorkflowViz
 from .workflow.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
@@ -85,6 +86,7 @@ __all__ = [
     "InMemoryCheckpointStorage",
     "InputMismatch",
     "PendingRequest",
+    "PostgresCheckpointStorage",
     "PrivateMissing",
     "RequestError",
     "RequestExpired",

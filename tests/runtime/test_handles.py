@@ -403,7 +403,9 @@ class Failing(MemoryStore):
         await super().append(*args, **options)
 
 
-async def test_what_keeps_a_run_from_moving_on_is_told_to_all_who_wait_and_they_may_try_again() -> None:
+async def test_what_keeps_a_run_from_moving_on_is_told_to_all_who_wait_and_they_may_try_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     script, store = Script(), Failing()
     gate = script.hold(2)
     handle = counting(BuiltInStorage(store), script).start(1, run_id="r")
@@ -413,6 +415,7 @@ async def test_what_keeps_a_run_from_moving_on_is_told_to_all_who_wait_and_they_
         store.full = True
         script.let_go()
         assert [type(error) for error in await waiting] == [StoreUnavailable] * 2
+    assert "run 'r' of 'counting' stands still: the disk is full" in caplog.text  # for those who do not wait
     store.full = False
     assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
     assert script.ran == [1, 2, 2, 3, 4]  # what could not be stored is done again
@@ -886,6 +889,38 @@ async def test_what_is_posted_while_another_program_drives_is_not_lost_if_that_o
     script.let_go()
     await until(lambda: len(script.ran) == 5)
     assert script.ran == [1, 2, 3, 4, 5]
+
+
+async def test_a_program_that_lost_the_run_while_it_was_held_up_sees_it_through(programs: Any, later: Any) -> None:
+    """Its claim was over, another one took the run over: what it comes to is not stored, and nothing is raised."""
+    one, other = Script(), Script()
+    gate = one.hold(2)
+    handle = counting(programs[0], one).start(1, run_id="r")
+    await gate.reached.wait()
+    later(minutes=5)
+    there = counting(programs[1], other).attach("r")
+    assert (await there.result()).get_outputs() == [1, 2, 3, 4]
+    one.let_go()
+    assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
+    assert (one.ran, other.ran) == ([1, 2], [2, 3, 4])
+
+
+async def test_a_program_that_lost_the_run_after_it_moved_it_back_does_not_move_it_back_again(
+    programs: Any, later: Any
+) -> None:
+    one, other = Script(), Script()
+    handle = counting(programs[0], one).start(1, run_id="r")
+    await handle.result()
+    gate = one.hold(2)
+    await handle.restore((await handle.checkpoints())[1])
+    await gate.reached.wait()
+    later(minutes=5)
+    there = counting(programs[1], other).attach("r")
+    assert (await there.result()).get_outputs() == [1, 2, 3, 4]
+    one.let_go()
+    assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
+    assert [event.type for event in await everything(handle)].count("restored") == 1
+    assert other.ran == [2, 3, 4]
 
 
 async def test_started_by_two_programs_at_once_it_is_one_run(programs: Any) -> None:

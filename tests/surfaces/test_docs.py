@@ -27,6 +27,7 @@ import pytest
 from opentelemetry import trace
 
 import holdfast
+from postgres_server import fresh_database
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -131,6 +132,17 @@ def reader_of(page: Path) -> Iterator[Reader]:
         del sys.modules[module.__name__]
 
 
+@contextmanager
+def database_for(page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a reader has to bring along for the pages that say so."""
+    if "DATABASE_URL" not in page.read_text():
+        yield
+        return
+    with fresh_database() as dsn:
+        monkeypatch.setenv("DATABASE_URL", dsn)
+        yield
+
+
 def compare(block: Block, printed: list[str], following: Block | None) -> None:
     shown = following.body.splitlines() if following is not None and following.language == "text" else None
     if block.arrows:
@@ -165,7 +177,7 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     keep_to_the_page(monkeypatch)
     blocks = blocks_of(page)
-    with reader_of(page) as reader:
+    with reader_of(page) as reader, database_for(page, monkeypatch):
         for block, following in zip_longest(blocks, blocks[1:]):
             printed = reader.read(block)
             if printed is not None:

@@ -72,7 +72,10 @@ class Database:
     def _start_reading(self, query: bytes, values: Sequence[object]) -> Future[list[Row]]:
         with self._lock:
             lanes = self._open_lanes()
-            return lanes.readers.submit(lanes.read, query, values)
+            try:
+                return lanes.readers.submit(lanes.read, query, values)
+            except RuntimeError as error:  # Python starts no work any more when it is about to end
+                raise StoreUnavailable(f"the program is ending, so nothing is read any more: {error}") from error
 
     def _submit(self, job: _Job) -> None:
         with self._lock:

@@ -59,7 +59,7 @@ class Link:
         self._schema, self._patience = schema, patience
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
-        self._closed = False
+        self._closed = self._known = False
         self._away_since: float | None = None  # whoever finds the server back says so for all
 
     def use(self, work: Work[T]) -> T:
@@ -135,7 +135,7 @@ class Link:
         db = self._reach()
         try:
             db.adapters.register_dumper(list, ListBinaryDumper)  # as text, every quote in a body would be escaped
-            prepare(db, self._schema, self.where)
+            prepare(db, self._schema, self.where, known=self._known)
         except psycopg.Error as error:
             trouble = passing(error, broken=db.closed)
             db.close()
@@ -146,6 +146,7 @@ class Link:
         except BaseException:
             db.close()
             raise
+        self._known = True
         return db
 
     def _reach(self) -> Connection:

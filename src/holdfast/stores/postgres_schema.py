@@ -104,11 +104,16 @@ def quoted(schema: str) -> str:
     return '"' + schema.replace('"', '""') + '"'
 
 
-def prepare(db: Connection, schema: str, where: str) -> None:
-    """Make sure that the schema is ours and of this format, and create or complete it."""
+def prepare(db: Connection, schema: str, where: str, *, known: bool) -> None:
+    """Make sure that the schema is ours and of this format, and create or complete it.
+
+    One that is `known` must be there: if it is gone, so are its runs, and an empty one would hide that.
+    """
     try:
         found = db.execute(f"SELECT format FROM {quoted(schema)}.holdfast".encode()).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
+        if known:
+            raise
         found = None
     if found is None or found[0] < FORMAT:
         with db.transaction():
@@ -118,6 +123,7 @@ def prepare(db: Connection, schema: str, where: str) -> None:
 
 
 def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
+    db.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")  # what we see must be of the time after the lock
     db.execute(b"SELECT pg_advisory_xact_lock($1)", [_lock_of(schema)])  # one process at a time; gone with COMMIT
     name = quoted(schema)
     version = _format(db, schema, where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain, repeat
@@ -17,6 +18,8 @@ from ..durable.contract import CheckpointStorage
 from ..runtime import watching
 from ..runtime.engine import Drive
 from ..runtime.opening import STOPPED, Back, Continue, Definition, Fresh, Position, Stopped, check_begun_with
+
+_LOG = logging.getLogger("holdfast")
 
 _TRY_AGAIN = (0.05, 0.1, 0.25, 0.5)  # seconds between attempts to take over a run that somebody else drives;
 _AT_LEAST_EVERY = 1.0  # from then on
@@ -134,10 +137,12 @@ class Mover:
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - told to whoever waits for it
-            if begun.done():
-                self.error = error
-            else:
+            if not begun.done():
                 begun.set_exception(error)
+                return
+            self.error = error
+            if not isinstance(error, RunError):  # those are part of its history
+                _LOG.warning("run %r of %r stands still: %s", self._run_id, self._workflow.name, error)
         finally:
             self.times += 1
             if not begun.done():
@@ -156,7 +161,7 @@ class Mover:
             except Stopped:
                 return None
             except RunBusy:
-                if isinstance(position, Back):
+                if isinstance(position, Back) and not begun.done():
                     raise
                 position = await self._driven_elsewhere(position, begun)
                 await asyncio.sleep(next(waits))
@@ -189,15 +194,14 @@ class Mover:
 
     async def _driven_elsewhere(self, position: Position, begun: Begun) -> Position:
         """Somebody else was first: then the run is begun, provided it is the one that was to begin here."""
-        if not isinstance(position, Fresh):
-            return position
-        head = await self.archive().head(self._run_id)
-        if head is None:
-            return position  # it is just about to begin
-        check_begun_with(self._workflow.definition, head, position.message)
-        if not begun.done():
+        if isinstance(position, Fresh) and not begun.done():
+            head = await self.archive().head(self._run_id)
+            if head is None:
+                return position  # it is just about to begin
+            check_begun_with(self._workflow.definition, head, position.message)
             begun.set_result(None)
-        return replace(self._onward, except_at=head.number)  # if it had stopped there, it is to go on
+            return replace(self._onward, except_at=head.number)  # if it had stopped there, it is to go on
+        return position if isinstance(position, Continue) else self._onward
 
     async def _is_wanted(self, position: Position) -> bool:
         """Whether there is a reason to drive the run: mail that nobody took in, or somebody who watches."""
@@ -240,4 +244,4 @@ def _here(key: watching.Key) -> tuple[watching.Key, asyncio.AbstractEventLoop]:
 def _moving(key: watching.Key) -> list[asyncio.Task[None]]:
     """Those that move a run on in this event loop."""
     here = asyncio.get_running_loop()
-    return [task for task, run in _MOVING.items() if run == key and task.get_loop() is here and not task.done()]
+    return [task for task, run in list(_MOVING.items()) if run == key and task.get_loop() is here and not task.done()]

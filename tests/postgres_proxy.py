@@ -1,0 +1,142 @@
+"""What may stand between a program and its PostgreSQL server: a line that breaks, and a pooler."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import threading
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+SOCKET = ".s.PGSQL.5432"
+ENDS_A_REQUEST = b"QSX"  # a plain query, the end of a parametrised one, goodbye
+ENDS_AN_ANSWER = b"Z"  # the server waits for the next request
+
+
+class Line:
+    """One end of a connection, read message by message."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._reader: BinaryIO = end.makefile("rb")
+
+    def send(self, message: bytes) -> None:
+        self._end.sendall(message)
+
+    def hang_up(self) -> None:
+        self._end.shutdown(socket.SHUT_RDWR)
+
+    def startup(self) -> bytes:
+        """The first message of a client, which has no type."""
+        return self._sized(b"")
+
+    def upto(self, last: bytes) -> bytes:
+        """Messages up to one of those types. Raises EOFError if the line is dead."""
+        read = b""
+        while True:
+            kind = self._exactly(1)
+            message = self._sized(kind)
+            read += message
+            if kind in last:
+                return read
+
+    def _sized(self, kind: bytes) -> bytes:
+        size = self._exactly(4)
+        return kind + size + self._exactly(int.from_bytes(size, "big") - 4)
+
+    def _exactly(self, count: int) -> bytes:
+        read = self._reader.read(count)
+        if len(read) < count:
+            raise EOFError
+        return read
+
+
+class Between:
+    """Listens where a server would, and serves each client in a thread of its own."""
+
+    lines_to_the_server = 1
+
+    def __init__(self, dsn: str) -> None:
+        self._server = Path(str(conninfo_to_dict(dsn)["host"])) / SOCKET
+        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-between-"))
+        self.dsn = make_conninfo(dsn, host=str(self._folder))
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._folder / SOCKET))
+        self._listener.listen()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._listener.close()
+        shutil.rmtree(self._folder)
+
+    def answer(self, request: bytes, client: Line, server: Line) -> bytes:
+        server.send(request)
+        answer = server.upto(ENDS_AN_ANSWER)
+        client.send(answer)
+        return answer
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, end: socket.socket) -> None:
+        with contextlib.ExitStack() as open_ends, contextlib.suppress(OSError, EOFError):
+            client = Line(open_ends.enter_context(end))
+            startup = client.startup()
+            servers = [Line(open_ends.enter_context(self._connect())) for _ in range(self.lines_to_the_server)]
+            for server in servers:
+                server.send(startup)
+                welcome = server.upto(ENDS_AN_ANSWER)
+            client.send(welcome)
+            while True:
+                answer = self.answer(client.upto(ENDS_A_REQUEST), client, servers[0])
+                if answer.endswith(b"I"):  # no transaction is open
+                    servers.append(servers.pop(0))
+
+    def _connect(self) -> socket.socket:
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(str(self._server))
+        return line
+
+
+class BreakingLine(Between):
+    """Passes everything on, and breaks when it is told to, at the next statement that writes."""
+
+    def __init__(self, dsn: str) -> None:
+        self._plans: list[str] = []
+        self.broke = threading.Semaphore(0)  # released each time
+        super().__init__(dsn)
+
+    def break_next(self, *plans: str) -> None:
+        """Of the next statements that write, one for each plan: `before` it reaches the server; `after` the server
+        has done it, and before its answer arrives; `meanwhile`, so that the server goes on alone."""
+        self._plans += plans
+
+    def answer(self, request: bytes, client: Line, server: Line) -> bytes:
+        if b".work(" not in request or not self._plans:
+            return super().answer(request, client, server)
+        plan = self._plans.pop(0)
+        if plan != "before":
+            server.send(request)
+        if plan == "after":
+            server.upto(ENDS_AN_ANSWER)
+        client.hang_up()
+        self.broke.release()
+        if plan == "meanwhile":
+            server.upto(ENDS_AN_ANSWER)
+        raise EOFError
+
+
+class Pooler(Between):
+    """Gives each transaction another connection, as poolers in transaction mode do."""
+
+    lines_to_the_server = 3

@@ -1,0 +1,840 @@
+"""What is special about the store in PostgreSQL."""
+
+import asyncio
+import contextlib
+import gc
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+from psycopg import errors
+from psycopg.conninfo import make_conninfo
+
+from holdfast import PostgresCheckpointStorage
+from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
+from holdfast.durable import clock
+from holdfast.durable.ownership import Owner, this_process
+from holdfast.durable.ports import Along
+from holdfast.stores import postgres_access, postgres_errors, postgres_link, postgres_store
+from holdfast.stores.postgres_store import PostgresStore
+from postgres_proxy import BreakingLine, Pooler
+from postgres_server import Server, ask, dsn, fresh_schema, own_server
+from store_rules import ODD_IDS, RULES, Rule, after, fill, meaning, numbers, record
+from store_rules_beside import RULES_BESIDE, question
+
+TESTS = Path(__file__).parent.parent
+PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
+
+BEGIN = """
+import asyncio, sys
+sys.path.insert(0, {tests!r})
+from holdfast.core.errors import CommitConflict
+from holdfast.durable.ports import Along
+from holdfast.stores.postgres_store import PostgresStore
+from store_rules import record
+
+store = PostgresStore({dsn!r}, schema={schema!r}, patience=600)
+"""
+
+RACE = """
+async def main():
+    won = []
+    input()  # all at once
+    for number in range({count}):
+        try:
+            await store.append(record("r", number, body={name!r}))
+            won.append(number)
+        except CommitConflict:
+            head = await store.head("r")
+            assert head.entry.number >= number, (head, number)
+    await store.close()
+    print(*won)
+
+asyncio.run(main())
+"""
+
+ENDLESS = """
+async def main():
+    number = 0
+    while True:
+        await store.remember("r", number, "k", b"1")
+        await store.append(record("r", number, body="x" * 5000), Along(settled=number))
+        print(number, flush=True)
+        number += 1
+
+asyncio.run(main())
+"""
+
+
+def python(code: str, schema: str, **values: object) -> subprocess.Popen[str]:
+    told = {"tests": str(TESTS), "dsn": dsn(), "schema": schema, **values}
+    return subprocess.Popen(
+        [sys.executable, "-c", (BEGIN + code).format(**told)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture
+def schema() -> Iterator[str]:
+    with fresh_schema() as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One that may be stopped."""
+    with own_server() as made:
+        yield made
+
+
+@pytest.fixture
+async def store(schema: str) -> AsyncIterator[PostgresStore]:
+    made = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+    yield made
+    await made.close()
+
+
+@contextlib.contextmanager
+def nobody_moves(run_id: str, schema: str) -> Iterator[None]:
+    """Somebody else has locked the row of a run."""
+    with psycopg.connect(dsn()) as db:
+        found = db.execute(f"SELECT FROM {schema}.runs WHERE run_id = %s FOR UPDATE".encode(), [run_id]).fetchall()
+        assert len(found) == 1
+        yield
+
+
+async def come_to_wait(schema: str, count: int = 1) -> None:
+    """Until so many statements of the store wait for a lock."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+    while ask(query, f"%{schema}%work%") < [(count,)]:  # noqa: ASYNC110 - the server tells nobody
+        await asyncio.sleep(0.005)
+
+
+# -------------------------------------------------------------------- several processes
+
+
+def test_processes_that_create_the_schema_and_append_at_once_share_the_numbers(schema: str) -> None:
+    racers = [python(RACE, schema, count=30, name=name) for name in "abc"]
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+    won = [racer.communicate()[0].split() for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0, 0]
+    assert sorted(int(number) for numbers in won for number in numbers) == list(range(30))
+    for name, numbers_won in zip("abc", won, strict=True):
+        rows = ask(f"SELECT number FROM {schema}.commits WHERE body = %s ORDER BY number", json.dumps(name))
+        assert [row[0] for row in rows] == [int(number) for number in numbers_won]
+
+
+async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(store: PostgresStore, schema: str) -> None:
+    for _ in range(2):
+        writer = python(ENDLESS, schema)
+        assert writer.stdout is not None
+        told = [writer.stdout.readline() for _ in range(20)]
+        writer.send_signal(signal.SIGKILL)
+        told += writer.stdout.read().splitlines()
+        writer.communicate()
+        kept = numbers(await store.history("r"))
+        assert kept == list(range(len(kept)))
+        assert len(kept) >= len([line for line in told if line])
+        await store.append(record("r", len(kept)))
+        for number in range(len(kept), -1, -1):
+            assert await store.remove("r", number)
+
+
+async def test_a_dead_owner_is_replaced_by_one_of_many(store: PostgresStore) -> None:
+    dead = Owner("here", this_process("x").machine, 4_000_000_000, "never", "dead")
+    await store.claim("r", dead, seconds=60)
+    rivals = [this_process(f"rival {n}") for n in range(10)]
+    outcomes = await asyncio.gather(*(store.claim("r", one, seconds=60) for one in rivals), return_exceptions=True)
+    assert [outcome for outcome in outcomes if not isinstance(outcome, RunBusy)] == [None]
+
+
+async def test_machines_with_different_clocks_agree_on_claims(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.claim("r", this_process("mine"), seconds=60)
+    wrong = SimpleNamespace(time=lambda: time.time() + 3600)  # another machine, an hour ahead
+    monkeypatch.setattr(postgres_store, "time", wrong)
+    clock.set_source(wrong.time)
+    try:
+        with pytest.raises(RunBusy):
+            await store.claim("r", this_process("other"), seconds=60)
+    finally:
+        clock.set_source()
+
+
+def test_renewing_and_asking_for_mail_need_no_event_loop(schema: str) -> None:
+    store = PostgresStore(dsn(), schema=schema)
+    asyncio.run(store.claim("r", this_process("mine"), seconds=60))
+    store.renew(["r"], this_process("mine"), seconds=600)
+    with after(minutes=2), pytest.raises(RunBusy):
+        asyncio.run(store.claim("r", this_process("other"), seconds=60))
+    asyncio.run(store.post("r", "k", b"1"))
+    assert store.mailed(["r", "s"]) == ["r"]
+    asyncio.run(store.close())
+
+
+# -------------------------------------------------------------------- one statement for all who wait
+
+
+async def test_concurrent_appends_of_many_runs_share_a_statement(
+    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    write = postgres_access._write
+    monkeypatch.setattr(postgres_access, "_write", lambda batch, *rest: (sizes.append(len(batch)), write(batch, *rest)))
+    await fill(store, "held", 1)
+    sizes.clear()
+    with nobody_moves("held", schema):
+        held = asyncio.ensure_future(store.append(record("held", 1)))
+        await come_to_wait(schema)
+        waiting = [asyncio.ensure_future(store.append(record(f"r{n}", 0))) for n in range(200)]
+        waiting += [asyncio.ensure_future(store.remember("held", 1, f"k{n}", b"1")) for n in range(50)]
+        await asyncio.sleep(0)
+    await asyncio.gather(held, *waiting)
+    assert sizes == [1, 250]
+    assert len(await store.entries()) == 202
+
+
+async def test_what_one_run_asks_for_is_done_in_that_order(store: PostgresStore, schema: str) -> None:
+    await fill(store, "held", 1)
+    with nobody_moves("held", schema):
+        held = asyncio.ensure_future(store.append(record("held", 1)))
+        await come_to_wait(schema)
+        jobs = [
+            asyncio.ensure_future(job)
+            for job in (
+                store.remember("r", 0, "k", b"1"),
+                store.append(record("r", 0), Along(settled=0)),
+                store.append(record("r", 1)),
+                store.append(record("r", 1)),
+                store.post("r", "k", b"1"),
+                store.append(record("r", 2), Along(consumed=("k",))),
+                store.remember("r", 0, "k", b"2"),
+            )
+        ]
+        await asyncio.sleep(0)
+    outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+    await held
+    assert isinstance(outcomes.pop(3), CommitConflict)
+    assert outcomes == [True, None, None, True, None, True]
+    assert await store.recall("r", 0) == {"k": b"2"}
+    assert await store.mail("r") == []
+
+
+async def test_a_statement_is_bounded(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_access, "BATCH", 7)
+    monkeypatch.setattr(postgres_access, "LOAD", 5000)
+    await asyncio.gather(*(store.append(record(f"r{n}", 0, body="x" * 1000)) for n in range(40)))
+    assert len(await store.entries()) == 40
+
+
+async def test_a_conflict_in_a_group_spoils_only_itself(store: PostgresStore) -> None:
+    appends = [store.append(record(f"r{n}", n % 2)) for n in range(20)]
+    outcomes = await asyncio.gather(*appends, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), CommitConflict] * 10
+
+
+async def test_a_job_that_the_server_cannot_do_spoils_only_itself(store: PostgresStore) -> None:
+    chance = random.Random(1)
+    endless = "".join(chr(chance.randrange(33, 0x2000)) for _ in range(9000))  # nothing that can be compressed
+    appends = [store.append(record(f"r{n}" if n != 5 else endless, 0)) for n in range(10)]
+    outcomes = await asyncio.gather(*appends, return_exceptions=True)
+    refused = outcomes.pop(5)
+    assert isinstance(refused, StoreUnavailable)
+    assert "too long" in str(refused)
+    assert outcomes == [None] * 9
+    assert len(await store.entries()) == 9
+
+
+async def test_what_cannot_be_written_at_all_harms_nobody(store: PostgresStore) -> None:
+    outcomes = await asyncio.gather(
+        store.append(record("r", 0)), store.append(record("\ud800", 0)), store.post("s", "k", b"\xff"),
+        return_exceptions=True,
+    )  # fmt: skip
+    assert [type(outcome) for outcome in outcomes] == [type(None), UnicodeEncodeError, UnicodeDecodeError]
+    assert len(await store.entries()) == 1
+
+
+async def test_a_deadlock_is_sorted_out(schema: str) -> None:
+    store = PostgresStore(make_conninfo(dsn(), options="-c deadlock_timeout=500ms"), schema=schema, patience=PATIENT)
+    for run_id in ("a", "b", "held"):
+        await fill(store, run_id, 1)
+
+    def lock_b_then_a() -> None:
+        with psycopg.connect(dsn()) as db, contextlib.suppress(errors.DeadlockDetected):
+            db.execute(f"SELECT FROM {schema}.runs WHERE run_id = 'b' FOR UPDATE".encode())
+            holds_b.set()
+            all_wait.wait()
+            db.execute(f"SELECT FROM {schema}.runs WHERE run_id = 'a' FOR UPDATE".encode())
+
+    holds_b, all_wait = threading.Event(), threading.Event()
+    with nobody_moves("held", schema):
+        other = asyncio.ensure_future(asyncio.to_thread(lock_b_then_a))
+        held = asyncio.ensure_future(store.append(record("held", 1)))
+        await asyncio.to_thread(holds_b.wait)
+        await come_to_wait(schema)
+        both = [asyncio.ensure_future(store.append(record(run_id, 1))) for run_id in ("a", "b")]
+        await asyncio.sleep(0)
+    await held
+    await come_to_wait(schema)  # for b, with a in hand
+    all_wait.set()
+    await asyncio.gather(other, *both)
+    assert numbers(await store.history("a")) == numbers(await store.history("b")) == [0, 1]
+    await store.close()
+
+
+async def test_a_stricter_isolation_changes_nothing(schema: str) -> None:
+    strict = make_conninfo(dsn(), options="-c default_transaction_isolation=serializable")
+    one, two = (PostgresStore(strict, schema=schema, patience=PATIENT) for _ in range(2))
+    for number in range(20):
+        rivals = [each.append(record("r", number, body=n)) for n, each in enumerate((one, two))]
+        others = [each.append(record(f"{n}-{number}", 0)) for n, each in enumerate((one, two))]
+        outcomes = await asyncio.gather(*rivals, *others, return_exceptions=True)
+        assert sorted(str(type(outcome).__name__) for outcome in outcomes) == ["CommitConflict", *["NoneType"] * 3]
+    assert numbers(await one.history("r")) == list(range(20))
+    await one.close()
+    await two.close()
+
+
+async def test_a_commit_waits_for_the_disk_whatever_the_server_is_set_to(store: PostgresStore, schema: str) -> None:
+    await fill(store, "r", 1)
+    hasty = make_conninfo(dsn(), options="-c synchronous_commit=off")
+    with psycopg.connect(hasty) as db:
+        assert db.execute("SHOW synchronous_commit").fetchone() == ("off",)
+        db.execute(f"SELECT {schema}.work('[]', '{{}}')".encode())
+        assert db.execute("SHOW synchronous_commit").fetchone() == ("on",)
+        db.commit()
+        assert db.execute("SHOW synchronous_commit").fetchone() == ("off",)
+
+
+# -------------------------------------------------------------------- lost answers
+
+
+@contextlib.asynccontextmanager
+async def on_a_breaking_line(schema: str) -> AsyncIterator[tuple[PostgresStore, BreakingLine]]:
+    with BreakingLine(dsn()) as line:
+        store = PostgresStore(line.dsn, schema=schema, patience=PATIENT)
+        await fill(store, "r", 1)
+        yield store, line
+        await store.close()
+
+
+@pytest.mark.parametrize("plans", [["after"], ["before"], ["after", "after", "before"], ["before", "after"]])
+async def test_what_was_done_and_not_answered_is_not_done_twice(schema: str, plans: list[str]) -> None:
+    async with on_a_breaking_line(schema) as (store, line):
+        mine = this_process("mine")
+        everything = Along(settled=1, consumed=("m",), asked=(question("r", "q"),), wake="2026")
+        for job, answer in [
+            (store.remember("r", 1, "k", b"1"), True),
+            (store.post("r", "m", b"1"), True),
+            (store.post("r", "n", b"1"), True),
+            (store.claim("r", mine, seconds=60), None),
+            (store.append(record("r", 1), everything), None),
+            (store.append(record("r", 2), Along(closed=("q",))), None),
+            (store.put(record("r", 5), Along(asked=(question("r", "q"),))), None),
+            (store.remove("r", 5), True),
+            (store.release("r", mine), None),
+        ]:
+            line.break_next(*plans)
+            assert await job == answer
+        assert [line.broke.acquire(blocking=False) for _ in range(9 * len(plans) + 1)][-2:] == [True, False]
+        assert meaning(await store.head("r")) == meaning(record("r", 2))
+        assert numbers(await store.history("r")) == [0, 1, 2]
+        assert await store.mail("r") == [("n", b"1")]
+        assert await store.recall("r", 1) == {}
+        assert await store.pending() == []
+        await store.claim("r", this_process("other"), seconds=60)
+
+
+async def test_a_lost_answer_is_not_taken_for_that_of_somebody_else(schema: str) -> None:
+    async with on_a_breaking_line(schema) as (store, line):
+        other = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+        await other.append(record("r", 1, body="theirs"))
+        await other.remember("r", 2, "k", b"2")
+        await other.post("r", "k", b"1")
+        line.break_next("after")
+        with pytest.raises(CommitConflict, match="is at commit 1"):
+            await store.append(record("r", 1))
+        line.break_next("after")
+        assert not await store.remember("r", 2, "k", b"1")
+        line.break_next("after")
+        assert not await store.post("r", "k", b"1")  # the same words, from somebody else
+        await other.close()
+
+
+async def test_a_statement_that_outlives_its_line_counts(schema: str) -> None:
+    async with on_a_breaking_line(schema) as (store, line):
+        with nobody_moves("r", schema):
+            line.break_next("meanwhile")
+            appending = asyncio.ensure_future(store.append(record("r", 1), Along(asked=(question("r", "q"),))))
+            await asyncio.to_thread(line.broke.acquire)  # the first statement waits for the lock, alone
+            await come_to_wait(schema, 2)  # and now the second one does
+        await appending
+        assert numbers(await store.history("r")) == [0, 1]
+        assert len(await store.pending()) == 1
+
+
+async def test_a_group_whose_answer_is_lost_is_done_once(schema: str) -> None:
+    async with on_a_breaking_line(schema) as (store, line):
+        with nobody_moves("r", schema):
+            held = asyncio.ensure_future(store.append(record("r", 1)))
+            await come_to_wait(schema)
+            line.break_next("after", "after")
+            jobs = [asyncio.ensure_future(store.append(record(f"r{n}", n % 2))) for n in range(40)]
+            await asyncio.sleep(0)
+        outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+        await held
+        assert [type(outcome) for outcome in outcomes] == [type(None), CommitConflict] * 20
+        assert len(await store.entries()) == 22
+
+
+# -------------------------------------------------------------------- servers and lines that come and go
+
+
+async def drive(store: PostgresStore, run_id: str, count: int) -> None:
+    for number in range(count):
+        assert await store.remember(run_id, number, "k", b"1")
+        assert await store.post(run_id, str(number), b"1")
+        assert [key for key, _ in await store.mail(run_id)] == [str(number)]
+        await store.append(record(run_id, number), Along(settled=number, consumed=(str(number),)))
+        head = await store.head(run_id)
+        assert head is not None
+        assert head.entry.number == number
+
+
+async def nothing_is_lost(store: PostgresStore, count: int, runs: int) -> None:
+    for n in range(runs):
+        assert numbers(await store.history(f"r{n}")) == list(range(count))
+        assert await store.mail(f"r{n}") == []
+        assert await store.recall(f"r{n}", count - 1) == {}
+    assert len(await store.entries()) == count * runs
+
+
+async def until_moved(done: asyncio.Future[object], where: str, schema: str) -> None:
+    """Until something more is stored, or all is done."""
+    query = f"SELECT count(*) FROM {schema}.commits"
+    before = ask(query, where=where)
+    while not done.done() and ask(query, where=where) == before:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+async def test_a_server_that_is_restarted_in_the_midst_of_commits_loses_nothing(server: Server, schema: str) -> None:
+    store = PostgresStore(server.dsn, schema=schema, patience=PATIENT)
+    await fill(store, "warm", 1)
+    await store.remove("warm", 0)
+    driving = asyncio.gather(*(drive(store, f"r{n}", 15) for n in range(8)))
+    for how in ("fast", "immediate", "fast", "immediate"):
+        await until_moved(driving, server.dsn, schema)
+        await asyncio.to_thread(server.stop, how)
+        server.start()
+    await driving
+    await nothing_is_lost(store, 15, 8)
+    await store.close()
+
+
+async def test_connections_that_are_ended_at_any_moment_lose_nothing(schema: str) -> None:
+    named = make_conninfo(dsn(), application_name=schema)
+    store = PostgresStore(named, schema=schema, patience=PATIENT)
+    await fill(store, "warm", 1)
+    await store.remove("warm", 0)
+    driving = asyncio.gather(*(drive(store, f"r{n}", 15) for n in range(8)))
+    chance = random.Random()
+    while not driving.done():
+        await until_moved(driving, dsn(), schema)
+        alive = [row[0] for row in ask("SELECT pid FROM pg_stat_activity WHERE application_name = %s", schema)]
+        for pid in chance.sample(alive, chance.randint(0, len(alive))):
+            ask("SELECT pg_terminate_backend(%s)", pid)
+    await driving
+    await nothing_is_lost(store, 15, 8)
+    await store.close()
+
+
+async def test_a_server_that_stays_away_is_reported_and_found_again(server: Server, schema: str) -> None:
+    store = PostgresStore(server.dsn, schema=schema, patience=0)
+    await fill(store, "r", 1)
+    server.stop()
+    outcomes = await asyncio.gather(
+        *(store.append(record(f"r{n}", 0)) for n in range(5)), store.head("r"), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 6
+    assert len({id(outcome) for outcome in outcomes}) == 6
+    for outcome in outcomes:
+        assert f"schema '{schema}'" in str(outcome)
+        assert "start the server again" in str(outcome)
+    server.start()
+    await store.append(record("r", 1))
+    assert numbers(await store.history("r")) == [0, 1]
+    await store.close()
+
+
+async def test_a_pooler_may_give_each_statement_another_connection(schema: str) -> None:
+    with Pooler(dsn()) as pooler:
+        store = PostgresStore(pooler.dsn, schema=schema, patience=PATIENT)
+        await asyncio.gather(*(drive(store, f"r{n}", 10) for n in range(5)))
+        await nothing_is_lost(store, 10, 5)
+        await store.close()
+        with psycopg.connect(pooler.dsn, autocommit=True) as db:
+            assert len({db.execute("SELECT pg_backend_pid()").fetchone() for _ in range(4)}) == 3
+
+
+@pytest.mark.parametrize("rule", RULES[::3] + RULES_BESIDE[::3], ids=lambda rule: rule.__name__)
+async def test_rules_are_true_behind_a_pooler(rule: Rule, schema: str) -> None:
+    with Pooler(dsn()) as pooler:
+        store = PostgresStore(pooler.dsn, schema=schema, patience=PATIENT)
+        await rule(store)
+        await store.close()
+
+
+# -------------------------------------------------------------------- threads, loops, processes
+
+
+async def test_a_reader_does_not_wait_for_the_writer(store: PostgresStore, schema: str) -> None:
+    await fill(store, "r", 1)
+    with nobody_moves("r", schema):
+        writing = asyncio.ensure_future(store.append(record("r", 1)))
+        await come_to_wait(schema)
+        assert numbers(await store.history("r")) == [0]
+        assert not writing.done()
+    await writing
+
+
+def test_a_loop_that_was_closed_while_it_waited_harms_nobody(schema: str) -> None:
+    store = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+
+    async def leave_early() -> None:
+        appending = asyncio.ensure_future(store.append(record("r", 1)))
+        await come_to_wait(schema)
+        assert not appending.done()
+
+    asyncio.run(fill(store, "r", 1))
+    with nobody_moves("r", schema):
+        asyncio.run(leave_early())
+
+    async def come_back() -> None:
+        await fill(store, "s", 2)
+        assert numbers(await store.history("s")) == [0, 1]
+        await store.close()
+
+    asyncio.run(come_back())
+
+
+def test_a_store_that_nobody_closed_leaves_no_thread_behind(schema: str) -> None:
+    others = set(threading.enumerate())
+    store = PostgresStore(make_conninfo(dsn(), application_name=schema), schema=schema)
+    asyncio.run(fill(store, "r", 1))
+    assert asyncio.run(store.head("r")) is not None
+    left = [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("holdfast-postgres")]
+    assert len(left) == 2
+    del store
+    gc.collect()
+    for thread in left:
+        thread.join()
+    while ask("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", schema):
+        time.sleep(0.005)
+
+
+def test_a_program_that_does_not_close_its_store_ends_without_a_word(schema: str) -> None:
+    code = BEGIN + "asyncio.run(store.append(record('r', 0)))\nasyncio.run(store.head('r'))"
+    program = code.format(tests=str(TESTS), dsn=dsn(), schema=schema)
+    done = subprocess.run([sys.executable, "-W", "error", "-X", "dev", "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def fill_in_child(store: PostgresStore, parent_is_done: str) -> None:
+    asyncio.run(fill(store, "child", 5))
+    while not os.path.exists(parent_is_done):
+        time.sleep(0.01)
+    asyncio.run(store.append(record("child", 5)))  # after the parent has closed its connections
+    asyncio.run(store.close())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_a_forked_child_uses_the_store_beside_its_parent(store: PostgresStore, tmp_path: Path) -> None:
+    await fill(store, "parent", 3)
+    done = tmp_path / "done"
+    child = multiprocessing.get_context("fork").Process(target=fill_in_child, args=(store, str(done)))
+    child.start()
+    for number in range(3, 10):
+        await store.append(record("parent", number))
+    await store.close()
+    done.touch()
+    await asyncio.to_thread(child.join)
+    assert child.exitcode == 0
+    assert numbers(await store.history("parent")) == list(range(10))
+    assert numbers(await store.history("child")) == list(range(6))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_forks_in_the_midst_of_writing_disturb_nobody(store: PostgresStore) -> None:
+    writing = asyncio.gather(*(drive(store, f"r{n}", 10) for n in range(5)))
+    for _ in range(10):
+        await asyncio.sleep(0.005)
+        child = os.fork()
+        if child == 0:
+            gc.collect()
+            os._exit(0)
+        await asyncio.to_thread(os.waitpid, child, 0)
+    await writing
+    await nothing_is_lost(store, 10, 5)
+
+
+async def test_the_server_is_never_asked_on_the_event_loop(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: set[int] = set()
+    use = postgres_access.Link.use
+
+    def noted(self: postgres_access.Link, work: object) -> object:
+        used.add(threading.get_ident())
+        return use(self, work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(postgres_access.Link, "use", noted)
+    await drive(store, "r", 2)
+    await store.claim("r", this_process("mine"), seconds=60)
+    assert used
+    assert threading.get_ident() not in used
+
+
+# -------------------------------------------------------------------- the schema
+
+
+async def test_two_schemas_of_one_database_know_nothing_of_each_other(store: PostgresStore) -> None:
+    with fresh_schema() as name:
+        other = PostgresStore(dsn(), schema=name)
+        await fill(store, "r", 2)
+        await other.append(record("r", 0, workflow="another"))
+        await store.claim("r", this_process("mine"), seconds=60)
+        await other.claim("r", this_process("other"), seconds=60)
+        assert len(await store.entries()) == 2
+        assert len(await other.entries()) == 1
+        await other.close()
+
+
+@pytest.mark.parametrize(
+    "name", ['od"d', "a'b", "per%cent %s", "a$$b $1", "Select", "日本語", "; DROP TABLE x; --", "{}"]
+)
+async def test_a_schema_may_have_an_odd_name(name: str) -> None:
+    store = PostgresStore(dsn(), schema=name)
+    try:
+        await drive(store, "r", 3)
+        assert len(await store.entries(workflow="w")) == 3
+        assert await store.remove("r", 2)
+    finally:
+        await store.close()
+        ask('DROP SCHEMA "{}" CASCADE'.replace("{}", name.replace('"', '""')))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64, "é" * 32, "a\0b", "a$holdfast$b"])
+def test_what_cannot_be_a_schema_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be named"):
+        PostgresCheckpointStorage("", schema=name)
+
+
+async def test_names_with_nul_are_told_from_those_that_look_like_them(store: PostgresStore) -> None:
+    alike = ["a\0b", "a\x10b", "a\x100b", "a\x101b", "a\x1000", "\x10", "\x10\0", "\0\x101", "a0b", "\\u0000", "a\\0b"]
+    for name in alike:
+        await store.append(record(name, 0, checkpoint_id=name, workflow=name))
+        await store.post(name, name, b"1")
+    for name in alike:
+        assert await store.locate(name) == record(name, 0, checkpoint_id=name, workflow=name).entry
+        assert await store.mail(name) == [(name, b"1")]
+    assert [entry.run_id for entry in await store.entries()] == alike
+
+
+async def test_a_schema_of_another_program_is_refused_and_left_alone(schema: str) -> None:
+    ask(f"CREATE SCHEMA {schema}")
+    ask(f"CREATE TABLE {schema}.theirs (x int)")
+    store = PostgresStore(dsn(), schema=schema)
+    with pytest.raises(StoreUnavailable, match="another program"):
+        await store.append(record("r", 0))
+    with pytest.raises(StoreUnavailable, match="another program"):
+        await store.head("r")
+    await store.close()
+    tables = "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s"
+    assert ask(tables, schema) == [("theirs",)]
+
+
+async def test_an_empty_schema_becomes_a_store(store: PostgresStore, schema: str) -> None:
+    ask(f"CREATE SCHEMA {schema}")
+    await fill(store, "r", 1)
+    assert len(await store.entries()) == 1
+
+
+async def test_a_newer_format_is_refused_and_left_alone(store: PostgresStore, schema: str) -> None:
+    await fill(store, "r", 1)
+    await store.close()
+    ask(f"UPDATE {schema}.holdfast SET format = 2")
+    with pytest.raises(StoreUnavailable, match="newer"):
+        await store.append(record("r", 1))
+    with pytest.raises(StoreUnavailable, match="newer"):
+        await store.history("r")
+    assert ask(f"SELECT count(*) FROM {schema}.commits") == [(1,)]
+
+
+async def test_a_database_that_does_not_keep_utf8_is_refused(server: Server) -> None:
+    ask("CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0", where=server.dsn)
+    store = PostgresStore(make_conninfo(server.dsn, dbname="ascii"))
+    with pytest.raises(StoreUnavailable, match="UTF8"):
+        await store.append(record("r", 0))
+    await store.close()
+
+
+async def test_a_person_reads_the_tables(store: PostgresStore, schema: str) -> None:
+    await store.append(record("r", 0, body={"answer": 42}))
+    assert ask(f"SELECT run_id, body::json ->> 'answer' FROM {schema}.commits") == [("r", "42")]
+    assert ask(f"SELECT format FROM {schema}.holdfast") == [(1,)]
+
+
+async def test_the_searches_use_their_indexes(store: PostgresStore, schema: str) -> None:
+    await fill(store, "r", 1)
+    with psycopg.connect(dsn(), cursor_factory=psycopg.RawCursor) as db:
+        db.execute("SET enable_seqscan = off")
+        db.execute("SET enable_bitmapscan = off")
+        for query, values, index in [
+            (postgres_store.HEAD, ["r"], "commits_run_id_number_key"),
+            (postgres_store.CHAIN, ["r", 0], "commits_run_id_number_key"),
+            (postgres_store.HISTORY, ["r", 0, 9], "commits_run_id_number_key"),
+            (postgres_store.HISTORY_OF_OUTPUTS, ["r", 0, 9], "commits_with_outputs"),
+            (postgres_store.LOCATE, ["c"], "commits_by_checkpoint"),
+            (postgres_store.NEWEST.replace("{where}", ""), [], "commits_pkey"),
+            (postgres_store.NEWEST.replace("{where}", "WHERE workflow = $1"), ["w"], "commits_by_workflow"),
+            (postgres_store.NEWEST_OF_RUN.replace("{where}", "WHERE run_id = $1"), ["r"], "commits_run_id_number_key"),
+            (postgres_store.MAIL, ["r"], "mail_to_read"),
+            (postgres_store.MAILED, [["r"]], "mail_to_read"),
+            (postgres_store.PENDING.replace("{where}", ""), [], "requests_by_age"),
+            (postgres_store.PENDING.replace("{where}", "WHERE workflow = $1"), ["w"], "requests_by_workflow"),
+            (
+                postgres_store.WAKES.replace("{where}", "WHERE wake IS NOT NULL AND wake <= $1"),
+                ["2026"],
+                "runs_to_wake",
+            ),
+        ]:
+            plan = str(db.execute(f"EXPLAIN {query}".replace("{schema}", schema).encode(), values).fetchall())
+            assert index in plan
+            assert "Seq Scan" not in plan
+            assert "Sort" not in plan or "seq + 0" in plan
+
+
+async def test_ids_of_every_kind_go_through_the_storage(schema: str) -> None:
+    storage = PostgresCheckpointStorage(dsn(), schema=schema)
+    for name in ODD_IDS:
+        await storage.store.append(record(name, 0, checkpoint_id=f"c{name}"))
+    assert await storage.list_checkpoint_ids() == [f"c{name}" for name in ODD_IDS]
+    await storage.close()
+
+
+# -------------------------------------------------------------------- what goes wrong, in words
+
+
+async def refused(store: PostgresStore) -> str:
+    with pytest.raises(StoreUnavailable) as refusal:
+        await store.append(record("r", 0))
+    with pytest.raises(StoreUnavailable):
+        await store.head("r")
+    await store.close()
+    return str(refusal.value)
+
+
+async def test_a_database_or_user_that_is_not_there_is_reported(schema: str) -> None:
+    said = await refused(PostgresStore(make_conninfo(dsn(), dbname="nowhere", password="secret"), schema=schema))
+    assert '"nowhere" does not exist' in said
+    assert "check the database, user and password" in said
+    assert "secret" not in said
+    said = await refused(PostgresStore(make_conninfo(dsn(), user="nobody_at_all"), schema=schema))
+    assert '"nobody_at_all" does not exist' in said
+
+
+async def test_a_server_that_is_not_there_is_reported(tmp_path: Path, schema: str) -> None:
+    said = await refused(PostgresStore(f"host={tmp_path} dbname=x password=secret", schema=schema, patience=0))
+    assert f"the PostgreSQL database 'x' on {tmp_path}" in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("text", ["postgresql//ada:secret@host/db", "secret", "host=a secret", "postgres://[secret"])
+def test_what_is_no_dsn_is_refused_without_showing_it(text: str) -> None:
+    with pytest.raises(ValueError, match="no dsn") as refusal:
+        PostgresCheckpointStorage(text)
+    assert "secret" not in "".join(map(str, (refusal.value, refusal.value.__cause__)))
+    assert refusal.value.__suppress_context__
+
+
+def test_a_store_needs_two_connections() -> None:
+    with pytest.raises(ValueError, match="2 connections"):
+        PostgresCheckpointStorage("", connections=1)
+
+
+async def test_a_user_without_rights_is_told_what_is_missing(store: PostgresStore, schema: str) -> None:
+    user = f"user_{schema}"
+    ask(f"CREATE ROLE {user} LOGIN")
+    try:
+        theirs = make_conninfo(dsn(), user=user)
+        said = await refused(PostgresStore(theirs, schema=schema))
+        assert "permission denied for database" in said
+        assert "grant it to the user of the dsn" in said
+        await fill(store, "r", 1)
+        said = await refused(PostgresStore(theirs, schema=schema))
+        assert f"permission denied for schema {schema}" in said
+        ask(f"GRANT USAGE ON SCHEMA {schema} TO {user}")
+        ask(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {user}")
+        allowed = PostgresStore(theirs, schema=schema)
+        await allowed.append(record("r", 1))
+        await allowed.close()
+    finally:
+        ask(f"DROP OWNED BY {user}")
+        ask(f"DROP ROLE {user}")
+
+
+async def test_a_server_that_takes_no_writes_is_reported(store: PostgresStore, schema: str) -> None:
+    await fill(store, "r", 1)
+    readonly = PostgresStore(make_conninfo(dsn(), options="-c default_transaction_read_only=on"), schema=schema)
+    with pytest.raises(StoreUnavailable, match=r"read-only transaction; .*target_session_attrs=read-write"):
+        await readonly.append(record("r", 1))
+    assert numbers(await readonly.history("r")) == [0]
+    await readonly.close()
+
+
+async def test_tables_that_were_dropped_by_hand_are_missed(store: PostgresStore, schema: str) -> None:
+    await fill(store, "r", 1)
+    ask(f"DROP TABLE {schema}.runs CASCADE")
+    with pytest.raises(StoreUnavailable, match="removed by hand"):
+        await store.append(record("r", 1))
+    ask(f"DROP SCHEMA {schema} CASCADE")
+    with pytest.raises(StoreUnavailable, match="removed by hand"):
+        await store.history("r")
+
+
+async def test_a_crowded_server_is_waited_for(server: Server, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask("CREATE ROLE ada LOGIN CONNECTION LIMIT 1", where=server.dsn)
+    ask("GRANT CREATE ON DATABASE postgres TO ada", where=server.dsn)
+    waits, sleep = threading.Semaphore(0), time.sleep
+    monkeypatch.setattr(postgres_link.time, "sleep", lambda seconds: (waits.release(), sleep(seconds)))
+    store = PostgresStore(make_conninfo(server.dsn, user="ada"), schema=schema, patience=PATIENT)
+    with psycopg.connect(server.dsn, user="ada"):
+        appending = asyncio.ensure_future(store.append(record("r", 0)))
+        for _ in range(3):
+            await asyncio.to_thread(waits.acquire)
+        assert not appending.done()
+    await appending
+    await store.close()
+
+
+def test_a_full_disk_and_a_damaged_table_are_reported_as_what_they_are() -> None:
+    full = postgres_errors.translated(errors.DiskFull('could not extend file "base/1": No space left'), "here")
+    assert isinstance(full, StoreUnavailable)
+    assert "make room" in str(full)
+    damaged = postgres_errors.translated(errors.DataCorrupted("invalid page in block 7"), "here")
+    assert isinstance(damaged, CheckpointCorrupt)
+    assert "backup" in str(damaged)
