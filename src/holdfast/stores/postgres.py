@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 
 
@@ -13,11 +14,20 @@ class PostgresCheckpointStorage(BuiltInStorage):
     before StoreUnavailable is raised, `connections` how many are open at most: one writes, the others read.
     """
 
-    def __init__(self, dsn: str, *, schema: str = "holdfast", patience: float = 30.0, connections: int = 5) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "holdfast",
+        patience: float = 30.0,
+        connections: int = 5,
+        seal: Seal | None = None,
+    ) -> None:
         try:
             from .postgres_store import PostgresStore
         except ImportError as missing:
             raise ImportError(
                 "PostgresCheckpointStorage needs the driver psycopg: pip install 'holdfast[postgres]'"
             ) from missing
-        super().__init__(PostgresStore(dsn, schema=schema, patience=patience, connections=connections))
+        store = PostgresStore(dsn, schema=schema, patience=patience, connections=connections)
+        super().__init__(store, seal=seal)
