@@ -271,7 +271,7 @@ IMPORT = Case(
     tiny={"starts": 1},
     timed=False,
     disk=False,
-    columns=("import_ms", "bare_process_ms"),
+    columns=("import_ms", "import_cpu_ms"),
     goals=tuple(_below(peer, "import_ms") for peer in ("maf", "langgraph")),
 )
 

@@ -85,10 +85,27 @@ def _asked_for(subject: Subject, asked: argparse.Namespace) -> bool:
     return subject.case in cases and subject.name.startswith(names)
 
 
-def measure_all(wanted: list[Planned], asked: argparse.Namespace) -> list[dict[str, Any]]:
+def measure_all(wanted: list[Planned], left_out: list[str], asked: argparse.Namespace) -> dict[str, Any]:
+    """Everything that was found. It is kept after each measurement: what is stopped in between is not lost."""
+    result: dict[str, Any] = {
+        "machine": machine.words(),
+        "versions": versions(),
+        "size": asked.size,
+        "repeats": asked.repeats,
+        "left_out": left_out,
+        "failed": [],
+        "measurements": [],
+    }
     needed = any(one.subject.postgres for one in wanted)
     with postgres.server() if needed else nullcontext(None) as server:
-        return list(measured(wanted, asked, server))
+        for one in measured(wanted, asked, server):
+            if "failed" in one:
+                result["failed"].append(f"{one['case']} {one['subject']}")
+            else:
+                result["measurements"].append(one)
+            if asked.json:
+                asked.json.write_text(json.dumps(result, indent=1))
+    return result
 
 
 def measured(wanted: list[Planned], asked: argparse.Namespace, server: str | None) -> Iterator[dict[str, Any]]:
@@ -160,18 +177,7 @@ def main(given: list[str] | None = None) -> int:
         wanted, left_out = planned(asked)
         for line in left_out:
             say(f"left out: {line}")
-        found = measure_all(wanted, asked)
-        result = {
-            "machine": machine.words(),
-            "versions": versions(),
-            "size": asked.size,
-            "repeats": asked.repeats,
-            "left_out": left_out,
-            "failed": [f"{one['case']} {one['subject']}" for one in found if "failed" in one],
-            "measurements": [one for one in found if "failed" not in one],
-        }
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=1))
+        result = measure_all(wanted, left_out, asked)
     if asked.write:
         rewrite(asked.write, report.markdown(result))
     print(report.markdown(result, tables=asked.table))

@@ -1,5 +1,6 @@
 """What it costs to have a system there at all: the time its import takes, and the room it takes when installed."""
 
+import resource
 import statistics
 import subprocess
 import sys
@@ -34,15 +35,23 @@ PACKAGES = {
 
 def time_import(job: Job, said: str) -> None:
     """How much longer a process takes that says it. The first one is for the caches, and does not count."""
-    bare = statistics.median([_seconds("pass") for _ in range(job["starts"] + 1)][1:])
-    importing = statistics.median([_seconds(said) for _ in range(job["starts"] + 1)][1:])
-    job.notes |= {"import_ms": (importing - bare) * 1000, "bare_process_ms": bare * 1000}
+    bare = [_started("pass") for _ in range(job["starts"] + 1)][1:]
+    importing = [_started(said) for _ in range(job["starts"] + 1)][1:]
+    for what, number in (("import_ms", 0), ("import_cpu_ms", 1)):
+        before, after = (statistics.median(one[number] for one in found) for found in (bare, importing))
+        job.notes[what] = (after - before) * 1000
 
 
-def _seconds(said: str) -> float:
-    began = time.perf_counter()
+def _started(said: str) -> tuple[float, float]:
+    """How long a process took, and how much of a processor."""
+    began, used = time.perf_counter(), _used_by_children()
     subprocess.run([sys.executable, "-I", "-c", said], check=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - began, _used_by_children() - used
+
+
+def _used_by_children() -> float:
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime
 
 
 def weigh(job: Job, packages: tuple[str, ...]) -> None:

@@ -290,6 +290,16 @@ async def test_the_inside_is_not_answered_behind_the_back_of_the_run_around_it(s
     assert done.get_outputs() == ["saw a", "a: True"]
 
 
+async def test_a_run_inside_that_was_cancelled_while_it_waits_takes_its_answer(storage: Any) -> None:
+    inner = alone(Asker())
+    result = await around(inner, storage).run("a", run_id="r")
+    (id,) = ids(result)
+    (inside,) = {event.run_id for event in result if event.path}
+    await inner.attach(inside, checkpoint_storage=storage).cancel()
+    done = await around(inner, storage).run(run_id="r", responses={id: Ok(True)})
+    assert (done.get_outputs(), done.get_final_state()) == (["saw a", "a: True"], IDLE)
+
+
 async def test_a_copy_of_the_inside_is_free_to_be_answered(storage: Any) -> None:
     inner = alone(Asker())
     result = await around(inner, storage).run("a", run_id="r")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from enum import Enum
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast import (
     GraphChanged,
     HandlerFailed,
     InMemoryCheckpointStorage,
+    InputMismatch,
     PrivateMissing,
     RetryPolicy,
     RoutingFailed,
@@ -199,6 +200,17 @@ async def test_one_workflow_serves_two_executors_and_runs_alone(kept: Any) -> No
     outer = builder.build()
     results = await asyncio.gather(outer.run("a"), outer.run("b"), inner.run("c", checkpoint_storage=kept))
     assert [result.get_outputs() for result in results] == [["a after 3"] * 2, ["b after 3"] * 2, ["c after 3"]]
+
+
+async def test_it_may_stand_before_and_behind_a_fan_in(kept: Any) -> None:
+    @executor(id="join")
+    async def join(parts: list[str], ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(" and ".join(parts))
+
+    one, two = WorkflowExecutor(stepping(Book()), "one"), WorkflowExecutor(stepping(Book(), count=1), "two")
+    builder = WorkflowBuilder(start_executor=Start("start"), checkpoint_storage=kept)
+    builder.add_fan_out_edges("start", [one, two]).add_fan_in_edges([one, two], WorkflowExecutor(alone(join), "both"))
+    assert (await builder.add_edge("both", End("end")).build().run("a")).get_outputs() == ["a after 3 and a after 1"]
 
 
 async def test_state_inside_and_outside_are_not_the_same(kept: Any) -> None:
@@ -473,6 +485,41 @@ async def test_a_workflow_that_was_renamed_meanwhile_is_found_again(storage: Any
         await build("old", broken=True).run("a", run_id="r")
     assert (await build("new", broken=False).run(run_id="r")).get_outputs() == ["a"]
     assert book.lines == ["first"]
+
+
+async def test_a_class_that_got_a_new_field_meanwhile_is_no_other_message(storage: Any) -> None:
+    def build(known: Any, broken: bool) -> Workflow:
+        @executor(id="work", input=known, workflow_output=str)
+        async def work(order: Any, ctx: WorkflowContext[None, str]) -> None:
+            if broken:
+                raise ValueError("not yet")
+            await ctx.yield_output(f"{order.item} {order.count}")
+
+        @executor(id="order", input=str, output=known)
+        async def order(text: Any, ctx: WorkflowContext[Any]) -> None:
+            await ctx.send_message(known(text))
+
+        builder = WorkflowBuilder(name="outer", start_executor=order, checkpoint_storage=storage)
+        return builder.add_chain([order, WorkflowExecutor(alone(work), "sub"), End("end")]).build()
+
+    def order_class(*more: Any) -> Any:
+        made = make_dataclass("Order", [("item", str), *more])
+        made.__module__, made.__qualname__ = __name__, "Order"
+        return made
+
+    with pytest.raises(HandlerFailed):
+        await build(order_class(), broken=True).run("a", run_id="r")
+    changed = build(order_class(("count", int, field(default=1))), broken=False)
+    assert (await changed.run(run_id="r")).get_outputs() == ["a 1"]
+
+
+async def test_what_a_deleted_run_left_inside_is_not_taken_for_the_inside_of_another(storage: Any) -> None:
+    await around(stepping(Book()), storage).run("a", run_id="r")
+    for id in reversed(await storage.list_checkpoint_ids(run_id="r")):
+        await storage.delete(id)
+    with pytest.raises(InputMismatch, match="by an earlier run 'r' that was deleted without it") as got:
+        await around(stepping(Book()), storage).run("b", run_id="r")
+    assert got.value.run_id == "r"
 
 
 # --------------------------------------------------------------------------------------- stopped and resumed

@@ -34,7 +34,7 @@ def test_the_demo_works_without_a_terminal_and_twice_in_a_row(tmp_path: Path) ->
     for _ in range(2):
         command = [sys.executable, "-W", "error", str(DEMO)]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
+            command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""

@@ -47,13 +47,13 @@ class Copied:
 class Bundle:
     """Several parcels opened together, as the list a fan-in delivers."""
 
-    __slots__ = ("_parcels",)
+    __slots__ = ("parcels",)
 
     def __init__(self, parcels: Sequence[Parcel]) -> None:
-        self._parcels = tuple(parcels)
+        self.parcels = tuple(parcels)
 
     def open(self) -> list[Any]:
-        return [parcel.open() for parcel in self._parcels]
+        return [parcel.open() for parcel in self.parcels]
 
 
 def copied(value: object, what: str) -> Parcel:

@@ -40,7 +40,7 @@ class Fresh:
     message: object
     run_id: str
     named: bool  # the id was given, so it may be stored already
-    derived: bool = False  # from where the message is: a stored run of that id is the one that began with it
+    digest: str | None = None  # of the message as it is stored, if another run calls this one with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +175,13 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             await claim(run_id)
             head = await archive.head(run_id) if named else None
             if head is None:
-                return _new(definition, message, run_id, definition.codec.digest(message, "$.input"))
-            if not position.derived:
+                digest = position.digest or definition.codec.digest(message, "$.input")
+                return _new(definition, message, run_id, digest)
+            if position.digest is None:
                 check_begun_with(definition, head, message)
             else:
                 _check_graph(definition, head)
+                _check_digest(head, position.digest)
             return Stored(head)
         case Continue(run_id=run_id):
             await claim(run_id)
@@ -329,7 +331,11 @@ def _check_name(definition: Definition, head: Checkpoint) -> None:
 
 
 def _check_input(definition: Definition, head: Checkpoint, message: object) -> None:
-    if head.header.input_digest != definition.codec.digest(message, "$.input"):
+    _check_digest(head, definition.codec.digest(message, "$.input"))
+
+
+def _check_digest(head: Checkpoint, digest: str) -> None:
+    if head.header.input_digest != digest:
         raise InputMismatch(
             f"run {head.run_id!r} was started with another input; to go on with it leave the message out, "
             f"to start a new run give another run_id",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -17,12 +18,21 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from .. import kernel
-from ..core.errors import CheckpointMissing, HandlerFailed, RoutingFailed, RunError, UnknownRequest
+from ..core.errors import (
+    CheckpointMissing,
+    HandlerFailed,
+    InputMismatch,
+    RoutingFailed,
+    RunError,
+    UnknownRequest,
+)
 from ..core.events import WorkflowEvent, WorkflowRunState
 from ..core.model import Checkpoint, Child, Commit, CommitKind
+from ..core.parcel import Bundle
 from ..core.request import Request
 from ..durable.archive import Archive
 from ..durable.ids import child_run_id, forked_child_id
+from ..durable.wire import json_of
 from ..graph.executor import Executor, HandlerTable
 from ..graph.handlers import HandlerSpec
 from ..graph.nested import Nesting, SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
@@ -112,13 +122,31 @@ class WorkflowExecutor(Nesting):
         """Run the workflow with a message, until it is done or waits."""
         key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
         outputs: list[Any] = []
-        drive = self._drive(ctx, Fresh(message, key, named=True, derived=True), {})
-        async for event in self._events(ctx, drive):
-            if event.type == "output" and not event.path:
-                outputs.append(event.data)
+        drive = self._drive(ctx, Fresh(message, key, named=True, digest=self._digest(ctx)), {})
+        try:
+            async for event in self._events(ctx, drive):
+                if event.type == "output" and not event.path:
+                    outputs.append(event.data)
+        except InputMismatch as mismatch:
+            if drive.run_id is not None:  # it was found: this is something else, from further inside
+                raise
+            raise InputMismatch(
+                f"run {key!r} inside {self.id!r} was begun with another message, by an earlier run {ctx.run_id!r} that "
+                f"was deleted without it; give the new run another id, or delete that one, too",
+                run_id=ctx.run_id,
+            ) from mismatch
         at = self._came_to_rest(ctx, drive)
         self._keep(ctx, key, drive, at)
         await self._pass_on(ctx, key, outputs, at.requests.values())
+
+    def _digest(self, ctx: HandlerContext) -> str | None:
+        """What the message is known by. As it is stored: classes may have got new fields when it is read again."""
+        if self._archive(ctx) is None:
+            return None
+        payload = ctx.delivery.payload
+        parts = payload.parcels if isinstance(payload, Bundle) else (payload,)
+        plain = [json.loads(json_of(part)) for part in parts]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     async def replied(self, question: Any, response: Any, ctx: HandlerContext) -> None:
         """Somebody outside answered."""
@@ -166,16 +194,17 @@ class WorkflowExecutor(Nesting):
                 async for _ in self._events(ctx, drive):
                     pass
             except CheckpointMissing as missing:
+                if drive.run_id is not None:
+                    raise
                 raise CheckpointMissing(
                     f"run {child.run_id!r} inside {self.id!r}, which asked {request_id!r}, is not in this storage: "
                     f"a checkpoint only refers to the runs inside, so whoever copies it must copy theirs too"
                 ) from missing
             at = self._came_to_rest(ctx, drive)
-            commits = await self._commits(ctx, drive, at, child)
-        brought = _brought(commits, request_id)
-        if brought is None:
-            return False
-        self._keep(ctx, key, drive, at)
+            brought = _brought(await self._commits(ctx, drive, at, child), request_id)
+            if brought is None:
+                return False
+            self._keep(ctx, key, drive, at)
         await self._pass_on(ctx, key, brought.outputs, [one for one in brought.requests if one.id in at.requests])
         return True
 
@@ -363,7 +392,7 @@ def _brought(commits: Sequence[Commit], request_id: str) -> _Brought | None:
     if _taken_in(commits[begin])[0] != request_id:
         return _Brought([], [])
     after = commits[begin + 1 :]
-    end = next((n for n, commit in enumerate(after) if commit.kind is CommitKind.INTAKE), len(after))
+    end = next((n for n, commit in enumerate(after) if _taken_in(commit)), len(after))
     found = _Brought([], [])
     for commit in after[:end]:
         found.outputs.extend(o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output")
