@@ -32,7 +32,7 @@ from ..core.parcel import Bundle
 from ..core.request import Request
 from ..durable.archive import Archive
 from ..durable.ids import child_run_id, forked_child_id
-from ..durable.wire import json_of
+from ..durable.texts import json_of
 from ..graph.executor import Executor, HandlerTable
 from ..graph.handlers import HandlerSpec
 from ..graph.nested import Nesting, SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
