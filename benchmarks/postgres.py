@@ -2,10 +2,10 @@
 
 import importlib.util
 import os
-import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -34,12 +34,12 @@ def server() -> Iterator[str]:
         yield os.environ[VARIABLE]
         return
     starter = _starter()
-    starter.SETTINGS = starter.SETTINGS | PROMISES
+    starter.SETTINGS |= PROMISES
     with starter.own_server() as started:
         yield started.dsn
 
 
-def _starter() -> types.ModuleType:
+def _starter() -> Any:
     spec = importlib.util.spec_from_file_location("postgres_server", STARTER)
     assert spec is not None
     assert spec.loader is not None
@@ -64,7 +64,7 @@ def fresh_database(server: str) -> Iterator[str]:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def _address(parts: dict[str, object]) -> str:
+def _address(parts: Mapping[str, object]) -> str:
     """As a URL: every peer reads that."""
     named = [quote(str(parts[part]), safe="") for part in ("user", "password") if part in parts]
     place = {"host": str(parts.get("host", "localhost")), "port": str(parts.get("port", 5432))}

@@ -37,7 +37,7 @@ def storage(place: str, job: Job) -> Any:
         case "sqlite":
             return SQLiteCheckpointStorage(job.folder / "runs.db")
         case "postgres":
-            return holdfast.PostgresCheckpointStorage(job.dsn)
+            return holdfast.PostgresCheckpointStorage(str(job.dsn))
     return None
 
 
@@ -71,7 +71,8 @@ class Listener(Executor):
 
     def __init__(self, messages: list[dict[str, str]], laps: Laps) -> None:
         super().__init__("turn")
-        self.messages, self.laps, self.heard = messages, laps, []
+        self.messages, self.laps = messages, laps
+        self.heard: list[dict[str, str]] = []
 
     @handler
     async def turn(self, left: int, ctx: WorkflowContext[int, int]) -> None:
@@ -172,28 +173,29 @@ async def history(job: Job, place: str) -> None:
         ctx.set_state("number", number)
         await ctx.send_message(number + 1)
 
-    kept = storage(place, job)
-    stops = [stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]]
-    workflow = looping(turn, kept, limit=2 * job["checkpoints"])
-    await move(workflow, 0, upto=1)
-    for stop in stops:
-        await move(workflow, None, upto=stop)
-        fresh = kept if place == "memory" else storage(place, job)
-        again = looping(turn, fresh, limit=2 * job["checkpoints"])
+    kept, limit = storage(place, job), 2 * job["checkpoints"]
+    workflow = looping(turn, kept, limit=limit)
+    await move(workflow.run(0, run_id="one", stream=True), upto=1)
+    for stop in (stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]):
+        await move(workflow.run(run_id="one", stream=True), upto=stop)
+        fresh = kept if place == "memory" else storage(place, job)  # as another process would find it
+        again = looping(turn, fresh, limit=limit)
         await fresh.get_latest(run_id="nobody")  # opens it
-        with job.lap(f"latest_ms_{stop}"):
-            await fresh.get_latest(run_id="one")
-        with job.lap(f"page_ms_{stop}"):
-            await page(fresh)
-        with job.lap(f"resume_ms_{stop}"):
-            await move(again, None, upto=stop + 1)
+        for look in range(job["looks"]):
+            with job.lap(f"latest_ms_{stop}"):
+                await fresh.get_latest(run_id="one")
+            with job.lap(f"page_ms_{stop}"):
+                await page(fresh)
+            with job.lap(f"resume_ms_{stop}"):
+                await move(again.run(run_id="one", stream=True), upto=stop + 1 + look)
+        if fresh is not kept:
+            await close(fresh)
     await close(kept)
 
 
-async def move(workflow: Workflow, message: int | None, *, upto: int) -> None:
-    """Moves the run on until that superstep is committed, and leaves it there."""
-    given = {} if message is None else {"message": message}
-    async with workflow.run(**given, run_id="one", stream=True) as stream:
+async def move(stream: Any, *, upto: int) -> None:
+    """Moves a run on until that superstep is committed, and leaves it there."""
+    async with stream:
         async for event in stream:
             if event.type == "superstep_completed" and event.iteration >= upto:
                 return

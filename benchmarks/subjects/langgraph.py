@@ -198,15 +198,16 @@ async def history(job: Job, place: str) -> None:
         graph = looping(Count, turn, place, kept)
         for stop in (stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]):
             await leave_after(graph, given, config | {"recursion_limit": stop - done})
-            given, done = None, stop + 1
+            given, done = None, stop + job["looks"]
             async with reopened(place, job, kept) as fresh:
                 again = looping(Count, turn, place, fresh)
-                with job.lap(f"latest_ms_{stop}"):
-                    await fresh.aget_tuple(config)
-                with job.lap(f"page_ms_{stop}"):
-                    _ = [one async for one in fresh.alist(config, limit=job["page"])]
-                with job.lap(f"resume_ms_{stop}"):
-                    await again.ainvoke(None, config, durability="sync", interrupt_after=["turn"])
+                for _ in range(job["looks"]):
+                    with job.lap(f"latest_ms_{stop}"):
+                        await fresh.aget_tuple(config)
+                    with job.lap(f"page_ms_{stop}"):
+                        assert [one async for one in fresh.alist(config, limit=job["page"])]
+                    with job.lap(f"resume_ms_{stop}"):
+                        await again.ainvoke(None, config, durability="sync", interrupt_after=["turn"])
 
 
 async def leave_after(graph: Any, given: Any, config: Any) -> None:

@@ -68,7 +68,8 @@ class Listener(Executor):
 
     def __init__(self, messages: list[dict[str, str]], laps: Laps) -> None:
         super().__init__("turn")
-        self.messages, self.laps, self.heard = messages, laps, []
+        self.messages, self.laps = messages, laps
+        self.heard: list[dict[str, str]] = []
 
     @handler
     async def turn(self, left: int, ctx: WorkflowContext[int, int]) -> None:
@@ -139,23 +140,22 @@ class Stopping(Executor):
 
 async def history(job: Job, place: str) -> None:
     """Left by an error, gone on with from the newest checkpoint."""
-    kept = storage(place, job)
-    stops = [stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]]
-    await stopped(looping(Stopping(upto=1), kept, limit=10), 0)
-    for stop in stops:
-        workflow = looping(Stopping(upto=stop), kept, limit=2 * job["checkpoints"])
-        await stopped(workflow, (await latest(kept)).checkpoint_id)
-        with job.lap(f"latest_ms_{stop}"):
-            await latest(kept)
-        with job.lap(f"page_ms_{stop}"):
-            await kept.list_checkpoint_ids(workflow_name=NAME)
-        again = looping(Stopping(upto=0), kept, limit=2 * job["checkpoints"])
-        with job.lap(f"resume_ms_{stop}"):
-            await stopped(again, (await latest(kept)).checkpoint_id)
+    kept, limit = storage(place, job), 2 * job["checkpoints"]
+    await stopped(looping(Stopping(upto=1), kept, limit=limit), 0)
+    for stop in (stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]):
+        await stopped(looping(Stopping(upto=stop), kept, limit=limit), await latest(kept))
+        for _ in range(job["looks"]):
+            with job.lap(f"latest_ms_{stop}"):
+                await latest(kept)
+            with job.lap(f"page_ms_{stop}"):
+                await kept.list_checkpoint_ids(workflow_name=NAME)
+            again = looping(Stopping(upto=0), kept, limit=limit)
+            with job.lap(f"resume_ms_{stop}"):
+                await stopped(again, await latest(kept))
 
 
-async def latest(kept: Any) -> Any:
-    return await kept.get_latest(workflow_name=NAME)
+async def latest(kept: Any) -> str:
+    return str((await kept.get_latest(workflow_name=NAME)).checkpoint_id)
 
 
 async def stopped(workflow: Workflow, begin: int | str) -> None:
@@ -236,7 +236,7 @@ async def crash(job: Job, place: str) -> None:
     builder = WorkflowBuilder(name=NAME, start_executor=begin, checkpoint_storage=kept, output_from=ten)
     workflow = builder.add_fan_out_edges(begin, ten).build()
     if job.again:
-        await workflow.run(checkpoint_id=(await latest(kept)).checkpoint_id)
+        await workflow.run(checkpoint_id=await latest(kept))
     else:
         await workflow.run("go")
 
