@@ -245,6 +245,17 @@ async def test_moved_back_by_several_at_once_it_is_moved_back_each_time(place: A
     assert told.count("restored") == 4
 
 
+async def test_started_again_while_it_is_moved_back_it_is_moved_back_and_both_hold_it(place: Any) -> None:
+    workflow = counting(place, Script())
+    handle = workflow.start(1, run_id="r")
+    await handle.result()
+    first = await at(handle, 1)
+    again = workflow.start(1, run_id="r")  # has not taken its first step when it is stopped
+    await handle.restore(first)
+    assert (await again.result()).get_outputs() == (await handle.result()).get_outputs() == [1, 2, 3, 4]
+    assert [event.type for event in await everything(again)].count("restored") == 1
+
+
 async def test_a_failed_run_and_a_cancelled_one_go_on_from_where_they_are_moved_to(place: Any) -> None:
     script = Script()
     script.broken = {3}

@@ -124,10 +124,12 @@ class Mover:
             self._alarm.cancel()
         self._task = asyncio.create_task(self._move(position, begun))
         _MOVING[self._task] = self.key
-        self._task.add_done_callback(self._rested)
+        self._task.add_done_callback(lambda task: self._rested(task, begun))
 
-    def _rested(self, task: asyncio.Task[None]) -> None:
+    def _rested(self, task: asyncio.Task[None], begun: Begun) -> None:
         del _MOVING[task]
+        if not begun.done():  # it was stopped, perhaps before its first step
+            begun.set_result(None)
         watching.publish(self.key, watching.LOOK_AGAIN)
 
     async def _move(self, position: Position, begun: Begun) -> None:
@@ -145,8 +147,6 @@ class Mover:
                 _LOG.warning("run %r of %r stands still: %s", self._run_id, self._workflow.name, error)
         finally:
             self.times += 1
-            if not begun.done():
-                begun.set_result(None)
 
     async def _until_it_rests(self, position: Position, begun: Begun) -> Checkpoint | None:
         """Drive the run, as often as something comes for it. While somebody else drives it, try to take it over."""
