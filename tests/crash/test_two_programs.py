@@ -74,7 +74,7 @@ class World:
 
 
 def wait_for(fact: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + 60  # only so that a broken program does not stop all others
+    deadline = time.monotonic() + 300  # only so that a broken program does not stop all others
     while not fact():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.01)
