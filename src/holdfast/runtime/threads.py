@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -60,8 +59,11 @@ async def in_own_thread(
     try:
         return await answer
     except asyncio.CancelledError:
-        thread.name = f"holdfast {name} (abandoned)"
-        on_abandon()
+        if answer.cancelled():
+            thread.name = f"holdfast {name} (abandoned)"
+            on_abandon()
+        elif answer.exception() is None:  # it had just returned
+            _drop(answer.result())
         raise
 
 
@@ -72,12 +74,20 @@ def _deliver(call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio
         hand_over = partial(_settle, answer, answer.set_exception, error)
     else:
         hand_over = partial(_settle, answer, answer.set_result, result)
-    with suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+    try:
         loop.call_soon_threadsafe(hand_over)
+    except RuntimeError:  # the loop is gone, and with it whoever waited
+        _drop(hand_over.args[-1])
 
 
 def _settle(answer: asyncio.Future[Any], settle: Callable[[Any], None], value: Any) -> None:
-    if not answer.done():
+    if answer.done():
+        _drop(value)
+    else:
         settle(value)
-    elif inspect.iscoroutine(value):  # nobody will ever wait for it
+
+
+def _drop(value: Any) -> None:
+    """Nobody will ever wait for what a function returned."""
+    if inspect.iscoroutine(value):
         value.close()
