@@ -27,7 +27,7 @@ def test_a_killed_process_is_dead_at_once_even_before_anybody_asked_how_it_ended
     owner = replace(this_process("d"), pid=child.pid, started=process_start(child.pid))
     assert not owner.is_dead()
     os.kill(child.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not owner.is_dead():
         assert time.monotonic() < deadline, "a zombie was taken for the living"
     assert Lease(owner, time.time() + 60).is_over()

@@ -91,7 +91,7 @@ async def test_any_exception_of_a_handler_fails_the_run_and_keeps_its_siblings(
     assert latest.status is WorkflowRunState.FAILED
     errors.clear()
     assert (await workflow.run(run_id="r")).get_outputs() == ["done"]
-    assert ran == ["bad", "sibling", "bad"]
+    assert (sorted(ran[:2]), ran[2:]) == (["bad", "sibling"], ["bad"])  # whoever of the two was faster
 
 
 async def test_a_task_that_is_cancelled_at_any_moment_leaves_the_run_free(storage: Any) -> None:
@@ -113,7 +113,7 @@ async def test_saving_an_old_checkpoint_again_does_not_move_the_run_back(storage
     await storage.save(await storage.load(ids[0]))
     assert (await storage.get_latest(run_id="r")).checkpoint_id == ids[-1]
     assert (await workflow.run(run_id="r")).get_outputs() == ["done"]
-    assert ran == ["bad", "sibling"]
+    assert sorted(ran) == ["bad", "sibling"]
 
 
 async def test_what_was_remembered_after_a_deleted_checkpoint_is_forgotten_with_it(storage: Any) -> None:
