@@ -2,10 +2,6 @@
 
 A run is one sequence of records, numbered from 0 without gaps as they are committed. Beside it lies a
 memory: what was finished inside the superstep that is still under way, kept until that superstep commits.
-
-A run may keep only its latest checkpoints (`Along.kept_from`). Those before are gone for `entries`, `newest` and
-`locate`, from that commit on. Of their records only those are still there that the kept ones are based on, back to
-a frame, and those that hold outputs; `chain` and `history` read them.
 """
 
 from __future__ import annotations
@@ -73,7 +69,6 @@ class Along:
     asked: tuple[Pending, ...] = ()  # questions that are open from now on
     closed: tuple[str, ...] = ()  # request ids that no longer are; an id may be closed and asked again in one record
     wake: str | None = None  # when the run wants to be woken; takes the place of what it wanted before
-    kept_from: int | None = None  # checkpoints before this number are gone; None: as before
 
 
 NOTHING_ALONG = Along()
