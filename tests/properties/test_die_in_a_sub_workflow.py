@@ -32,6 +32,7 @@ from holdfast.durable.storage import BuiltInStorage
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.testing import crash_everywhere
 from nesting import Ask, End, Ok, SixMethods, Start
 
 
@@ -254,6 +255,33 @@ async def test_it_ends_the_same_with_six_methods_too(answers: bool) -> None:
             outputs, seen, _ = await life(at, after)
             assert outputs == reference, f"died {'after' if after else 'before'} save {at}"
             assert sum((seen - began).values()) <= 8
+
+
+async def test_the_tool_for_users_finds_nothing_on_any_floor() -> None:
+    class Blind(Witness):
+        def begin(self, name: str, ctx: WorkflowContext[Any, Any]) -> None:
+            """The tool looks for itself."""
+
+    def answer(event: Any) -> Any:
+        return Ok(event.data.text.endswith("really"), "me")
+
+    report = await crash_everywhere(house(None, Blind(), False), "a", answer=answer)
+    assert report.crashes == 2 * report.writes
+
+
+async def test_the_tool_for_users_sees_what_runs_again_inside() -> None:
+    """A store that forgets what was remembered makes handlers of the inside run again."""
+
+    class Forgetful(MemoryStore):
+        async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+            return {}
+
+    class Blind(Witness):
+        def begin(self, name: str, ctx: WorkflowContext[Any, Any]) -> None:
+            """The tool looks for itself."""
+
+    with pytest.raises(AssertionError, match="called again what was durable"):
+        await crash_everywhere(house(None, Blind(), True), "a", store=Forgetful)
 
 
 async def test_a_fork_of_any_checkpoint_ends_the_same() -> None:

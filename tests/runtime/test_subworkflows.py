@@ -35,6 +35,7 @@ from holdfast import (
 )
 from holdfast.durable.ownership import Owner
 from holdfast.durable.storage import BuiltInStorage
+from holdfast.stores.memory import MemoryStore
 from nesting import IDLE, WAITING, Asker, Book, End, Flag, SixMethods, Start, alone, around, deep, ids
 
 
@@ -667,6 +668,33 @@ async def test_outputs_are_neither_lost_nor_repeated_if_it_dies_after_the_inside
         await around(stepping(book), BuiltInStorage(Dying(storage.store.inner))).run("a b", run_id="r")
     assert (await around(stepping(book), storage).run(run_id="r")).get_outputs() == ["a after 3", "b after 3"]
     assert book.times() == {f"steps {n}": 2 for n in range(4)}
+
+
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_nothing_inside_is_stored_before_what_called_it(durability: Any, after: bool) -> None:
+    """What was lost in a crash is done again, perhaps with another result: the inside must not know the old one."""
+
+    def build(storage: Any, said: str) -> Workflow:
+        @executor(id="dice")
+        async def dice(text: str, ctx: WorkflowContext[str]) -> None:
+            for number in range(3):
+                await ctx.send_message(f"{text} {said} {number}")
+
+        builder = WorkflowBuilder(name="outer", start_executor=dice, checkpoint_storage=storage)
+        return builder.add_chain([dice, WorkflowExecutor(stepping(Book(), count=1), "sub"), End("end")]).build()
+
+    whole = CrashingStore(MemoryStore())
+    await build(BuiltInStorage(whole), "once").run("a", durability=durability)
+    for at in range(1, whole.writes + 1):
+        inner = MemoryStore()
+        dying = build(BuiltInStorage(CrashingStore(inner, at, after=after)), "first")
+        with pytest.raises(Crash):
+            await dying.run("a", run_id="r", durability=durability)
+        done = await build(BuiltInStorage(inner), "second").run("a", run_id="r", durability=durability)
+        told = [output.split()[1] for output in done.get_outputs()]
+        assert told in (["first"] * 3, ["second"] * 3), f"died {'after' if after else 'before'} write {at}"
+        assert done.get_final_state() is IDLE
 
 
 async def test_the_storage_lists_the_run_around_it_only() -> None:

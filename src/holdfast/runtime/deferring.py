@@ -36,6 +36,7 @@ class Deferring:
         self._archive, self._most = archive, most
         self._waiting: list[tuple[Commit, Checkpoint, dict[str, Any]]] = []
         self._storing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()  # several handlers may want it settled at once
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._archive, name)
@@ -55,11 +56,12 @@ class Deferring:
 
     async def settle(self) -> None:
         """Store everything that is waiting; when it returns, nothing is."""
-        storing, self._storing = self._storing, None
-        if storing is not None:
-            await asyncio.wait([storing])
-            storing.result()
-        await self._store()
+        async with self._turn:
+            storing, self._storing = self._storing, None
+            if storing is not None:
+                await asyncio.wait([storing])
+                storing.result()
+            await self._store()
 
     async def _store(self) -> None:
         while self._waiting:

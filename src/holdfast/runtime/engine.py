@@ -295,7 +295,12 @@ class Drive:
             self._report.tell_live,
             self._options.archive_for,
             self._options.durability,
+            self._settled,
         )
+
+    async def _settled(self) -> None:
+        if self._options.durability != "sync":
+            await finished(deferring.settled(self._archive))
 
     async def _act(self, step: Superstep, at: Checkpoint) -> AsyncGenerator[WorkflowEvent, None]:
         """Let the handlers run, and pass on what they tell meanwhile."""

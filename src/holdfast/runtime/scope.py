@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,3 +53,4 @@ class Scope:
     tell: Callable[[WorkflowEvent], None]
     archive_for: Callable[[str, Codec], Archive | None]  # of a workflow inside this one
     durability: Durability
+    settled: Callable[[], Awaitable[None]]  # what was committed so far is stored

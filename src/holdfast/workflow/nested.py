@@ -120,6 +120,7 @@ class WorkflowExecutor(Nesting):
 
     async def call(self, message: Any, ctx: HandlerContext) -> None:
         """Run the workflow with a message, until it is done or waits."""
+        await ctx.scope.settled()  # nothing inside is stored before what called it
         key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
         outputs: list[Any] = []
         drive = self._drive(ctx, Fresh(message, key, named=True, digest=self._digest(ctx)), {})
@@ -189,6 +190,7 @@ class WorkflowExecutor(Nesting):
             child = ctx.children.get(key)
             if child is None:
                 return False
+            await ctx.scope.settled()
             drive = self._drive(ctx, self._position(ctx, key, child), {request_id: value})
             try:
                 async for _ in self._events(ctx, drive):
