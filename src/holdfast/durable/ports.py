@@ -2,11 +2,15 @@
 
 A run is one sequence of records, numbered from 0 without gaps as they are committed. Beside it lies a
 memory: what was finished inside the superstep that is still under way, kept until that superstep commits.
+
+Who drives a run claims it and is given a number, higher than any given for that run before. A write that names its
+number is refused once a higher one was given: whoever comes back after a long pause cannot disturb.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.errors import CommitConflict
@@ -26,6 +30,7 @@ class Entry:
     at: str  # UTC, ISO 8601
     frame: bool  # the body stands alone; otherwise it tells only what changed since number - 1
     outputs: bool  # the body holds outputs
+    fleeting: bool = False  # not for readers once there is a later one: the run keeps only its latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,29 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What never changes in a run, as far as it is listed and searched by it."""
+
+    tags: Mapping[str, str] = field(default_factory=dict)
+    caller: str | None = None  # it works for another run, which speaks for it
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """What can be known of a run without reading a body: where it is now."""
+
+    run_id: str
+    workflow: str
+    status: str
+    number: int  # of its newest record, as all that follows up to `at`
+    checkpoint_id: str
+    iteration: int
+    at: str  # UTC, ISO 8601
+    began: str  # `at` of the record with the lowest number when it was first stored
+    about: About
+
+
+@dataclass(frozen=True, slots=True)
 class Along:
     """What happens together with a record: all of it, or none."""
 
@@ -69,6 +97,9 @@ class Along:
     asked: tuple[Pending, ...] = ()  # questions that are open from now on
     closed: tuple[str, ...] = ()  # request ids that no longer are; an id may be closed and asked again in one record
     wake: str | None = None  # when the run wants to be woken; takes the place of what it wanted before
+    about: About | None = None  # takes the place of what was known; None: as before, or nothing if the run is new
+    drop_below: int | None = None  # records before this number go, except those with outputs
+    fence: int | None = None  # the number of the claim under which it is written
 
 
 NOTHING_ALONG = Along()
@@ -77,6 +108,13 @@ NOTHING_ALONG = Along()
 def needs_follower(run_id: str, number: int) -> CommitConflict:
     """The error of a `remove` that would take away what the next record is based on."""
     return CommitConflict(f"commit {number} of run {run_id!r} cannot go: commit {number + 1} is based on it")
+
+
+def fenced(run_id: str, fence: int) -> CommitConflict:
+    """The error of a write by somebody whose claim was taken over."""
+    return CommitConflict(
+        f"run {run_id!r} was claimed by somebody else after claim {fence}: stop driving it here; what was committed stands"
+    )
 
 
 class Store(Protocol):
@@ -88,8 +126,8 @@ class Store(Protocol):
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         """Add the next record of its run and do what goes along with it, all or nothing.
 
-        Raises CommitConflict unless the number is one past the latest of the run (0 for a new run).
-        Durable when it returns.
+        Raises CommitConflict unless the number is one past the latest of the run (0 for a new run), and if the run
+        was claimed by somebody else since `along.fence`. Durable when it returns.
         """
 
     async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
@@ -100,17 +138,43 @@ class Store(Protocol):
         """
 
     async def remove(
-        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
     ) -> bool:
         """Take a record out, and store `follower` in place of the record after it, both or neither.
 
-        If it was the newest of its run, `asked` is what is open from then on, and nothing else.
+        If it was the newest of its run, `asked` is what is open from then on, and nothing else, and `wake` is when the
+        run wants to be woken.
 
         A follower for a record that is not there is left out. Raises CommitConflict, and changes nothing, if
         the record after it tells only what changed since, and no follower was given.
 
         False if there is no such record. The memory of places that are no more is forgotten; a run whose last
         record goes is gone, with its mail and questions.
+        """
+
+    async def drop(self, run_id: str) -> bool:
+        """Take a whole run out, with everything beside it, all or nothing. False if no record of it is stored."""
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        inner: bool = False,
+        past: RunEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RunEntry]:
+        """The runs that match, those that began last first: at most `limit`, from the one after `past` on.
+
+        All the tags must be those given. Runs that work for others are listed only with `inner`. What it costs grows
+        with the page, not with the number of runs or of records (a store of files may look at each run).
         """
 
     async def head(self, run_id: str) -> Record | None:
@@ -130,16 +194,27 @@ class Store(Protocol):
     async def locate(self, checkpoint_id: str) -> Entry | None:
         """Where the checkpoint of that id is."""
 
-    async def entries(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Entry]:
-        """The records of all runs that match, in the order they were committed, without their bodies."""
+    async def entries(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        """The records of all runs that match, in the order they were committed, without their bodies.
+
+        With `limit` the last so many of them, with `before` those committed before the checkpoint of that id (none, if
+        there is no such checkpoint): what it costs grows with the page.
+        """
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
         """The record that was committed last among those that match."""
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         """Keep what was finished inside a superstep; False (and nothing kept) if that key is there already.
 
-        Durable when it returns.
+        Raises CommitConflict if the run was claimed by somebody else since `fence`. Durable when it returns.
         """
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
@@ -163,14 +238,18 @@ class Store(Protocol):
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         """The runs that want to be woken, soonest first; with `before`, those that are due by then."""
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
-        """Make `owner` the one who drives the run, for so many seconds unless renewed.
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        """Make `owner` the one who drives the run, for so many seconds unless renewed; the number of the claim.
 
-        Raises RunBusy if somebody else holds it and `Lease.is_over` does not say otherwise.
+        The number is higher than that of every claim on this run before. Raises RunBusy if somebody else holds it and
+        `Lease.is_over` does not say otherwise.
         """
 
-    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
-        """Extend the claims on those runs that `owner` still holds. Called from a thread; may block."""
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        """Extend those claims, given by run and number, that still hold; the runs that somebody else has claimed since.
+
+        Called from a thread; may block.
+        """
 
     async def release(self, run_id: str, owner: Owner) -> None:
         """Let go, if `owner` still holds it. When it returns, anybody may claim the run."""
