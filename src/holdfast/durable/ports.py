@@ -84,7 +84,7 @@ class RunEntry:
     checkpoint_id: str
     iteration: int
     at: str  # UTC, ISO 8601
-    began: str  # `at` of the record with the lowest number when it was first stored
+    began: str  # `at` of the first record of it that was stored
     about: About
 
 
