@@ -500,9 +500,9 @@ async def a_claim_ends_by_itself(store: Store) -> None:
 @rule
 async def renewing_extends_a_claim_that_is_still_held(store: Store) -> None:
     mine, other = this_process("mine"), somebody_else_alive()
-    await store.claim("r", mine, seconds=60)
+    fence = await store.claim("r", mine, seconds=60)
     await store.claim("s", other, seconds=60)
-    await asyncio.to_thread(store.renew, ["r", "s", "unknown"], mine, seconds=600)
+    await asyncio.to_thread(store.renew, {"r": fence, "unknown": fence}, seconds=600)
     with after(minutes=2):
         with pytest.raises(RunBusy):
             await store.claim("r", other, seconds=60)

@@ -14,6 +14,8 @@ from holdfast.stores.sqlite import SQLiteStore
 from postgres_server import dsn, fresh_schema
 from store_rules import RULES, Rule
 from store_rules_beside import RULES_BESIDE
+from store_rules_claims import RULES_CLAIMS
+from store_rules_runs import RULES_RUNS
 
 STORES: dict[str, Callable[[Path, ExitStack], Store]] = {
     "memory": lambda folder, after: MemoryStore(),
@@ -31,6 +33,6 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await made.close()
 
 
-@pytest.mark.parametrize("rule", RULES + RULES_BESIDE, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", RULES + RULES_BESIDE + RULES_RUNS + RULES_CLAIMS, ids=lambda rule: rule.__name__)
 async def test_rule(rule: Rule, store: Store) -> None:
     await rule(store)
