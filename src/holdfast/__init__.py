@@ -36,11 +36,13 @@ from .core.events import (
     WorkflowEventType,
     WorkflowRunState,
 )
+from .core.model import FullHistory, LatestOnly, Retention
 from .durable.checkpoint import WorkflowCheckpoint, WorkflowMessage
 from .durable.codec import register_checkpoint_type
 from .durable.contract import CheckpointStorage
 from .durable.due import DueRun
 from .durable.pending import PendingRequest
+from .durable.runs import RunInfo
 from .durable.seal import Seal
 from .graph.context import WorkflowContext
 from .graph.edges import Case, Default
@@ -78,6 +80,7 @@ __all__ = [
     "DurabilityError",
     "Executor",
     "FileCheckpointStorage",
+    "FullHistory",
     "FunctionExecutor",
     "GraphChanged",
     "HandlerFailed",
@@ -85,17 +88,20 @@ __all__ = [
     "HoldfastError",
     "InMemoryCheckpointStorage",
     "InputMismatch",
+    "LatestOnly",
     "PendingRequest",
     "PostgresCheckpointStorage",
     "PrivateMissing",
     "RequestError",
     "RequestExpired",
     "ResponseRejected",
+    "Retention",
     "RetryPolicy",
     "RoutingFailed",
     "RunBusy",
     "RunError",
     "RunHandle",
+    "RunInfo",
     "SQLiteCheckpointStorage",
     "Seal",
     "StateConflict",

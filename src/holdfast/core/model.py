@@ -179,6 +179,16 @@ class Routed:
     declined: str | None = None  # there are ways, and the user's conditions all said no
 
 
+class Retention(StrEnum):
+    """Which checkpoints of a run are kept."""
+
+    FullHistory = "full-history"  # every one
+    LatestOnly = "latest-only"  # the newest; those before it are gone with the commit that made it
+
+
+FullHistory, LatestOnly = Retention.FullHistory, Retention.LatestOnly
+
+
 class CommitKind(StrEnum):
     INPUT = "input"
     INTAKE = "intake"  # answers and messages that came from outside
@@ -246,9 +256,13 @@ class RunHeader:
     signature: Mapping[str, Any]
     input_digest: str
     epoch: int = 0
-    parent_id: str | None = None  # the checkpoint this run was forked from
+    parent_id: str | None = None  # the checkpoint this run was forked from,
     caller: str | None = None  # the run this one works for: that one speaks for it to the world outside
     trace: str | None = None  # the trace it was begun in, as a W3C traceparent
+    parent_run: str | None = None  # whose checkpoint that was,
+    parent_number: int | None = None  # and its number: it may be gone by now
+    tags: Mapping[str, str] = field(default_factory=dict)
+    retention: Retention = Retention.FullHistory
 
 
 @dataclass(frozen=True, slots=True)

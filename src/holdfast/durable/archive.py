@@ -5,25 +5,21 @@ A run is stored as frames, which say everything, and between them records that s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from ..core.errors import CheckpointCorrupt
+from ..core.errors import CheckpointCorrupt, CheckpointMissing
 from ..core.events import CheckpointInfo, WorkflowRunState
-from ..core.model import Checkpoint, Commit, Memory, Note, Outcome, RunHeader
+from ..core.model import Checkpoint, Commit, Memory, Note, Outcome, Retention, RunHeader
 from ..core.request import Request
 from ..kernel.history import apply, still_true, whole
+from .chain import Chain
 from .codec import Codec
 from .ownership import Owner
-from .ports import Along, Entry, Pending, Record, Store
-from .texts import size_of
+from .ports import About, Along, Entry, Pending, Record, Store
 from .wire import header_of, read_commit, read_note, read_outcome, write_commit, write_note, write_outcome
-
-FRAME_EVERY = 64  # records: so often it is asked whether a frame is worth it
-_RECORD = 512  # to read a record takes as long as to read so many bytes more
-_WASTE = 1 / 3  # of a state: so much may be read in vain to know it
 
 
 class Archive(Protocol):
@@ -32,6 +28,8 @@ class Archive(Protocol):
     shortcomings: str | None  # in words, what this storage cannot promise
     unbroken: bool  # whether a commit that was begun is finished, also if whoever waits for it is cancelled
     remembers: bool  # whether what is noted inside a superstep is still there after a restart
+    retention: Retention  # which checkpoints are kept of a run that begins here
+    needed: int | None  # a commit of the run that somebody else refers to, and all since: they stay whatever is kept
 
     @property
     def where(self) -> object:
@@ -85,8 +83,10 @@ class Archive(Protocol):
     def mailed(self, run_ids: list[str]) -> list[str]:
         """Those of the runs that have mail. Called from a thread; may block."""
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None: ...
-    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None: ...
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        """As the port says; what is written to the run from here on is written under that claim."""
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]: ...
     async def release(self, run_id: str, owner: Owner) -> None: ...
 
 
@@ -96,9 +96,11 @@ class StoreArchive:
     shortcomings: str | None = None
     remembers = True
 
-    def __init__(self, store: Store, codec: Codec) -> None:
-        self.store, self._codec = store, codec
-        self._chain = _Chain()
+    def __init__(self, store: Store, codec: Codec, retention: Retention = Retention.FullHistory) -> None:
+        self.store, self._codec, self.retention = store, codec, retention
+        self.needed: int | None = None
+        self._chain = Chain()
+        self._fences: dict[str, int] = {}  # by run
         # said by the class itself: one derived from it may write in another way
         self.unbroken: bool = vars(type(getattr(store, "inner", store))).get("unbroken", False)
 
@@ -107,22 +109,27 @@ class StoreArchive:
         return self.store
 
     async def head(self, run_id: str) -> Checkpoint | None:
-        head = await self.store.head(run_id)
-        if head is None:
-            return None
-        return (await self.at(head.entry))[0]
+        while (head := await self.store.head(run_id)) is not None:
+            chain = await self.store.chain(run_id, head.entry.number)
+            if chain:  # else it was dropped meanwhile, because there is a newer one
+                self._chain.read(chain)
+                return fold(chain, self._codec)[-1][0]
+        return None
 
     async def at(self, entry: Entry) -> tuple[Checkpoint, Commit]:
         """The checkpoint of an entry, and the commit that led to it."""
         chain = await self.store.chain(entry.run_id, entry.number)
         if not chain:
-            raise CheckpointCorrupt(f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} is gone")
-        self._chain.read(chain)
+            raise not_kept(entry)
         return fold(chain, self._codec)[-1]
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         entry = await self.store.locate(checkpoint_id)
-        return None if entry is None else (await self.at(entry))[0]
+        if entry is None:
+            return None
+        if entry.fleeting and self.needed is None and not await is_head(self.store, entry):
+            raise not_kept(entry)
+        return (await self.at(entry))[0]
 
     async def commit(
         self,
@@ -135,10 +142,24 @@ class StoreArchive:
     ) -> None:
         # a run that was moved back has another header from there on, and only frames hold it
         framed = commit.number == 0 or commit.restored is not None or self._chain.wants_frame(after)
-        along = Along(settled, consumed, pending_of(after.header, commit.asked), commit.closed, wake_of(after))
+        along = Along(
+            settled,
+            consumed,
+            pending_of(after.header, commit.asked),
+            commit.closed,
+            wake_of(after),
+            about_of(after.header) if framed else None,
+            self._unneeded_below(after) if framed else None,
+            self._fences.get(after.run_id),
+        )
         made = record(commit, after, framed=framed, before=before)
         await self.store.append(made, along)
         self._chain.add(made)
+
+    def _unneeded_below(self, after: Checkpoint) -> int | None:
+        if after.header.retention is Retention.FullHistory:
+            return None
+        return self._chain.unneeded_below(after.number, self.needed)
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
         return await self.store.post(run_id, key, body)
@@ -147,16 +168,17 @@ class StoreArchive:
         return await self.store.mail(run_id)
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
-        found = await self._lineage(checkpoint.header.parent_id)
+        found = await self._lineage(checkpoint.header)
         return found + await self._told(checkpoint.run_id, checkpoint.number)
 
-    async def _lineage(self, parent_id: str | None) -> list[tuple[str, Commit]]:
+    async def _lineage(self, header: RunHeader) -> list[tuple[str, Commit]]:
         """What the runs this one was forked from had told, as far as they are still stored."""
-        parent = None if parent_id is None else await self.store.locate(parent_id)
-        if parent is None:
+        forked_at = await parent_of(self.store, header)
+        parent = None if forked_at is None else await self.store.head(forked_at[0])
+        if forked_at is None or parent is None:
             return []
-        header = (await self.at(parent))[0].header
-        return await self._lineage(header.parent_id) + await self._told(parent.run_id, parent.number)
+        before = (await self.at(parent.entry))[0].header
+        return await self._lineage(before) + await self._told(*forked_at)
 
     async def _told(self, run_id: str, upto: int) -> list[tuple[str, Commit]]:
         records = await self.store.history(run_id, upto=upto, outputs_only=True)
@@ -164,18 +186,19 @@ class StoreArchive:
         return [(run_id, commit) for commit in commits]
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
-        entries = await self.store.entries(run_id=run_id)
-        found = [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in entries]
-        return sorted(found, key=lambda one: one.number)
+        entries = sorted(await self.store.entries(run_id=run_id), key=lambda one: one.number)
+        kept = [entry for entry in entries if not entry.fleeting or entry is entries[-1]]
+        return [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in kept]
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
         return [read_commit(one, self._codec)[0] for one in await self.store.history(run_id, after=after)]
 
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
-        await self.store.remember(run_id, place, outcome.delivery, write_outcome(outcome))
+        fence = self._fences.get(run_id)
+        await self.store.remember(run_id, place, outcome.delivery, write_outcome(outcome), fence=fence)
 
     async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
-        await self.store.remember(run_id, place, key, write_note(note))
+        await self.store.remember(run_id, place, key, write_note(note), fence=self._fences.get(run_id))
 
     async def recall(self, run_id: str, place: int) -> Memory:
         kept = await self.store.recall(run_id, place)
@@ -187,45 +210,41 @@ class StoreArchive:
     def mailed(self, run_ids: list[str]) -> list[str]:
         return self.store.mailed(run_ids)
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
-        await self.store.claim(run_id, owner, seconds=seconds)
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        fence = self._fences[run_id] = await self.store.claim(run_id, owner, seconds=seconds)
+        return fence
 
-    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
-        self.store.renew(run_ids, owner, seconds=seconds)
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        return self.store.renew(fences, seconds=seconds)
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self.store.release(run_id, owner)
 
 
-class _Chain:
-    """The last frame and what was written since: what has to be read to know where the run is."""
+def not_kept(entry: Entry) -> CheckpointMissing:
+    """The error for a checkpoint that went because there is a newer one."""
+    return CheckpointMissing(
+        f"checkpoint {entry.checkpoint_id!r} is gone: run {entry.run_id!r} keeps only its latest, and has moved on"
+    )
 
-    def __init__(self) -> None:
-        self._bytes = self._records = 0
 
-    def read(self, records: Sequence[Record]) -> None:
-        for one in records:
-            self.add(one)
+async def is_head(store: Store, entry: Entry) -> bool:
+    """Whether an entry is that of the newest checkpoint of its run."""
+    head = await store.head(entry.run_id)
+    return head is not None and head.entry.number == entry.number
 
-    def add(self, record: Record) -> None:
-        if record.entry.frame:
-            self._bytes = self._records = 0
-        self._bytes += len(record.body)
-        self._records += 1
 
-    def wants_frame(self, after: Checkpoint) -> bool:
-        """Whether so much would be read in vain that it is better to say everything again.
+async def parent_of(store: Store, header: RunHeader) -> tuple[str, int] | None:
+    """The run and the number that a run was forked from; None if it was not, or if nobody knows any more."""
+    if header.parent_run is not None and header.parent_number is not None:
+        return header.parent_run, header.parent_number
+    # a run that was begun before forks knew that
+    parent = None if header.parent_id is None else await store.locate(header.parent_id)
+    return None if parent is None else (parent.run_id, parent.number)
 
-        What was written since the last frame and still holds is not in vain: a large value that never changes is
-        written once, a list that only grows a few times, a small state every so often.
-        """
-        if self._records == 0:
-            return True
-        if self._records % FRAME_EVERY:
-            return False
-        parcels = (*after.state.values(), *after.executors.values())
-        state = sum(size_of(parcel) for parcel in parcels)
-        return self._bytes - state + self._records * _RECORD >= state * _WASTE
+
+def about_of(header: RunHeader) -> About:
+    return About(header.tags, header.caller)
 
 
 def wake_of(after: Checkpoint) -> str | None:
@@ -285,6 +304,7 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool, before: Checkpoin
         frame=framed,
         # a commit that takes outputs back belongs among them
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
+        fleeting=header.retention is Retention.LatestOnly,
     )
     body = write_commit(commit, header if framed else None, after.previous_id, None if framed else before)
     return Record(entry, body)
@@ -298,7 +318,7 @@ def fold(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit
         commit, shape = read_commit(one, codec)
         if shape.run is not None:
             before = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
-        elif before is None:
+        elif before is None or before.number != commit.number - 1:
             raise CheckpointCorrupt(
                 f"checkpoint {one.entry.checkpoint_id} of run {one.entry.run_id!r} tells only what changed, "
                 f"and what it changed from is missing"

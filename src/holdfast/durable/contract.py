@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ..core.errors import CheckpointMissing, DefinitionError, HoldfastError, StoreUnavailable
 from ..core.events import CheckpointInfo
-from ..core.model import Checkpoint, Commit, Memory, Note, Outcome
+from ..core.model import Checkpoint, Commit, Memory, Note, Outcome, Retention
 from ..kernel.history import still_true
 from . import clock
 from .checkpoint import WorkflowCheckpoint, unview, view
@@ -96,6 +96,8 @@ class ContractArchive:
     )
     remembers = False
     unbroken = False
+    retention = Retention.FullHistory  # what such a storage keeps is its own affair
+    needed: int | None = None
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec
@@ -167,16 +169,18 @@ class ContractArchive:
     def mailed(self, run_ids: list[str]) -> list[str]:
         return []
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         """Only this process hears of it: `shortcomings` says so."""
         with _LOCK:
             driver = self._beside.drivers.get(run_id, owner)
             if driver != owner and driver.is_this_process():  # a forked child knows nothing of its parent
                 raise Lease(driver, clock.seconds() + seconds).refuse(run_id)
             self._beside.drivers[run_id] = owner
+            return 0
 
-    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
         """It lasts as long as the process."""
+        return []
 
     async def release(self, run_id: str, owner: Owner) -> None:
         with _LOCK:

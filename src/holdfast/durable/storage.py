@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Self, cast
 
-from ..core.errors import CheckpointMissing, CommitConflict
-from ..core.events import WorkflowEvent
-from ..core.model import Commit, CommitKind, Message
+from ..core.errors import CheckpointMissing, CommitConflict, DefinitionError
+from ..core.events import WorkflowEvent, WorkflowRunState
+from ..core.model import Checkpoint, Commit, CommitKind, Message, Retention
 from ..kernel.history import still_true
 from ..kernel.telling import events
 from . import clock
-from .archive import Archive, StoreArchive, fold, pending_of, record, wake_of
+from .archive import Archive, StoreArchive, about_of, fold, is_head, not_kept, pending_of, record, wake_of
 from .checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, unview, view
 from .codec import DEFAULT_CODEC, Codec
 from .contract import CONTRACT, CheckpointStorage, ContractArchive, check_contract
 from .due import DueRun, due_run, stored_moment
 from .guard import Guarded, Sealing
 from .pending import PendingRequest, pending_request
-from .ports import Along, Entry, Pending, Record, Store
+from .listing import by_run, folded, listed
+from .ports import Along, Entry, Record, Store
+from .runs import RunInfo, run_info
 from .wire import header_of, read_commit
 
 
@@ -31,42 +33,88 @@ class BuiltInStorage:
     Works from any thread and across successive event loops.
     """
 
-    def __init__(self, store: Store, *, seal: Sealing | None = None) -> None:
+    def __init__(
+        self, store: Store, *, seal: Sealing | None = None, retention: Retention = Retention.FullHistory
+    ) -> None:
+        if not isinstance(retention, Retention):
+            raise DefinitionError(f"retention is FullHistory or LatestOnly, not {retention!r}")
         self.store = cast(Store, Guarded(store, seal))
+        self.retention = retention
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Keep a checkpoint that came from elsewhere; durable when it returns. Its id."""
         at, _ = unview(checkpoint, DEFAULT_CODEC)
-        along = Along(asked=pending_of(at.header, at.requests.values()), wake=wake_of(at))
+        asked = pending_of(at.header, at.requests.values())
+        along = Along(asked=asked, wake=wake_of(at), about=about_of(at.header))
         await self.store.put(record_of(checkpoint), along)
         return checkpoint.checkpoint_id
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         """The checkpoint of that id. Raises CheckpointMissing, or CheckpointCorrupt if it is damaged."""
-        return view(*await StoreArchive(self.store, DEFAULT_CODEC).at(await self._entry(checkpoint_id)))
+        entry = await self._entry(checkpoint_id)
+        if entry.fleeting and not await is_head(self.store, entry):
+            raise not_kept(entry)
+        return view(*await StoreArchive(self.store, DEFAULT_CODEC).at(entry))
 
     async def list_checkpoints(
-        self, *, workflow_name: str | None = None, run_id: str | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
     ) -> list[WorkflowCheckpoint]:
-        """The checkpoints of a workflow, of a run, or of all, oldest first by commit."""
-        entries = await self.store.entries(workflow=workflow_name, run_id=run_id)
+        """The checkpoints of a workflow, of a run, or of all, oldest first by commit.
+
+        With `limit` the newest so many; with `before`, those that were committed before the checkpoint of that id.
+        """
+        entries = await listed(self.store, workflow_name, run_id, before, limit)
         seen: dict[tuple[str, int], WorkflowCheckpoint] = {}
-        for run in dict.fromkeys(entry.run_id for entry in entries):
-            for checkpoint, commit in fold(await self.store.history(run), DEFAULT_CODEC):
+        for run, numbers in by_run(entries).items():
+            for checkpoint, commit in await folded(self.store, run, min(numbers), max(numbers)):
                 seen[run, checkpoint.number] = view(checkpoint, commit)
-        # what was committed while we read is in one list and not yet in the other
+        # what was dropped while we read is in one list and not in the other
         return [seen[entry.run_id, entry.number] for entry in entries if (entry.run_id, entry.number) in seen]
 
-    async def list_checkpoint_ids(self, *, workflow_name: str | None = None, run_id: str | None = None) -> list[str]:
+    async def list_checkpoint_ids(
+        self,
+        *,
+        workflow_name: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[str]:
         """The ids of those checkpoints, oldest first by commit; no payload is read."""
-        return [entry.checkpoint_id for entry in await self.store.entries(workflow=workflow_name, run_id=run_id)]
+        return [entry.checkpoint_id for entry in await listed(self.store, workflow_name, run_id, before, limit)]
+
+    async def list_runs(
+        self,
+        *,
+        workflow_name: str | None = None,
+        status: WorkflowRunState | str | None = None,
+        tags: Mapping[str, str] | None = None,
+        after: RunInfo | None = None,
+        limit: int | None = None,
+    ) -> list[RunInfo]:
+        """The runs of a workflow, of a status, with all of these tags, or all: those that began last first.
+
+        With `limit` at most so many, `after` the last one of the page before. No payload is read. Runs of
+        sub-workflows are not listed: the run that called them speaks for them.
+        """
+        wanted = None if status is None else WorkflowRunState(status).value
+        past = None if after is None else after.entry
+        found = await self.store.runs(workflow=workflow_name, status=wanted, tags=tags, past=past, limit=limit)
+        return [run_info(entry) for entry in found]
 
     async def get_latest(
         self, *, workflow_name: str | None = None, run_id: str | None = None
     ) -> WorkflowCheckpoint | None:
         """The newest commit of any run that matches, or the head of the run that is named; None if there is none."""
-        newest = await self._newest(workflow_name, run_id)
-        return None if newest is None else view(*await StoreArchive(self.store, DEFAULT_CODEC).at(newest))
+        while (newest := await self._newest(workflow_name, run_id)) is not None:
+            chain = await self.store.chain(newest.run_id, newest.number)
+            if chain:  # else it was dropped meanwhile, because there is a newer one
+                return view(*fold(chain, DEFAULT_CODEC)[-1])
+        return None
 
     async def _newest(self, workflow_name: str | None, run_id: str | None) -> Entry | None:
         if run_id is None:
@@ -77,24 +125,30 @@ class BuiltInStorage:
     async def delete(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint; False if there is none. Those before and after it stay readable.
 
-        If it was the newest of its run, the questions of the one before it are open again.
+        If it was the newest of its run, the questions of the one before it are open again. With the only one of a run
+        that keeps only its latest, the run goes.
         """
         while (entry := await self.store.locate(checkpoint_id)) is not None:
+            if entry.fleeting:
+                return await is_head(self.store, entry) and await self.store.drop(entry.run_id)
             follower = await self._as_frame(entry.run_id, entry.number + 1)
-            asked = await self._asked_before(entry)
+            before = await self._before(entry)
+            asked = () if before is None else pending_of(before.header, before.requests.values())
+            wake = None if before is None else wake_of(before)
             with suppress(CommitConflict):  # the run was moved on meanwhile: look again
-                return await self.store.remove(entry.run_id, entry.number, follower=follower, asked=asked)
+                return await self.store.remove(entry.run_id, entry.number, follower=follower, asked=asked, wake=wake)
         return False
 
     async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
         """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from.
 
-        What a run exchanged before it was moved back is not part of that: it led somewhere else.
+        What a run exchanged before it was moved back is not part of that: it led somewhere else. Raises
+        CheckpointMissing for a run that keeps only its latest.
         """
         return [seen_message(m) for _, commit in await self._commits(checkpoint_id) for m in _new_messages(commit)]
 
     async def event_history(self, run_id: str) -> list[WorkflowEvent]:
-        """The durable events of a run, told again from its commits."""
+        """The durable events of a run, told again from its commits, as far as they are kept."""
         records = await self.store.history(run_id)
         if not records:
             raise CheckpointMissing(f"no run {run_id!r} is stored here")
@@ -137,14 +191,10 @@ class BuiltInStorage:
         checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
         return record(commit, checkpoint, framed=True)
 
-    async def _asked_before(self, entry: Entry) -> tuple[Pending, ...]:
-        """What is open if that entry goes. Empty if it is not the newest of its run: then nothing changes."""
-        head = await self.store.head(entry.run_id)
-        before = await self._chain_before(entry) if head is not None and head.entry.number == entry.number else []
-        if not before:
-            return ()
-        checkpoint, _ = fold(before, DEFAULT_CODEC)[-1]
-        return pending_of(checkpoint.header, checkpoint.requests.values())
+    async def _before(self, entry: Entry) -> Checkpoint | None:
+        """Where the run is if that entry goes. None if it is not the newest of its run: then nothing changes."""
+        chain = await self._chain_before(entry) if await is_head(self.store, entry) else []
+        return fold(chain, DEFAULT_CODEC)[-1][0] if chain else None
 
     async def _chain_before(self, entry: Entry) -> list[Record]:
         chain = await self.store.chain(entry.run_id, entry.number - 1)
@@ -166,6 +216,8 @@ class BuiltInStorage:
 
     async def _backwards(self, entry: Entry | None) -> AsyncIterator[tuple[str, Commit]]:
         while entry is not None:
+            if entry.fleeting:
+                raise CheckpointMissing(f"run {entry.run_id!r} keeps only its latest: what led to it is not all stored")
             records = await self.store.history(entry.run_id, upto=entry.number)
             read = [read_commit(one, DEFAULT_CODEC) for one in records]
             for commit in reversed(still_true([commit for commit, _ in read])):
@@ -186,7 +238,7 @@ def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Arc
     """The best archive a storage allows."""
     check_contract(storage)
     if isinstance(storage, BuiltInStorage) and not _overridden(storage):
-        return StoreArchive(storage.store, codec)
+        return StoreArchive(storage.store, codec, storage.retention)
     return ContractArchive(storage, workflow, codec)
 
 

@@ -153,7 +153,8 @@ def header_of(shape: WireCommit) -> RunHeader:
     assert shape.run is not None
     run = shape.run
     known = (run.signature, run.input_digest, run.epoch, run.parent_id, run.caller, run.trace)
-    return RunHeader(run.run_id, run.workflow, *known)
+    later = (run.parent_run, run.parent_number, run.tags, run.retention)
+    return RunHeader(run.run_id, run.workflow, *known, *later)
 
 
 def write_outcome(outcome: Outcome) -> bytes:
@@ -226,7 +227,8 @@ def _parcel(raw: Raw, codec: Codec) -> Parcel:
 
 def _run(header: RunHeader) -> WireRun:
     known = (header.input_digest, header.epoch, header.parent_id, header.caller, header.trace)
-    return WireRun(header.run_id, header.workflow, dict(header.signature), *known)
+    later = (header.parent_run, header.parent_number, dict(header.tags), header.retention)
+    return WireRun(header.run_id, header.workflow, dict(header.signature), *known, *later)
 
 
 def _failure(f: WorkflowErrorDetails) -> WireFailure:

@@ -1,4 +1,4 @@
-"""The shapes of formats 1 to 3, field by field. `docs/format.md` says in words what they mean.
+"""The shapes of formats 1 to 4, field by field. `docs/format.md` says in words what they mean.
 
 They are for ever: a change is a new format number, and the old one stays readable.
 """
@@ -10,12 +10,12 @@ from typing import Any, Literal
 import msgspec
 
 from ..core.events import WorkflowRunState
-from ..core.model import CommitKind
+from ..core.model import CommitKind, Retention
 
-FORMAT = 3
-READABLE = (1, 2, 3)
-"""2 added requests, replies and intake; 3 children, timers, attempts, moving back and callers. What is not there was
-not known yet, and its default is what it meant."""
+FORMAT = 4
+READABLE = (1, 2, 3, 4)
+"""2 added requests, replies and intake; 3 children, timers, attempts, moving back and callers; 4 tags, retention and
+where a fork began. What is not there was not known yet, and its default is what it meant."""
 Raw = msgspec.Raw
 
 
@@ -109,6 +109,10 @@ class WireRun(_Shape):
     parent_id: str | None = None
     caller: str | None = None
     trace: str | None = None
+    parent_run: str | None = None
+    parent_number: int | None = None
+    tags: dict[str, str] = {}
+    retention: Retention = Retention.FullHistory
 
 
 class WireCommit(_Shape, kw_only=True):

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.errors import DurabilityError, RunBusy
 from ..durable.archive import Archive
@@ -26,6 +26,7 @@ class Claim:
     run_id: str
     owner: Owner
     on_mail: Callable[[], None]  # called from a thread
+    fence: int = 0  # the number of the claim
 
 
 class _Renewer:
@@ -68,19 +69,23 @@ class _Renewer:
 
 
 def _renew(claims: Iterable[Claim]) -> None:
-    for claim in claims:
-        # Tried again before the lease is over. Claims only save work: if somebody takes the run
-        # over meanwhile, the append check refuses our next commit.
+    for together in _by_place(claims):
+        # Tried again before the lease is over. Claims only save work: if somebody takes a run over meanwhile,
+        # its store refuses our next commit.
         with suppress(DurabilityError):
-            claim.archive.renew([claim.run_id], claim.owner, seconds=LEASE_SECONDS)
+            together[0].archive.renew({claim.run_id: claim.fence for claim in together}, seconds=LEASE_SECONDS)
 
 
-def _look_for_mail(claims: Iterable[Claim]) -> None:
-    """One look at each storage, for all the runs that are driven on it."""
+def _by_place(claims: Iterable[Claim]) -> Iterable[list[Claim]]:
+    """The claims on each storage, so that one look is enough for all the runs that are driven on it."""
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
         by_place.setdefault(id(claim.archive.where), []).append(claim)
-    for together in by_place.values():
+    return by_place.values()
+
+
+def _look_for_mail(claims: Iterable[Claim]) -> None:
+    for together in _by_place(claims):
         with suppress(DurabilityError):  # whoever posted it tries to drive the run too; we look again soon
             found = set(together[0].archive.mailed([claim.run_id for claim in together]))
             for claim in together:
@@ -102,25 +107,26 @@ async def claim(
     held = Claim(archive, run_id, owner, on_mail)
     _DRIVES[owner.drive] = asyncio.get_running_loop()  # before anybody can see the claim and take it for left over
     try:
-        await finished(_claim(held, by_right))
+        fence = await finished(_claim(held, by_right))
     except asyncio.CancelledError:
         await let_go(held)  # the claim may have been granted all the same
         raise
     except BaseException:
         del _DRIVES[owner.drive]
         raise
+    held = replace(held, fence=fence)
     _RENEWER.add(held)
     return held
 
 
-async def _claim(held: Claim, by_right: bool) -> None:
+async def _claim(held: Claim, by_right: bool) -> int:
     try:
-        await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
+        return await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
     except RunBusy as busy:
         if not isinstance(busy.holder, Owner) or not (by_right or _is_left_over(busy.holder)):
             raise
         await held.archive.release(held.run_id, busy.holder)
-        await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
+        return await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
 
 
 _DRIVES: dict[str, asyncio.AbstractEventLoop] = {}

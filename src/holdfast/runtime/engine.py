@@ -17,7 +17,7 @@ from typing import Any
 from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError
 from ..core.events import WorkflowEvent, WorkflowRunState
-from ..core.model import Checkpoint, Commit, CommitKind, Plan
+from ..core.model import Checkpoint, Commit, CommitKind, Plan, Retention
 from ..core.parcel import Pack, Parcel, copied
 from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
@@ -193,7 +193,8 @@ class Drive:
         if not isinstance(found, (New, Older)):
             return found
         trace = self._observer.traceparent if self._observer else None
-        return replace(found, header=replace(found.header, caller=self._options.caller, trace=trace))
+        kept = Retention.FullHistory if self._archive is None else self._archive.retention
+        return replace(found, header=replace(found.header, caller=self._options.caller, trace=trace, retention=kept))
 
     def _observe(self, found: Found) -> None:
         name, before = self._definition.name, found.stands_at

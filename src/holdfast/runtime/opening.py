@@ -41,6 +41,7 @@ class Fresh:
     run_id: str
     named: bool  # the id was given, so it may be stored already
     digest: str | None = None  # of the message as it is stored, if another run calls this one with it
+    tags: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Rewind:
     checkpoint_id: str
     run_id: str | None  # the name of the new run
     only_head: bool = False  # it comes with answers: they must not start a run nobody asked for
+    tags: Mapping[str, str] | None = None  # of the new run; None: those of the run it begins from
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             head = await archive.head(run_id) if named else None
             if head is None:
                 digest = position.digest or definition.codec.digest(message, "$.input")
-                return _new(definition, message, run_id, digest)
+                return _new(definition, position, digest)
             if position.digest is None:
                 check_begun_with(definition, head, message)
             else:
@@ -198,6 +200,8 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             return await _back(definition, archive, run_id, id, claim)
         case Rewind(checkpoint_id=id, run_id=new_id):
             found = await _rewind(definition, archive, id, new_id, claim)
+            if isinstance(found, Older) and position.tags is not None:
+                found = replace(found, header=replace(found.header, tags=position.tags))
             if isinstance(found, Older) and position.only_head:
                 raise RunError(
                     f"run {found.source.run_id!r} has moved on from checkpoint {id!r}, so what it asked there can be "
@@ -257,10 +261,11 @@ def _unstored(definition: Definition, position: Fresh | Continue | Rewind | Back
         raise CheckpointMissing(
             "a run can be resumed only from where it was stored: give checkpoint_storage to run() or to the builder"
         )
-    return _new(definition, position.message, position.run_id, digest="")
+    return _new(definition, position, digest="")
 
 
-def _new(definition: Definition, message: object, run_id: str, digest: str) -> New:
+def _new(definition: Definition, position: Fresh, digest: str) -> New:
+    message, run_id = position.message, position.run_id
     start = definition.graph.executors[definition.graph.start]
     if not start.can_handle(message):
         taken = " | ".join(describe(one) for one in start.input_types)
@@ -268,7 +273,8 @@ def _new(definition: Definition, message: object, run_id: str, digest: str) -> N
             f"the start executor {start.id!r} takes {taken}, not the {type(message).__name__} that run() was given",
             run_id=run_id,
         )
-    return New(RunHeader(run_id, definition.name, definition.signature, digest), message)
+    header = RunHeader(run_id, definition.name, definition.signature, digest, tags=position.tags or {})
+    return New(header, message)
 
 
 async def _rewind(
@@ -295,7 +301,8 @@ async def _rewind(
         if head.header.parent_id != id:
             raise RunError(f"a run {run_id!r} is stored already, and it was not begun from {id!r}", run_id=run_id)
         return Stored(head)
-    return Older(source, replace(source.header, run_id=run_id, workflow=definition.name, epoch=0, parent_id=id))
+    forked = replace(source.header, parent_id=id, parent_run=source.run_id, parent_number=source.number)
+    return Older(source, replace(forked, run_id=run_id, workflow=definition.name, epoch=0))
 
 
 def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:

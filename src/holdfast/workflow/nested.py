@@ -191,7 +191,7 @@ class WorkflowExecutor(Nesting):
             if child is None:
                 return False
             await ctx.scope.settled()
-            drive = self._drive(ctx, self._position(ctx, key, child), {request_id: value})
+            drive = self._drive(ctx, self._position(ctx, key, child), {request_id: value}, child)
             try:
                 async for _ in self._events(ctx, drive):
                     pass
@@ -218,11 +218,15 @@ class WorkflowExecutor(Nesting):
             return Continue(child.run_id)
         return Rewind(child.checkpoint_id, forked_child_id(ctx.run_id, ctx.scope.epoch, child.run_id))
 
-    def _drive(self, ctx: HandlerContext, position: Position, responses: Mapping[str, Any]) -> Drive:
-        scope, definition = ctx.scope, self.workflow.definition
+    def _drive(
+        self, ctx: HandlerContext, position: Position, responses: Mapping[str, Any], child: Child | None = None
+    ) -> Drive:
+        scope, definition, archive = ctx.scope, self.workflow.definition, self._archive(ctx)
+        if archive is not None and child is not None:  # what it commits is read again, also by an attempt after a crash
+            archive.needed = child.number if isinstance(position, Continue) else 0
         options = Options(
             position,
-            self._archive(ctx),
+            archive,
             scope.streaming,
             dict(scope.private),
             responses,

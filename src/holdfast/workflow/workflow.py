@@ -9,33 +9,25 @@ from types import MappingProxyType
 from typing import Any, Literal, overload
 
 from ..core.events import WorkflowEvent
-from ..core.model import Checkpoint, Commit, is_text
+from ..core.model import Checkpoint, Commit
 from ..durable.archive import Archive
 from ..durable.codec import Codec, reachable_types
 from ..durable.contract import CheckpointStorage
-from ..durable.ids import new_run_id
 from ..durable.storage import open_archive
 from ..graph.edges import Edge
 from ..graph.executor import Executor
 from ..graph.graph import Graph, signature, signature_hash
 from ..runtime.deferring import LEVELS, Durability
 from ..runtime.engine import Drive
-from ..runtime.opening import Continue, Definition, Fresh, Position, Rewind, Suspended
+from ..runtime.opening import Definition, Fresh, Position, Rewind
 from ..runtime.options import Options, Troupe
 from ..runtime.stream import RunStream
 from .handle import RunHandle
 from .nodes import Casting, Node
+from .positions import OMITTED, position_of, waiting_at
 from .result import WorkflowRunResult
 from .storages import StorageLike, storage_of
 from .waiting import Waiting, WaitingRuns
-
-
-class _Omitted:
-    def __repr__(self) -> str:
-        return "<omitted>"
-
-
-OMITTED: Any = _Omitted()
 
 
 class Workflow:
@@ -125,6 +117,7 @@ class Workflow:
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
+        tags: Mapping[str, str] | None = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult]: ...
     @overload
@@ -139,6 +132,7 @@ class Workflow:
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
+        tags: Mapping[str, str] | None = ...,
         include_status_events: bool = ...,
     ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
     @overload
@@ -153,6 +147,7 @@ class Workflow:
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
+        tags: Mapping[str, str] | None = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]: ...
     def run(
@@ -166,6 +161,7 @@ class Workflow:
         responses: Mapping[str, Any] | None = None,
         private: Mapping[str, Any] | None = None,
         durability: Durability = "sync",
+        tags: Mapping[str, str] | None = None,
         include_status_events: bool = False,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]:
         """Start a run, or go on with one.
@@ -176,7 +172,8 @@ class Workflow:
         lineage. `responses` answers what the run asks, by request id; alone, it means the run of this workflow
         object that waits. `checkpoint_storage` beats the one given to the builder. `private` values can be read by
         handlers and are never written. `durability` says how much may be lost in a crash: nothing ("sync"), the last
-        superstep ("async"), or what was done since the last pause ("exit").
+        superstep ("async"), or what was done since the last pause ("exit"). `tags` belong to a run from its beginning
+        on, and runs are found by them: `list_runs` of a storage.
 
         Gives an awaitable result; with `stream=True` an object that can be iterated and awaited.
         """
@@ -189,7 +186,7 @@ class Workflow:
         called = storage_of(checkpoint_storage) or self._storage
         meant = self._waiting_for(run_id, checkpoint_id, called) if responses is not None else None
         storage = meant.storage if meant is not None else called
-        position = _position(message, run_id, checkpoint_id) if meant is None else _of_waiting(meant)
+        position = position_of(message, run_id, checkpoint_id, tags) if meant is None else waiting_at(meant)
         if isinstance(position, Rewind) and responses is not None and run_id is None:
             position = replace(position, only_head=True)
         given, answers = dict(private or {}), dict(responses or {})
@@ -217,13 +214,14 @@ class Workflow:
         run_id: str | None = None,
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> RunHandle:
         """Start a run in the background and hold it by its id; what `run` would raise, `result` does.
 
         If `run_id` names a stored run that began with the same message, that one is held and goes on. Needs a
         running event loop. Without a storage the run is kept in memory, as long as this workflow object.
         """
-        position = _position(message, run_id, None)
+        position = position_of(message, run_id, None, tags)
         assert isinstance(position, Fresh)
         storage = self._kept_in(checkpoint_storage)
         return RunHandle(self, position.run_id, storage, dict(private or {}), position)
@@ -238,7 +236,7 @@ class Workflow:
         """Hold a run that was started before, here or in another process."""
         if run_id is None:
             raise ValueError("run_id is a non-empty string, not None")
-        _position(OMITTED, run_id, None)  # refuses what is no id
+        position_of(OMITTED, run_id, None)  # refuses what is no id
         return RunHandle(self, run_id, self._kept_in(checkpoint_storage), dict(private or {}))
 
     def _kept_in(self, given: StorageLike | None) -> CheckpointStorage:
@@ -329,22 +327,3 @@ def _inside_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _of_waiting(meant: Waiting) -> Position:
-    return Continue(meant.run_id) if meant.at is None else Suspended(meant.at, meant.told, meant.executors or {})
-
-
-def _position(message: Any, run_id: str | None, checkpoint_id: str | None) -> Position:
-    for name, id in (("run_id", run_id), ("checkpoint_id", checkpoint_id)):
-        if id is not None and (not isinstance(id, str) or not id):
-            raise ValueError(f"{name} is a non-empty string, not {id!r}")
-        if id is not None and not is_text(id):
-            raise ValueError(f"{name} {id!r} holds half a character and cannot be stored")
-    if checkpoint_id is not None:
-        if message is not OMITTED:
-            raise ValueError("give a message to start a run, or checkpoint_id to go on from there, not both")
-        return Rewind(checkpoint_id, run_id)
-    if message is OMITTED and run_id is not None:
-        return Continue(run_id)
-    return Fresh(None if message is OMITTED else message, run_id or new_run_id(), run_id is not None)

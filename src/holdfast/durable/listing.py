@@ -1,0 +1,52 @@
+"""Which checkpoints there are for readers: all of a run, or only its latest."""
+
+from __future__ import annotations
+
+from ..core.model import Checkpoint, Commit
+from .archive import fold
+from .codec import DEFAULT_CODEC
+from .ports import Entry, Store
+
+
+async def listed(
+    store: Store, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
+) -> list[Entry]:
+    """The entries for readers, oldest first: at most `limit` of them, from the one before `before` backwards."""
+    _check(limit)
+    found: list[Entry] = []
+    while limit is None or len(found) < limit:
+        page = await store.entries(workflow=workflow, run_id=run_id, before=before, limit=limit)
+        found = await _for_readers(store, page) + found
+        if limit is None or len(page) < limit:
+            return found
+        before = page[0].checkpoint_id
+    return found[len(found) - limit :]
+
+
+def _check(limit: int | None) -> None:
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise ValueError(f"limit is a number of checkpoints, at least 1, not {limit!r}")
+
+
+async def _for_readers(store: Store, page: list[Entry]) -> list[Entry]:
+    heads = {run: await _head(store, run) for run in {entry.run_id for entry in page if entry.fleeting}}
+    return [entry for entry in page if not entry.fleeting or entry.number == heads[entry.run_id]]
+
+
+async def _head(store: Store, run_id: str) -> int:
+    return max((entry.number for entry in await store.entries(run_id=run_id, limit=1)), default=-1)
+
+
+def by_run(entries: list[Entry]) -> dict[str, list[int]]:
+    """The numbers of entries, by run."""
+    found: dict[str, list[int]] = {}
+    for entry in entries:
+        found.setdefault(entry.run_id, []).append(entry.number)
+    return found
+
+
+async def folded(store: Store, run_id: str, first: int, last: int) -> list[tuple[Checkpoint, Commit]]:
+    """The checkpoints of a run from one to another, as far as they are stored, with the commits that led there."""
+    base = await store.chain(run_id, first)
+    more = await store.history(run_id, after=first, upto=last) if first < last else []
+    return fold([*base, *more], DEFAULT_CODEC) if base else []

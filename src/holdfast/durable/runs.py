@@ -1,0 +1,40 @@
+"""The list of runs, as users see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..core.events import WorkflowRunState
+from .ports import RunEntry
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What can be known of a run without reading its state: where it is now. The times are UTC, ISO 8601."""
+
+    run_id: str
+    workflow_name: str
+    status: WorkflowRunState
+    checkpoint_id: str  # of its newest checkpoint
+    number: int  # of its newest commit
+    iteration_count: int
+    began_at: str
+    changed_at: str
+    tags: Mapping[str, str]
+    entry: RunEntry = field(repr=False, compare=False)  # where the next page begins
+
+
+def run_info(entry: RunEntry) -> RunInfo:
+    return RunInfo(
+        entry.run_id,
+        entry.workflow,
+        WorkflowRunState(entry.status),
+        entry.checkpoint_id,
+        entry.number,
+        entry.iteration,
+        entry.began,
+        entry.at,
+        dict(entry.about.tags),
+        entry,
+    )
