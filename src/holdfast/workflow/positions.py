@@ -35,7 +35,7 @@ def position_of(
         return Rewind(checkpoint_id, run_id, tags=given)
     if message is OMITTED and run_id is not None:
         if given is not None:
-            raise ValueError(f"tags belong to a run from its beginning on, and run {run_id!r} has begun: leave them out")
+            raise ValueError(f"tags belong to a run from its beginning on: leave them out to go on with run {run_id!r}")
         return Continue(run_id)
     return Fresh(None if message is OMITTED else message, run_id or new_run_id(), run_id is not None, tags=given)
 
