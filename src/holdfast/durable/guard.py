@@ -37,7 +37,7 @@ class Guarded:
         self.inner, self._sealing = store, sealing
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)  # what has no text in it: entries, claims, questions
+        return getattr(self.inner, name)  # what has no text in it: entries, lists of runs, claims, questions
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         await self.inner.append(self._closed(record), along)
@@ -46,10 +46,16 @@ class Guarded:
         await self.inner.put(self._closed(record), along)
 
     async def remove(
-        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
     ) -> bool:
         closed = None if follower is None else self._closed(follower)
-        return await self.inner.remove(run_id, number, follower=closed, asked=asked)
+        return await self.inner.remove(run_id, number, follower=closed, asked=asked, wake=wake)
 
     async def head(self, run_id: str) -> Record | None:
         found = await self.inner.head(run_id)
@@ -64,8 +70,9 @@ class Guarded:
         found = await self.inner.history(run_id, after=after, upto=upto, outputs_only=outputs_only)
         return self._all_opened(found)
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
-        return await self.inner.remember(run_id, place, key, self._close(body, "memory", run_id, place, key))
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        closed = self._close(body, "memory", run_id, place, key)
+        return await self.inner.remember(run_id, place, key, closed, fence=fence)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         kept: Mapping[str, bytes] = await self.inner.recall(run_id, place)

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right, insort
+from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
-from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
+from ..durable.ports import (
+    NOTHING_ALONG,
+    About,
+    Along,
+    Entry,
+    Pending,
+    Record,
+    RunEntry,
+    Wake,
+    fenced,
+    needs_follower,
+)
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
-
-Entries = dict[tuple[str, int], Entry]  # by run and number, in the order they were committed
-
-
-@dataclass(slots=True)
-class _Run:
-    workflow: str
-    records: dict[int, Record] = field(default_factory=dict)
-    numbers: list[int] = field(default_factory=list)  # of the records, lowest first
-
-    @property
-    def latest(self) -> int:
-        """The highest number, -1 for none."""
-        return self.numbers[-1] if self.numbers else -1
+from .memory_records import Records, Run
 
 
 @dataclass(slots=True)
@@ -41,29 +41,27 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: dict[str, _Run] = {}
-        self._entries: Entries = {}
-        self._by_workflow: dict[str, Entries] = {}
-        self._by_run: dict[str, Entries] = {}
-        self._by_id: dict[str, Entries] = {}
+        self._records = Records()
         self._memory: dict[str, dict[int, dict[str, bytes]]] = {}
         self._mail: dict[str, _Mail] = {}
         self._questions: dict[str, dict[str, Pending]] = {}
         self._wakes: dict[str, Wake] = {}
         self._leases: dict[str, Lease] = {}
+        self._fences: dict[str, int] = {}  # of the last claim on each run, also if it is free again
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
         with self._lock:
-            run = self._runs.get(entry.run_id)
+            self._check(entry.run_id, along.fence)
+            run = self._records.runs.get(entry.run_id)
             latest = run.latest if run else -1
             if entry.number != latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
-            self._add(record)
-            self._settle(entry.run_id, along)
+            run = self._records.add(record)
+            self._settle(run, along)
             for request_id in along.closed:
                 self._questions.get(entry.run_id, {}).pop(request_id, None)
             self._open(entry, along)
@@ -71,44 +69,82 @@ class MemoryStore:
     async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
         with self._lock:
-            self._add(record)
-            self._settle(entry.run_id, along)
-            if entry.number == self._runs[entry.run_id].latest:
+            self._check(entry.run_id, along.fence)
+            run = self._records.add(record)
+            self._settle(run, along)
+            if entry.number == run.latest:
                 self._questions.pop(entry.run_id, None)
                 self._open(entry, along)
 
     async def remove(
-        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
     ) -> bool:
         with self._lock:
-            if (run_id, number) not in self._entries:
+            run = self._records.runs.get(run_id)
+            if run is None or number not in run.records:
                 return False
-            removed, was_newest = self._entries[run_id, number], number == self._runs[run_id].latest
-            after = self._entries.get((run_id, number + 1))
-            if after is not None and follower is None and not after.frame:
+            removed, was_newest = run.records[number].entry, number == run.latest
+            after = run.records.get(number + 1)
+            if after is not None and follower is None and not after.entry.frame:
                 raise needs_follower(run_id, number)
             if after is not None and follower is not None:
-                self._replace(follower)
-            self._take_out(run_id, number)
-            if not self._runs[run_id].records:
-                del self._runs[run_id], self._by_run[run_id]
-                for beside in (self._memory, self._mail, self._questions, self._wakes):
-                    beside.pop(run_id, None)
+                self._records.replace(follower)
+            self._records.remove(run, number)
+            if not run.records:
+                self._clear(run_id)
                 return True
-            self._forget_after(run_id, self._runs[run_id].latest)
+            self._forget_after(run_id, run.latest)
             if was_newest:
                 self._questions.pop(run_id, None)
-                self._open(removed, Along(asked=asked))
+                self._open(removed, Along(asked=asked, wake=wake))
             return True
+
+    async def drop(self, run_id: str) -> bool:
+        with self._lock:
+            run = self._records.runs.get(run_id)
+            if run is None:
+                return False
+            self._records.drop(run)
+            self._leases.pop(run_id, None)
+            self._clear(run_id)
+            return True
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        inner: bool = False,
+        past: RunEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RunEntry]:
+        wanted = (tags or {}).items()
+        with self._lock:
+            matching = (
+                run.listed()
+                for run in self._records.from_the_youngest(past)
+                if workflow in (None, run.workflow)
+                and status in (None, run.newest.status)
+                and (inner or run.about.caller is None)
+                and wanted <= run.about.tags.items()
+            )
+            return list(islice(matching, limit))
 
     async def head(self, run_id: str) -> Record | None:
         with self._lock:
-            run = self._runs.get(run_id)
+            run = self._records.runs.get(run_id)
             return run.records[run.latest] if run else None
 
     async def chain(self, run_id: str, number: int) -> list[Record]:
         with self._lock:
-            run = self._runs.get(run_id)
+            run = self._records.runs.get(run_id)
             if run is None or number not in run.records:
                 return []
             links = [run.records[number]]
@@ -126,7 +162,7 @@ class MemoryStore:
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
     ) -> list[Record]:
         with self._lock:
-            run = self._runs.get(run_id)
+            run = self._records.runs.get(run_id)
             if run is None:
                 return []
             end = len(run.numbers) if upto is None else bisect_right(run.numbers, upto)
@@ -135,18 +171,31 @@ class MemoryStore:
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         with self._lock:
-            return next(reversed(self._by_id.get(checkpoint_id, {}).values()), None)
+            found = self._records.located(checkpoint_id)
+            return None if found is None else found[1]
 
-    async def entries(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Entry]:
+    async def entries(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
         with self._lock:
-            return list(self._matching(workflow, run_id).values())
+            line = self._records.line(workflow, run_id)
+            if before is None:
+                return line.page(None, limit)
+            found = self._records.located(before)
+            return [] if found is None else line.page(found[0], limit)
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
-        with self._lock:
-            return next(reversed(self._matching(workflow, run_id).values()), None)
+        found = await self.entries(workflow=workflow, run_id=run_id, limit=1)
+        return found[0] if found else None
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         with self._lock:
+            self._check(run_id, fence)
             kept = self._memory.setdefault(run_id, {}).setdefault(place, {})
             if key in kept:
                 return False
@@ -186,57 +235,52 @@ class MemoryStore:
         due = [wake for wake in found if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
         return sorted(due, key=lambda wake: (wake.at, wake.run_id))
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         with self._lock:
             lease = self._leases.get(run_id)
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
             self._leases[run_id] = Lease(owner, clock.seconds() + seconds)
+            self._fences[run_id] = fence = self._fences.get(run_id, 0) + 1
+            return fence
 
-    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
         with self._lock:
-            for run_id in run_ids:
+            for run_id, fence in fences.items():
                 lease = self._leases.get(run_id)
-                if lease is not None and lease.owner == owner:
-                    self._leases[run_id] = Lease(owner, clock.seconds() + seconds)
+                if lease is not None and self._fences[run_id] == fence:
+                    self._leases[run_id] = Lease(lease.owner, clock.seconds() + seconds)
+            return [run_id for run_id, fence in fences.items() if self._fences.get(run_id, 0) > fence]
 
     async def release(self, run_id: str, owner: Owner) -> None:
         with self._lock:
             lease = self._leases.get(run_id)
             if lease is not None and lease.owner == owner:
                 del self._leases[run_id]
+                self._forget_fence(run_id)
 
     async def close(self) -> None:
         """Nothing to give back; what is stored stays as long as this object."""
 
-    def _add(self, record: Record) -> None:
-        """Store a record as the last one committed, in place of one of the same number."""
-        entry = record.entry
-        run = self._runs.get(entry.run_id)
-        if run is not None and run.workflow != entry.workflow:
-            raise CommitConflict(
-                f"run {entry.run_id!r} belongs to workflow {run.workflow!r} and cannot go on as one of "
-                f"{entry.workflow!r}; give the new run another id"
-            )
-        if run is None:
-            run = self._runs[entry.run_id] = _Run(entry.workflow)
-        elif entry.number in run.records:
-            self._take_out(entry.run_id, entry.number)
-        run.records[entry.number] = record
-        insort(run.numbers, entry.number)
-        for entries in self._indexes(entry):
-            entries[entry.run_id, entry.number] = entry
+    def _check(self, run_id: str, fence: int | None) -> None:
+        """Refuse whoever writes under a claim that somebody else's has followed."""
+        if fence is not None and self._fences.get(run_id, 0) > fence:
+            raise fenced(run_id, fence)
 
-    def _settle(self, run_id: str, along: Along) -> None:
-        """Forget the memory and consume the mail that led to a record."""
+    def _settle(self, run: Run, along: Along) -> None:
+        """Forget what a record makes obsolete, consume the mail that led to it, and note what it says of its run."""
         if along.settled is not None:
-            places = self._memory.get(run_id, {})
+            places = self._memory.get(run.run_id, {})
             for place in [p for p in places if p <= along.settled]:
                 del places[place]
         for key in along.consumed:
-            mail = self._mail.setdefault(run_id, _Mail())
+            mail = self._mail.setdefault(run.run_id, _Mail())
             mail.used.add(key)
             mail.waiting.pop(key, None)
+        if along.about is not None:
+            run.about = About(dict(along.about.tags), along.about.caller)
+        if along.drop_below is not None:
+            self._records.drop_below(run, along.drop_below)
 
     def _open(self, entry: Entry, along: Along) -> None:
         """Open the questions that came with a record, and set the alarm or take it away."""
@@ -248,47 +292,21 @@ class MemoryStore:
         if along.wake is not None:
             self._wakes[entry.run_id] = Wake(entry.run_id, entry.workflow, along.wake)
 
-    def _replace(self, record: Record) -> None:
-        """Store a record where the one of its number stands, without moving it in the order of commits."""
-        entry = record.entry
-        place = (entry.run_id, entry.number)
-        old = self._entries.get(place)
-        if old is None or old.workflow != entry.workflow:
-            self._add(record)
-            return
-        self._by_id[old.checkpoint_id].pop(place)
-        self._runs[entry.run_id].records[entry.number] = record
-        for entries in self._indexes(entry):
-            entries[place] = entry
+    def _clear(self, run_id: str) -> None:
+        """Forget what lies beside a run that is gone."""
+        for beside in (self._memory, self._mail, self._questions, self._wakes):
+            beside.pop(run_id, None)
+        self._forget_fence(run_id)
 
-    def _take_out(self, run_id: str, number: int) -> None:
-        run = self._runs[run_id]
-        entry = run.records.pop(number).entry
-        for entries in self._indexes(entry):
-            del entries[run_id, number]
-        if not self._by_id[entry.checkpoint_id]:
-            del self._by_id[entry.checkpoint_id]
-        run.numbers.remove(number)
-
-    def _indexes(self, entry: Entry) -> tuple[Entries, ...]:
-        """Every dictionary in which the entry is to be found."""
-        return (
-            self._entries,
-            self._by_workflow.setdefault(entry.workflow, {}),
-            self._by_run.setdefault(entry.run_id, {}),
-            self._by_id.setdefault(entry.checkpoint_id, {}),
-        )
+    def _forget_fence(self, run_id: str) -> None:
+        """Nobody needs the number of a run that has no records and is not claimed."""
+        if run_id not in self._records.runs and run_id not in self._leases:
+            self._fences.pop(run_id, None)
 
     def _forget_after(self, run_id: str, place: int) -> None:
         places = self._memory.get(run_id, {})
         for stale in [one for one in places if one > place]:
             del places[stale]
-
-    def _matching(self, workflow: str | None, run_id: str | None) -> Entries:
-        if run_id is None:
-            return self._entries if workflow is None else self._by_workflow.get(workflow, {})
-        run = self._runs.get(run_id)
-        return self._by_run[run_id] if run is not None and workflow in (None, run.workflow) else {}
 
 
 class InMemoryCheckpointStorage(BuiltInStorage):
