@@ -19,8 +19,8 @@ from .codec import DEFAULT_CODEC, Codec
 from .contract import CONTRACT, CheckpointStorage, ContractArchive, check_contract
 from .due import DueRun, due_run, stored_moment
 from .guard import Guarded, Sealing
-from .pending import PendingRequest, pending_request
 from .listing import by_run, folded, listed
+from .pending import PendingRequest, pending_request
 from .ports import Along, Entry, Record, Store
 from .runs import RunInfo, run_info
 from .wire import header_of, read_commit

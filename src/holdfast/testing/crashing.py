@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-WRITES = ("append", "put", "remove", "remember", "post")
+WRITES = ("append", "put", "remove", "drop", "remember", "post")
 """What makes something durable. Everything else a store does can be done again."""
 
 

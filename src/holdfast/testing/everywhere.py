@@ -10,6 +10,7 @@ from inspect import isawaitable
 from typing import Any
 
 from ..core.events import WorkflowEvent, WorkflowRunState
+from ..core.model import FullHistory, Retention
 from ..durable.ports import Store
 from ..durable.storage import BuiltInStorage
 from ..stores.memory import MemoryStore
@@ -102,15 +103,16 @@ async def crash_everywhere(
     ledger: Ledger | None = None,
     store: Callable[[], Store] = MemoryStore,
     private: Mapping[str, Any] | None = None,
+    retention: Retention = FullHistory,
 ) -> CrashReport:
     """Prove that a workflow comes to the same wherever it dies.
 
     The run is made once and its durable writes are counted. Then it is made again for each write and each side of it,
     dies there, and goes on. Outputs, state, status and effects must be the same, and no handler may be called whose
     outcome was durable. `answer` answers its questions; a run that sleeps is moved on in time. `store` makes an empty
-    store for each run. Raises NotTheSame, saying where it died and what differs.
+    store for each run, which keeps what `retention` says. Raises NotTheSame, saying where it died and what differs.
     """
-    trial = _Trial(workflow, message, answer, ledger, store, dict(private or {}))
+    trial = _Trial(workflow, message, answer, ledger, store, dict(private or {}), retention)
     witness, expected, writes = await trial.run_through()
     crashes = repeated = 0
     for at in range(1, writes + 1):
@@ -134,6 +136,7 @@ class _Trial:
     ledger: Ledger | None
     store: Callable[[], Store]
     private: dict[str, Any]
+    retention: Retention
 
     async def run_through(self) -> tuple[_Witness, _Seen, int]:
         witness = _Witness()
@@ -161,7 +164,7 @@ class _Trial:
 
     async def _to_the_end(self, store: CrashingStore, witness: _Witness, later: FakeClock) -> _Seen:
         """Move the run on until there is nothing more to do for it."""
-        storage = BuiltInStorage(store)
+        storage = BuiltInStorage(store, retention=self.retention)
         result = await self._drive(witness, self.message, storage)
         for _ in range(_MOST_PAUSES):
             responses = await self._answers(result)
