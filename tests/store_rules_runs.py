@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.core.errors import CheckpointCorrupt, CommitConflict
+from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy
 from holdfast.durable.ownership import this_process
 from holdfast.durable.ports import About, Along, Record, RunEntry, Store, Wake
 from store_rules import ODD_IDS, Rule, fill, meaning, meanings, numbers, places, record
@@ -452,9 +452,14 @@ async def a_dropped_run_may_begin_anew(store: Store) -> None:
 @rule
 async def there_is_nothing_to_drop_of_a_run_without_records(store: Store) -> None:
     assert not await store.drop("r")
+    await store.claim("r", this_process("mine"), seconds=60)
+    await store.post("r", "k", b"1")
     await fill(store, "s", 1)
     assert not await store.drop("r")
     assert await names(store) == ["s"]
+    assert await store.mail("r") == [("k", b"1")]
+    with pytest.raises(RunBusy):
+        await store.claim("r", this_process("other"), seconds=60)
 
 
 @rule

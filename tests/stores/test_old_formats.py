@@ -11,15 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable.ports import Along, Store
+from holdfast.core.errors import CommitConflict
+from holdfast.durable.ownership import this_process
+from holdfast.durable.ports import Along, Store, Wake
 from holdfast.stores.file import FileStore
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import fill, meaning, meanings, places, record
+from store_rules import fill, meaning, meanings, numbers, places, record
 from store_rules_beside import names, question
+from store_rules_runs import about, listed
 
 DATA = Path(__file__).parent / "data"
 
-STORES: dict[str, Callable[[Path], Store]] = {"format-1.db": SQLiteStore, "format-1": FileStore}
+STORES: dict[str, Callable[[Path], Store]] = {
+    "format-1.db": SQLiteStore,
+    "format-1": FileStore,
+    "format-2.db": SQLiteStore,
+    "format-2": FileStore,
+}
+NOW = 3  # the present format of both
 
 FIRST = record("r", 0, body={"state": 0})
 OTHER = record("Other Run", 0, workflow="Other Workflow", outputs=True)
@@ -30,6 +39,11 @@ def copied(name: str, folder: Path) -> Path:
     if name.endswith(".db"):
         return Path(shutil.copy(DATA / name, folder))
     return Path(shutil.copytree(DATA / name, folder / name))
+
+
+def was_of(path: Path) -> int:
+    """The format of a store before it was written to, by its name."""
+    return int(path.stem.rpartition("-")[2])
 
 
 def format_of(path: Path) -> object:
@@ -48,13 +62,13 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[Store]:
-    assert format_of(path) == 1
+    assert format_of(path) == was_of(path)
     made = STORES[path.name](path)
     yield made
     await made.close()
 
 
-async def test_a_store_of_format_1_is_read(store: Store) -> None:
+async def test_an_older_store_is_read(store: Store, path: Path) -> None:
     assert places(await store.entries()) == [("r", 0), ("Other Run", 0), ("r", 1)]
     assert meanings(await store.chain("r", 1)) == meanings([FIRST, SECOND])
     assert meaning(await store.head("Other Run")) == meaning(OTHER)
@@ -62,14 +76,47 @@ async def test_a_store_of_format_1_is_read(store: Store) -> None:
     assert await store.newest() == SECOND.entry
     assert await store.recall("r", 2) == {"k": b'{"done":true}'}
     assert await store.recall("new", 0) == {"k": b"1"}
-    assert await store.mail("r") == []
-    assert await store.pending() == []
-    assert await store.wakes() == []
+    knew_mail = was_of(path) > 1
+    assert await store.mail("r") == ([("letter", b"2")] if knew_mail else [])
+    assert names(await store.pending()) == ([("r", "old")] if knew_mail else [])
+    assert await store.wakes() == ([Wake("r", "w", "2026-01-01")] if knew_mail else [])
 
 
-async def test_a_store_of_format_1_is_continued(store: Store, path: Path) -> None:
+async def test_the_runs_of_an_older_store_are_listed(store: Store) -> None:
+    assert await store.runs() == [listed(SECOND), listed(OTHER)]
+    assert await store.runs(workflow="w") == [listed(SECOND)]
+    assert await store.runs(status="running") == [listed(OTHER)]
+    assert await store.runs(tags={"team": "red"}) == []
+    third = record("r", 2, status="done", at="2026-02-01T00:00:00Z")
+    await store.append(third, Along(about=about(team="red")))
+    await fill(store, "new", 1)
+    expected = listed(third, began=FIRST.entry.at, about=about(team="red"))
+    assert await store.runs(tags={"team": "red"}) == [expected]
+    assert await store.runs() == [expected, listed(record("new", 0)), listed(OTHER)]
+    assert await store.drop("r")
+    assert await store.remove("Other Run", 0)
+    assert await store.runs() == [listed(record("new", 0))]
+
+
+async def test_a_run_of_an_older_store_begins_to_keep_only_its_latest(store: Store) -> None:
+    await store.append(record("r", 2, fleeting=True), Along(drop_below=2))
+    assert numbers(await store.history("r")) == [1, 2]
+    assert [entry.fleeting for entry in await store.entries()] == [False, False, True]
+    assert places(await store.entries(limit=2)) == [("r", 1), ("r", 2)]
+
+
+async def test_the_claims_of_an_older_store_get_numbers(store: Store) -> None:
+    first = await store.claim("r", this_process("mine"), seconds=60)  # the old claim is over
+    assert await store.claim("r", this_process("mine"), seconds=60) > first
+    with pytest.raises(CommitConflict):
+        await store.append(record("r", 2), Along(fence=first))
+
+
+async def test_an_older_store_is_continued(store: Store, path: Path) -> None:
     assert await store.post("r", "answer", b"true")
-    await store.append(record("r", 2), Along(settled=2, consumed=("answer",), asked=(question("r", "q"),), wake="2026"))
+    assert await store.post("r", "used", b"1") == (was_of(path) == 1)
+    along = Along(settled=2, consumed=("answer",), asked=(question("r", "q"),), closed=("old",), wake="2026")
+    await store.append(record("r", 2), along)
     await fill(store, "new", 1)
     assert not await store.post("r", "answer", b"false")
     assert meanings(await store.history("r")) == meanings([FIRST, SECOND, record("r", 2)])
@@ -79,7 +126,7 @@ async def test_a_store_of_format_1_is_continued(store: Store, path: Path) -> Non
     assert [wake.run_id for wake in await store.wakes()] == ["r"]
     assert await store.remove("Other Run", 0)
     await store.close()
-    assert format_of(path) == 2
+    assert format_of(path) == NOW
 
 
 async def test_a_directory_of_format_1_stays_so_until_it_is_written_to(tmp_path: Path) -> None:
@@ -119,7 +166,7 @@ asyncio.run(main())
 """
 
 
-def test_processes_that_open_a_store_of_format_1_at_once_all_succeed(path: Path) -> None:
+def test_processes_that_open_an_older_store_at_once_all_succeed(path: Path) -> None:
     kind = STORES[path.name].__name__  # type: ignore[attr-defined]
     calls = ["entries()", "post('r', 'k', b'1')", "post('r', 'l', b'1')", "history('r')"]
     programs = [OPEN_AT_ONCE.format(kind=kind, path=str(path), call=call) for call in calls]
@@ -140,38 +187,42 @@ def test_processes_that_open_a_store_of_format_1_at_once_all_succeed(path: Path)
 
     async def check() -> None:
         store = STORES[path.name](path)
-        assert sorted(await store.mail("r")) == [("k", b"1"), ("l", b"1")]
+        assert sorted(key for key, _ in await store.mail("r") if key != "letter") == ["k", "l"]
         assert len(await store.entries()) == 3
         await store.close()
 
     asyncio.run(check())
-    assert format_of(path) == 2
+    assert format_of(path) == NOW
     if path.is_file():
         with sqlite3.connect(path) as db:
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         db.close()
 
 
-async def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["format-1.db", "format-2.db"])
+async def test_a_migration_that_fails_changes_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from holdfast.stores import sqlite_schema
 
-    path = copied("format-1.db", tmp_path)
-    broken = sqlite_schema.SECOND + "CREATE TABLE commits (x);\n"
+    path = copied(name, tmp_path)
+    broken = sqlite_schema.THIRD + "CREATE TABLE commits (x);\n"
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_schema, "STEPS", (sqlite_schema.FIRST, broken))
+        patch.setattr(sqlite_schema, "STEPS", (sqlite_schema.FIRST, sqlite_schema.SECOND, broken))
         store = SQLiteStore(path)
         with pytest.raises(Exception, match="commits"):
             await store.append(record("r", 2))
         await store.close()
-    assert format_of(path) == 1
+    assert format_of(path) == was_of(path)
     store = SQLiteStore(path)
     await store.append(record("r", 2))
     assert places(await store.entries()) == [("r", 0), ("Other Run", 0), ("r", 1), ("r", 2)]
     await store.close()
 
 
-async def test_a_new_file_and_a_migrated_one_have_the_same_tables(tmp_path: Path) -> None:
-    old, new = copied("format-1.db", tmp_path), tmp_path / "new.db"
+@pytest.mark.parametrize("name", ["format-1.db", "format-2.db"])
+async def test_a_new_file_and_a_migrated_one_have_the_same_tables(name: str, tmp_path: Path) -> None:
+    old, new = copied(name, tmp_path), tmp_path / "new.db"
     for path in (old, new):
         store = SQLiteStore(path)
         await store.entries()

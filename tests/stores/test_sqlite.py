@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
 from holdfast.durable.ownership import this_process
-from holdfast.stores import sqlite, sqlite_access
+from holdfast.stores import sqlite_access
+from holdfast.stores import sqlite_queries as sql
 from holdfast.stores.sqlite import SQLiteStore
 from store_rules import after, fill, meaning, numbers, record
 
@@ -297,7 +299,7 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(path: Pat
 async def test_a_newer_format_is_refused_and_left_alone(store: SQLiteStore, path: Path) -> None:
     await fill(store, "r", 1)
     await store.close()
-    ask(path, "PRAGMA user_version = 3")
+    ask(path, "PRAGMA user_version = 4")
     before = path.read_bytes()
     with pytest.raises(StoreUnavailable, match="newer"):
         await store.append(record("r", 1))
@@ -341,28 +343,47 @@ async def test_a_damaged_database_is_reported_as_damaged(store: SQLiteStore, pat
 async def test_a_person_reads_the_file_with_sqlite(store: SQLiteStore, path: Path) -> None:
     await store.append(record("r", 0, body={"answer": 42}))
     assert ask(path, "SELECT run_id, json_extract(body, '$.answer') FROM commits") == [("r", 42)]
-    assert ask(path, "PRAGMA user_version") == [(2,)]
+    assert ask(path, "PRAGMA user_version") == [(3,)]
     assert ask(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+async def plan_of(store: SQLiteStore, query: str, values: Any) -> str:
+    plan = await store._db.read(lambda db: db.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall())
+    assert "TEMP B-TREE" not in str(plan)
+    return str(plan)
 
 
 async def test_the_searches_use_their_indexes(store: SQLiteStore) -> None:
     await fill(store, "r", 1)
+    by_run = sql.ENTRIES.format(where=f"WHERE +workflow = ? AND run_id = ? AND {sql.BEFORE}")
     for query, values, index in [
-        (sqlite.HEAD, ("r",), "sqlite_autoindex_commits_1"),
-        (sqlite.CHAIN, {"run_id": "r", "number": 0}, "commits_with_frame"),
-        (sqlite.HISTORY, ("r", 0, 9), "sqlite_autoindex_commits_1 (run_id=? AND number>? AND number<?)"),
-        (sqlite.HISTORY_OF_OUTPUTS, ("r", 0, 9), "commits_with_outputs (run_id=? AND number>? AND number<?)"),
-        (sqlite.LOCATE, ("c",), "commits_by_checkpoint"),
-        ("SELECT max(seq) FROM commits WHERE workflow = ?", ("w",), "commits_by_workflow"),
-        (sqlite.MAIL, ("r",), "mail_to_read"),
-        (sqlite.MAILED, ("[]",), "mail_to_read (run_id=?)"),
-        (sqlite.PENDING.format(where=""), (), "requests_by_age"),
-        (sqlite.PENDING.format(where="WHERE workflow = ?"), ("w",), "requests_by_workflow"),
-        (sqlite.WAKES.format(where="WHERE at <= ?"), ("2026",), "wakes_by_time"),
+        (sql.HEAD, ("r",), "sqlite_autoindex_commits_1"),
+        (sql.CHAIN, {"run_id": "r", "number": 0}, "commits_with_frame"),
+        (sql.HISTORY, ("r", 0, 9), "sqlite_autoindex_commits_1 (run_id=? AND number>? AND number<?)"),
+        (sql.HISTORY_OF_OUTPUTS, ("r", 0, 9), "commits_with_outputs (run_id=? AND number>? AND number<?)"),
+        (sql.SWEEP, ("r", 0, 9), "(run_id=? AND number>? AND number<?)"),
+        (sql.LOCATE, ("c",), "commits_by_checkpoint"),
+        (sql.ENTRIES.format(where="WHERE workflow = ?"), ("w", 1), "commits_by_workflow"),
+        (by_run, ("w", "r", "c", 1), "commits_by_run (run_id=? AND rowid<?)"),
+        (sql.MAIL, ("r",), "mail_to_read"),
+        (sql.MAILED, ("[]",), "mail_to_read (run_id=?)"),
+        (sql.PENDING.format(where=""), (), "requests_by_age"),
+        (sql.PENDING.format(where="WHERE workflow = ?"), ("w",), "requests_by_workflow"),
+        (sql.WAKES.format(where="WHERE at <= ?"), ("2026",), "wakes_by_time"),
     ]:
-        plan = await store._db.read(lambda db, q=query, v=values: db.execute(f"EXPLAIN QUERY PLAN {q}", v).fetchall())
-        assert index in str(plan)
-        assert "TEMP B-TREE" not in str(plan)
+        assert index in await plan_of(store, query, values)
+
+
+async def test_entries_are_read_without_bodies(store: SQLiteStore, path: Path) -> None:
+    await store.append(record("r", 0, body="x" * 3_000_000, fleeting=True))
+    await store.close()
+    with open(path, "r+b") as file:  # the pages of the body lie at the end
+        file.seek(-1_000_000, os.SEEK_END)
+        file.write(b"\xa5" * 1_000_000)
+    assert await store.entries() == [record("r", 0, fleeting=True).entry]
+    assert [run.run_id for run in await store.runs()] == ["r"]
+    with pytest.raises(CheckpointCorrupt):
+        await store.history("r")
 
 
 async def test_a_path_is_fixed_when_the_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,8 +405,8 @@ async def test_two_stores_on_one_file_see_each_other(store: SQLiteStore, path: P
 
 def test_renewing_and_asking_for_mail_need_no_event_loop(path: Path) -> None:
     store = SQLiteStore(path)
-    asyncio.run(store.claim("r", this_process("mine"), seconds=60))
-    store.renew(["r"], this_process("mine"), seconds=600)
+    fence = asyncio.run(store.claim("r", this_process("mine"), seconds=60))
+    assert store.renew({"r": fence}, seconds=600) == []
     with after(minutes=2), pytest.raises(RunBusy):
         asyncio.run(store.claim("r", this_process("other"), seconds=60))
     asyncio.run(store.post("r", "k", b"1"))

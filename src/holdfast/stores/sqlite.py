@@ -5,78 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
-from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
+from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Wake, fenced, needs_follower
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
+from . import sqlite_queries as sql
 from .sqlite_access import Database
+from .sqlite_runs import listed, note
 from .sqlite_schema import prepare
-
-ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs"
-RECORD = f"{ENTRY}, CAST(body AS BLOB)"
-
-LATEST = "SELECT number, workflow FROM commits WHERE run_id = ? ORDER BY number DESC LIMIT 1"
-ADD = f"INSERT INTO commits ({ENTRY}, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-PUT = ADD.replace("INSERT", "INSERT OR REPLACE")  # the old row goes, so the new one is last in `seq`
-REPLACE = f"""
-{ADD} ON CONFLICT (run_id, number) DO UPDATE SET
-    checkpoint_id = excluded.checkpoint_id, workflow = excluded.workflow, status = excluded.status,
-    iteration = excluded.iteration, at = excluded.at, frame = excluded.frame, outputs = excluded.outputs,
-    body = excluded.body
-"""
-IS_FRAME = "SELECT frame FROM commits WHERE run_id = ? AND number = ?"
-REMOVE = "DELETE FROM commits WHERE run_id = ? AND number = ?"
-HEAD = f"SELECT {RECORD} FROM commits WHERE run_id = ? ORDER BY number DESC LIMIT 1"
-CHAIN = f"""
-SELECT {RECORD} FROM commits
-WHERE run_id = :run_id AND number <= :number AND number >= coalesce(
-    (SELECT max(number) FROM commits WHERE run_id = :run_id AND number <= :number AND frame), :number)
-ORDER BY number
-"""
-PART = f"SELECT {RECORD} FROM commits WHERE run_id = ? AND number > ? AND number <= ?"
-HISTORY = f"{PART} ORDER BY number"
-HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
-LOCATE = f"SELECT {ENTRY} FROM commits WHERE checkpoint_id = ? ORDER BY seq DESC LIMIT 1"
-
-REMEMBER = "INSERT INTO memory (run_id, place, key, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-RECALL = "SELECT key, CAST(body AS BLOB) FROM memory WHERE run_id = ? AND place = ?"
-SETTLE = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
-FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
-
-POST = "INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
-# json_each ends a text at a NUL, so it comes in disguise: see _disguised
-MAILED = """
-SELECT key FROM json_each(?) WHERE EXISTS (
-    SELECT 1 FROM mail WHERE run_id = replace(replace(value, '~0', char(0)), '~1', '~') AND NOT consumed)
-"""
-MAIL = "SELECT key, CAST(body AS BLOB) FROM mail WHERE run_id = ? AND NOT consumed ORDER BY seq"
-CONSUME = """
-INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
-ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1
-"""
-DROP_MAIL = "DELETE FROM mail WHERE run_id = ?"
-
-REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
-ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-CLOSE = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
-CLOSE_ALL = "DELETE FROM requests WHERE run_id = ?"
-PENDING = f"SELECT {REQUEST} FROM requests {{where}} ORDER BY at, run_id, seq"
-
-WAKE = "INSERT OR REPLACE INTO wakes (run_id, workflow, at) VALUES (?, ?, ?)"
-LET_SLEEP = "DELETE FROM wakes WHERE run_id = ?"
-WAKES = "SELECT run_id, workflow, at FROM wakes {where} ORDER BY at, run_id"
-
-LEASE = "SELECT host, machine, pid, started, drive, until FROM leases WHERE run_id = ?"
-CLAIM = "INSERT OR REPLACE INTO leases (run_id, host, machine, pid, started, drive, until) VALUES (?, ?, ?, ?, ?, ?, ?)"
-HELD = "run_id = ? AND host = ? AND machine = ? AND pid = ? AND started = ? AND drive = ?"
-RENEW = f"UPDATE leases SET until = ? WHERE {HELD}"
-RELEASE = f"DELETE FROM leases WHERE {HELD}"
-
-NO_LIMIT = 2**63 - 1
 
 
 class SQLiteStore:
@@ -100,16 +41,17 @@ class SQLiteStore:
         row = _row(record)
 
         def work(db: sqlite3.Connection) -> None:
-            latest = _latest(db, entry)
+            latest, swept = _standing(db, entry, along.fence)
             if entry.number != latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
-            db.execute(ADD, row)
-            _settle(db, entry, along)
-            db.executemany(CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
-            _open(db, entry, along)
+            db.execute(sql.ADD, row)
+            _settle(db, entry, along, is_new=latest < 0)
+            _sweep(db, entry.run_id, swept, along.drop_below)
+            db.executemany(sql.CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
+            _open(db, entry.run_id, entry.workflow, along)
 
         await self._db.write(work)
 
@@ -118,45 +60,80 @@ class SQLiteStore:
         row = _row(record)
 
         def work(db: sqlite3.Connection) -> None:
-            latest = _latest(db, entry)
-            db.execute(PUT, row)
-            _settle(db, entry, along)
+            latest, swept = _standing(db, entry, along.fence)
+            db.execute(sql.PUT, row)
+            _settle(db, entry, along, is_new=latest < 0)
+            if entry.number < swept:  # the next sweep has to begin with it
+                swept = entry.number
+                db.execute(sql.SWEPT, (swept, entry.run_id))
+            _sweep(db, entry.run_id, swept, along.drop_below)
             if entry.number >= latest:
-                db.execute(CLOSE_ALL, (entry.run_id,))
-                _open(db, entry, along)
+                db.execute(sql.CLOSE_ALL, (entry.run_id,))
+                _open(db, entry.run_id, entry.workflow, along)
 
         await self._db.write(work)
 
     async def remove(
-        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
     ) -> bool:
         def work(db: sqlite3.Connection) -> bool:
-            if db.execute(REMOVE, (run_id, number)).rowcount == 0:
+            if db.execute(sql.REMOVE, (run_id, number)).rowcount == 0:
                 return False
-            after = db.execute(IS_FRAME, (run_id, number + 1)).fetchone()
+            after = db.execute(sql.IS_FRAME, (run_id, number + 1)).fetchone()
             if after is not None and follower is None and not after[0]:
                 raise needs_follower(run_id, number)
             if after is not None and follower is not None:
-                _latest(db, follower.entry)
-                db.execute(REPLACE, _row(follower))
-            latest = db.execute(LATEST, (run_id,)).fetchone()
-            db.execute(FORGET_AFTER, (run_id, -1 if latest is None else latest[0]))
+                _standing(db, follower.entry, None)
+                db.execute(sql.REPLACE, _row(follower))
+            latest, workflow, *_ = db.execute(sql.STANDING, (run_id,)).fetchone()
             if latest is None:
-                db.execute(DROP_MAIL, (run_id,))
-            if latest is None or latest[0] < number:
-                db.execute(CLOSE_ALL, (run_id,))
-                db.execute(LET_SLEEP, (run_id,))
-                _ask(db, () if latest is None else asked)
+                _clear(db, run_id)
+                return True
+            db.execute(sql.FORGET_AFTER, (run_id, latest))
+            if latest < number:
+                db.execute(sql.CLOSE_ALL, (run_id,))
+                _open(db, run_id, workflow, Along(asked=asked, wake=wake))
             return True
 
         return await self._db.write(work)
 
+    async def drop(self, run_id: str) -> bool:
+        def work(db: sqlite3.Connection) -> bool:
+            # the row of the run first: then no record that goes is its newest, for which another would be looked for
+            if db.execute(sql.DROP_RUN, (run_id,)).rowcount == 0:
+                return False
+            for query in sql.DROP_RECORDS:
+                db.execute(query, (run_id,))
+            _clear(db, run_id)
+            return True
+
+        return await self._db.write(work)
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        inner: bool = False,
+        past: RunEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RunEntry]:
+        asked = {"workflow": workflow, "status": status}
+        return await self._db.read(lambda db: listed(db, asked, tags or {}, inner, past, limit))
+
     async def head(self, run_id: str) -> Record | None:
-        found = await self._records(HEAD, (run_id,))
+        found = await self._records(sql.HEAD, (run_id,))
         return found[0] if found else None
 
     async def chain(self, run_id: str, number: int) -> list[Record]:
-        links = await self._records(CHAIN, {"run_id": run_id, "number": number})
+        links = await self._records(sql.CHAIN, {"run_id": run_id, "number": number})
         if not links or links[-1].entry.number != number:
             return []
         if not links[0].entry.frame:
@@ -175,71 +152,93 @@ class SQLiteStore:
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
     ) -> list[Record]:
-        query = HISTORY_OF_OUTPUTS if outputs_only else HISTORY
-        return await self._records(query, (run_id, after, NO_LIMIT if upto is None else upto))
+        query = sql.HISTORY_OF_OUTPUTS if outputs_only else sql.HISTORY
+        return await self._records(query, (run_id, after, sql.NO_LIMIT if upto is None else upto))
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
-        row = await self._db.read(lambda db: db.execute(LOCATE, (checkpoint_id,)).fetchone())
+        row = await self._db.read(lambda db: db.execute(sql.LOCATE, (checkpoint_id,)).fetchone())
         return _entry(row) if row else None
 
-    async def entries(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Entry]:
-        where, values = _matching(workflow, run_id)
-        query = f"SELECT {ENTRY} FROM commits {where} ORDER BY seq"
-        return await self._db.read(lambda db: [_entry(row) for row in db.execute(query, values)])
+    async def entries(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        # of a run, which has one workflow, the workflow is no help in finding: the plus keeps its index out
+        by_workflow = "workflow = ?" if run_id is None else "+workflow = ?"
+        where, values = _where({by_workflow: workflow, "run_id = ?": run_id, sql.BEFORE: before})
+        query, end = sql.ENTRIES.format(where=where), sql.NO_LIMIT if limit is None else limit
+        found = await self._db.read(lambda db: [_entry(row) for row in db.execute(query, (*values, end))])
+        return found[::-1]
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
-        where, values = _matching(workflow, run_id)
-        query = f"SELECT {ENTRY} FROM commits WHERE seq = (SELECT max(seq) FROM commits {where})"
-        row = await self._db.read(lambda db: db.execute(query, values).fetchone())
-        return _entry(row) if row else None
+        found = await self.entries(workflow=workflow, run_id=run_id, limit=1)
+        return found[0] if found else None
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
-        row = (run_id, place, key, body.decode())
-        return await self._db.write(lambda db: db.execute(REMEMBER, row).rowcount == 1)
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        row = {"run_id": run_id, "place": place, "key": key, "body": body.decode(), "fence": fence}
+
+        def work(db: sqlite3.Connection) -> bool:
+            if db.execute(sql.REMEMBER, row).rowcount == 1:
+                return True
+            _check(run_id, fence, _fence(db, run_id))
+            return False
+
+        return await self._db.write(work)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
-        return await self._db.read(lambda db: dict(db.execute(RECALL, (run_id, place)).fetchall()))
+        return await self._db.read(lambda db: dict(db.execute(sql.RECALL, (run_id, place)).fetchall()))
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
         row = (run_id, key, body.decode())
-        return await self._db.write(lambda db: db.execute(POST, row).rowcount == 1)
+        return await self._db.write(lambda db: db.execute(sql.POST, row).rowcount == 1)
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return await self._db.read(lambda db: db.execute(MAIL, (run_id,)).fetchall())
+        return await self._db.read(lambda db: db.execute(sql.MAIL, (run_id,)).fetchall())
 
     def mailed(self, run_ids: list[str]) -> list[str]:
         asked = json.dumps([_disguised(run_id) for run_id in run_ids])
-        return self._db.read_blocking(lambda db: [run_ids[row[0]] for row in db.execute(MAILED, (asked,))])
+        return self._db.read_blocking(lambda db: [run_ids[row[0]] for row in db.execute(sql.MAILED, (asked,))])
 
     async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
         where, values = _matching(workflow, run_id)
-        query = PENDING.format(where=where)
+        query = sql.PENDING.format(where=where)
         return await self._db.read(lambda db: [Pending(*row) for row in db.execute(query, values)])
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         where, values = _where({"at <= ?": before, "workflow = ?": workflow})
-        query = WAKES.format(where=where)
+        query = sql.WAKES.format(where=where)
         return await self._db.read(lambda db: [Wake(*row) for row in db.execute(query, values)])
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
-        def work(db: sqlite3.Connection) -> None:
-            row = db.execute(LEASE, (run_id,)).fetchone()
-            lease = Lease(Owner(*row[:-1]), row[-1]) if row else None
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            row = db.execute(sql.LEASE, (run_id,)).fetchone()
+            lease = Lease(Owner(*row[:-2]), row[-2]) if row else None
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
-            db.execute(CLAIM, (run_id, *_fields(owner), clock.seconds() + seconds))
+            fence: int = row[-1] + 1 if row else 1
+            db.execute(sql.CLAIM, (run_id, *_fields(owner), clock.seconds() + seconds, fence))
+            return fence
 
-        await self._db.write(work)
+        return await self._db.write(work)
 
-    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
-        def work(db: sqlite3.Connection) -> None:
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        def work(db: sqlite3.Connection) -> list[str]:
             until = clock.seconds() + seconds
-            db.executemany(RENEW, [(until, run_id, *_fields(owner)) for run_id in run_ids])
+            db.executemany(sql.RENEW, [(until, run_id, fence) for run_id, fence in fences.items()])
+            return [run_id for run_id, fence in fences.items() if _fence(db, run_id) > fence]
 
-        self._db.write_blocking(work)
+        return self._db.write_blocking(work)
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        await self._db.write(lambda db: db.execute(RELEASE, (run_id, *_fields(owner))))
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(sql.RELEASE, (run_id, *_fields(owner)))
+            db.execute(sql.FORGET_CLAIM, {"run_id": run_id})
+
+        await self._db.write(work)
 
     async def close(self) -> None:
         await self._db.close()
@@ -250,31 +249,64 @@ class SQLiteStore:
         )
 
 
-def _latest(db: sqlite3.Connection, entry: Entry) -> int:
-    """The highest number of the entry's run, -1 for none. Raises CommitConflict if it is another workflow's run."""
-    number, workflow = db.execute(LATEST, (entry.run_id,)).fetchone() or (-1, entry.workflow)
+def _standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> tuple[int, int]:
+    """The highest number of the entry's run, -1 for none, and where it was swept up to.
+
+    Raises CommitConflict if it is another workflow's run, or if it was claimed by somebody else since `fence`.
+    """
+    number, workflow, swept, claimed = db.execute(sql.STANDING, (entry.run_id,)).fetchone()
+    _check(entry.run_id, fence, claimed or 0)
+    if number is None:
+        return -1, 0
     if workflow != entry.workflow:
         raise CommitConflict(
             f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "
             f"{entry.workflow!r}; give the new run another id"
         )
-    return int(number)
+    return number, swept
 
 
-def _settle(db: sqlite3.Connection, entry: Entry, along: Along) -> None:
-    """Forget the memory and consume the mail that led to a record."""
+def _fence(db: sqlite3.Connection, run_id: str) -> int:
+    row = db.execute(sql.FENCE, (run_id,)).fetchone()
+    return row[0] if row else 0
+
+
+def _check(run_id: str, fence: int | None, claimed: int) -> None:
+    """Refuse whoever writes under a claim that somebody else's has followed."""
+    if fence is not None and claimed > fence:
+        raise fenced(run_id, fence)
+
+
+def _settle(db: sqlite3.Connection, entry: Entry, along: Along, *, is_new: bool) -> None:
+    """Forget the memory and consume the mail that led to a record, and note what it says of its run."""
     if along.settled is not None:
-        db.execute(SETTLE, (entry.run_id, along.settled))
-    db.executemany(CONSUME, [(entry.run_id, key) for key in along.consumed])
+        db.execute(sql.SETTLE, (entry.run_id, along.settled))
+    db.executemany(sql.CONSUME, [(entry.run_id, key) for key in along.consumed])
+    if along.about is not None:
+        note(db, entry.run_id, along.about, is_new=is_new)
 
 
-def _open(db: sqlite3.Connection, entry: Entry, along: Along) -> None:
+def _sweep(db: sqlite3.Connection, run_id: str, swept: int, below: int | None) -> None:
+    """Let records before a number go, except those with outputs. What was swept before is not looked at again."""
+    if below is not None and below > swept:
+        db.execute(sql.SWEEP, (run_id, swept, below))
+        db.execute(sql.SWEPT, (below, run_id))
+
+
+def _open(db: sqlite3.Connection, run_id: str, workflow: str, along: Along) -> None:
     """Open the questions that came with a record, and set the alarm or take it away."""
     _ask(db, along.asked)
     if along.wake is None:
-        db.execute(LET_SLEEP, (entry.run_id,))
+        db.execute(sql.LET_SLEEP, (run_id,))
     else:
-        db.execute(WAKE, (entry.run_id, entry.workflow, along.wake))
+        db.execute(sql.WAKE, (run_id, workflow, along.wake))
+
+
+def _clear(db: sqlite3.Connection, run_id: str) -> None:
+    """Forget what lies beside a run that is gone. A claim that is held stays."""
+    for query in sql.DROP_BESIDE:
+        db.execute(query, (run_id,))
+    db.execute(sql.FORGET_CLAIM, {"run_id": run_id})
 
 
 def _ask(db: sqlite3.Connection, asked: tuple[Pending, ...]) -> None:
@@ -282,7 +314,7 @@ def _ask(db: sqlite3.Connection, asked: tuple[Pending, ...]) -> None:
         (p.run_id, p.request_id, p.workflow, p.executor, p.request_type, p.response_type, p.schema, p.at, p.deadline)
         for p in asked
     ]
-    db.executemany(ASK, rows)
+    db.executemany(sql.ASK, rows)
 
 
 def _disguised(run_id: str) -> str:
@@ -292,8 +324,8 @@ def _disguised(run_id: str) -> str:
 
 def _row(record: Record) -> tuple[str | int, ...]:
     e = record.entry
-    fields = (e.run_id, e.number, e.checkpoint_id, e.workflow, e.status, e.iteration, e.at, e.frame, e.outputs)
-    return (*fields, record.body.decode())
+    fields = (e.run_id, e.number, e.checkpoint_id, e.workflow, e.status, e.iteration, e.at)
+    return (*fields, e.frame, e.outputs, e.fleeting, record.body.decode())
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

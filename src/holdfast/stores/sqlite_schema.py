@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 
 from ..core.errors import StoreUnavailable
 
@@ -82,7 +83,78 @@ CREATE TABLE wakes (
 CREATE INDEX wakes_by_time ON wakes (at, run_id);
 """
 
-STEPS = (FIRST, SECOND)  # a file of format n has gone the first n
+# `fleeting` stands behind the body and is read without it: SQLite keeps 0 and 1 in the head of a row.
+# The list of runs is kept by triggers, so that it stays true also if a process with older code has the file open.
+THIRD = """
+ALTER TABLE commits ADD COLUMN fleeting INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX commits_by_run ON commits (run_id, seq);
+
+ALTER TABLE leases ADD COLUMN fence INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE runs (
+    run_id        TEXT PRIMARY KEY,
+    workflow      TEXT NOT NULL,
+    status        TEXT NOT NULL,                      -- of the newest record, as all that follows up to `at`
+    number        INTEGER NOT NULL,
+    checkpoint_id TEXT NOT NULL,
+    iteration     INTEGER NOT NULL,
+    at            TEXT NOT NULL,
+    began         TEXT NOT NULL,                      -- `at` of the first record that was stored
+    caller        TEXT,                               -- the run it works for
+    inside        INTEGER NOT NULL DEFAULT 0,         -- 1 if there is a caller
+    tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
+    swept         INTEGER NOT NULL DEFAULT 0          -- before this number there are only records with outputs
+) STRICT, WITHOUT ROWID;
+INSERT INTO runs (run_id, workflow, status, number, checkpoint_id, iteration, at, began)
+    SELECT newest.run_id, newest.workflow, newest.status, newest.number, newest.checkpoint_id, newest.iteration,
+        newest.at, first.at
+    FROM (SELECT run_id, max(number) AS number, min(seq) AS seq FROM commits GROUP BY run_id) AS run
+    JOIN commits AS newest ON newest.run_id = run.run_id AND newest.number = run.number
+    JOIN commits AS first ON first.seq = run.seq;
+CREATE INDEX runs_by_age ON runs (inside, began, run_id);
+CREATE INDEX runs_by_workflow ON runs (workflow, inside, began, run_id);
+CREATE INDEX runs_by_status ON runs (status, inside, began, run_id);
+CREATE INDEX runs_by_workflow_and_status ON runs (workflow, status, inside, began, run_id);
+
+CREATE TABLE tags (
+    name   TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    inside INTEGER NOT NULL,                          -- as in `runs`
+    began  TEXT NOT NULL,                             -- as in `runs`
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (name, value, inside, began, run_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tags_by_run ON tags (run_id);
+
+CREATE TRIGGER commit_added AFTER INSERT ON commits BEGIN
+    INSERT INTO runs (run_id, workflow, status, number, checkpoint_id, iteration, at, began)
+        VALUES (new.run_id, new.workflow, new.status, new.number, new.checkpoint_id, new.iteration, new.at, new.at)
+        ON CONFLICT (run_id) DO UPDATE SET number = excluded.number, checkpoint_id = excluded.checkpoint_id,
+            iteration = excluded.iteration, at = excluded.at
+        WHERE excluded.number >= number;
+    -- apart, so that the indexes with the status are touched only if it changes
+    UPDATE runs SET status = new.status
+        WHERE run_id = new.run_id AND number = new.number AND status <> new.status;
+END;
+CREATE TRIGGER commit_changed AFTER UPDATE ON commits BEGIN
+    UPDATE runs SET status = new.status, checkpoint_id = new.checkpoint_id, iteration = new.iteration, at = new.at
+        WHERE run_id = new.run_id AND number = new.number;
+END;
+CREATE TRIGGER commit_removed AFTER DELETE ON commits
+    WHEN old.number = (SELECT number FROM runs WHERE run_id = old.run_id)
+BEGIN
+    DELETE FROM runs WHERE run_id = old.run_id AND NOT EXISTS (SELECT 1 FROM commits WHERE run_id = old.run_id);
+    UPDATE runs SET (number, status, checkpoint_id, iteration, at) = (
+            SELECT number, status, checkpoint_id, iteration, at FROM commits
+            WHERE run_id = old.run_id ORDER BY number DESC LIMIT 1)
+        WHERE run_id = old.run_id;
+END;
+CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN
+    DELETE FROM tags WHERE run_id = old.run_id;
+END;
+"""
+
+STEPS = (FIRST, SECOND, THIRD)  # a file of format n has gone the first n
 FORMAT = len(STEPS)
 
 
@@ -119,10 +191,19 @@ def _bring_up_to_date(db: sqlite3.Connection, path: str) -> None:
     version: int = db.execute("PRAGMA user_version").fetchone()[0]  # again: another process may have been faster
     _refuse_newer(version, path)
     for step in STEPS[version:]:
-        for statement in step.split(";\n"):  # not executescript, which would commit first
+        for statement in _statements(step):  # not executescript, which would commit first
             db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION}")
     db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _statements(step: str) -> Iterator[str]:
+    statement = ""
+    for line in step.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):  # it knows that there are semicolons inside a trigger
+            yield statement
+            statement = ""
 
 
 def _refuse_newer(version: int, path: str) -> None:

@@ -1,0 +1,106 @@
+"""What the SQLite store asks its file."""
+
+from __future__ import annotations
+
+ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
+RECORD = f"{ENTRY}, CAST(body AS BLOB)"
+
+STANDING = """
+SELECT runs.number, runs.workflow, runs.swept, leases.fence FROM (SELECT ? AS run_id) AS asked
+LEFT JOIN runs ON runs.run_id = asked.run_id LEFT JOIN leases ON leases.run_id = asked.run_id
+"""
+ADD = f"INSERT INTO commits ({ENTRY}, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT = ADD.replace("INSERT", "INSERT OR REPLACE")  # the old row goes, so the new one is last in `seq`
+REPLACE = f"""
+{ADD} ON CONFLICT (run_id, number) DO UPDATE SET
+    checkpoint_id = excluded.checkpoint_id, workflow = excluded.workflow, status = excluded.status,
+    iteration = excluded.iteration, at = excluded.at, frame = excluded.frame, outputs = excluded.outputs,
+    fleeting = excluded.fleeting, body = excluded.body
+"""
+IS_FRAME = "SELECT frame FROM commits WHERE run_id = ? AND number = ?"
+REMOVE = "DELETE FROM commits WHERE run_id = ? AND number = ?"
+SWEEP = "DELETE FROM commits WHERE run_id = ? AND number >= ? AND number < ? AND NOT outputs"
+SWEPT = "UPDATE runs SET swept = ? WHERE run_id = ?"
+HEAD = f"SELECT {RECORD} FROM commits WHERE run_id = ? ORDER BY number DESC LIMIT 1"
+CHAIN = f"""
+SELECT {RECORD} FROM commits
+WHERE run_id = :run_id AND number <= :number AND number >= coalesce(
+    (SELECT max(number) FROM commits WHERE run_id = :run_id AND number <= :number AND frame), :number)
+ORDER BY number
+"""
+PART = f"SELECT {RECORD} FROM commits WHERE run_id = ? AND number > ? AND number <= ?"
+HISTORY = f"{PART} ORDER BY number"
+HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
+LOCATE = f"SELECT {ENTRY} FROM commits WHERE checkpoint_id = ? ORDER BY seq DESC LIMIT 1"
+ENTRIES = f"SELECT {ENTRY} FROM commits {{where}} ORDER BY seq DESC LIMIT ?"
+BEFORE = "seq < (SELECT max(seq) FROM commits WHERE checkpoint_id = ?)"
+
+REMEMBER = """
+INSERT INTO memory (run_id, place, key, body)
+SELECT :run_id, :place, :key, :body WHERE NOT EXISTS (SELECT 1 FROM leases WHERE run_id = :run_id AND fence > :fence)
+ON CONFLICT DO NOTHING
+"""
+RECALL = "SELECT key, CAST(body AS BLOB) FROM memory WHERE run_id = ? AND place = ?"
+SETTLE = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
+FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
+
+POST = "INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
+# json_each ends a text at a NUL, so it comes in disguise
+MAILED = """
+SELECT key FROM json_each(?) WHERE EXISTS (
+    SELECT 1 FROM mail WHERE run_id = replace(replace(value, '~0', char(0)), '~1', '~') AND NOT consumed)
+"""
+MAIL = "SELECT key, CAST(body AS BLOB) FROM mail WHERE run_id = ? AND NOT consumed ORDER BY seq"
+CONSUME = """
+INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
+ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1
+"""
+
+REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
+ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+CLOSE = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
+CLOSE_ALL = "DELETE FROM requests WHERE run_id = ?"
+PENDING = f"SELECT {REQUEST} FROM requests {{where}} ORDER BY at, run_id, seq"
+
+WAKE = "INSERT OR REPLACE INTO wakes (run_id, workflow, at) VALUES (?, ?, ?)"
+LET_SLEEP = "DELETE FROM wakes WHERE run_id = ?"
+WAKES = "SELECT run_id, workflow, at FROM wakes {where} ORDER BY at, run_id"
+
+DROP_RUN = "DELETE FROM runs WHERE run_id = ?"
+DROP_RECORDS = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("commits", "leases")]
+DROP_BESIDE = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("memory", "mail", "requests", "wakes")]
+
+LEASE = "SELECT host, machine, pid, started, drive, until, fence FROM leases WHERE run_id = ?"
+CLAIM = """
+INSERT OR REPLACE INTO leases (run_id, host, machine, pid, started, drive, until, fence) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+FENCE = "SELECT fence FROM leases WHERE run_id = ?"
+RENEW = "UPDATE leases SET until = ? WHERE run_id = ? AND fence = ? AND until > 0"
+RELEASE = """
+UPDATE leases SET until = 0
+WHERE run_id = ? AND host = ? AND machine = ? AND pid = ? AND started = ? AND drive = ?
+"""
+FORGET_CLAIM = """
+DELETE FROM leases WHERE run_id = :run_id AND until = 0 AND NOT EXISTS (SELECT 1 FROM runs WHERE run_id = :run_id)
+"""
+
+RUN = """
+runs.run_id, runs.workflow, runs.status, runs.number, runs.checkpoint_id, runs.iteration, runs.at, runs.began,
+runs.caller, runs.tags
+"""
+RUNS = f"SELECT {RUN} FROM runs WHERE {{where}} ORDER BY runs.began DESC, runs.run_id DESC LIMIT ?"
+RUNS_BY_TAG = f"""
+SELECT {RUN} FROM tags CROSS JOIN runs ON runs.run_id = tags.run_id
+WHERE tags.name = ? AND tags.value = ? AND {{where}} ORDER BY tags.began DESC, tags.run_id DESC LIMIT ?
+"""
+HAS_TAG = """
+EXISTS (SELECT 1 FROM tags AS also WHERE also.name = ? AND also.value = ? AND also.inside = tags.inside
+    AND also.began = tags.began AND also.run_id = tags.run_id)
+"""
+SET_ABOUT = "UPDATE runs SET caller = ?, inside = ?, tags = ? WHERE run_id = ?"
+UNTAG = "DELETE FROM tags WHERE run_id = ?"
+TAG = """
+INSERT INTO tags (name, value, inside, began, run_id) SELECT ?, ?, inside, began, run_id FROM runs WHERE run_id = ?
+"""
+
+NO_LIMIT = 2**63 - 1

@@ -1,0 +1,57 @@
+"""The list of runs in a SQLite file: how it is searched, and what is noted in it. Triggers keep the rest of it true."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from ..durable.ports import About, RunEntry
+from .sqlite_queries import HAS_TAG, RUNS, RUNS_BY_TAG, SET_ABOUT, TAG, UNTAG
+
+NO_END = -1  # a LIMIT that is none
+
+
+def listed(
+    db: sqlite3.Connection,
+    asked: Mapping[str, str | None],
+    tags: Mapping[str, str],
+    inner: bool,
+    past: RunEntry | None,
+    limit: int | None,
+) -> list[RunEntry]:
+    """The runs whose columns and tags are those asked for, those that began last first."""
+    query, values = search(asked, tags, past)
+    sides = (0, 1) if inner else (0,)  # apart, so that each is read from an index in its order
+    end = NO_END if limit is None else limit
+    rows = [row for inside in sides for row in db.execute(query, (*values, inside, end))]
+    found = [RunEntry(*known, About(json.loads(own_tags), caller)) for *known, caller, own_tags in rows]
+    if inner:
+        found.sort(key=lambda run: (run.began, run.run_id), reverse=True)
+    return found[:limit]
+
+
+def search(asked: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None) -> tuple[str, list[Any]]:
+    """The query and its values, up to the last two: whether the runs have callers, and the limit."""
+    order = "tags" if tags else "runs"  # where they are read in order; the first tag leads, the others are looked up
+    values: list[Any] = [text for tag in tags.items() for text in tag]
+    conditions = [HAS_TAG] * (len(tags) - 1)
+    for column, value in asked.items():
+        if value is not None:
+            conditions.append(f"runs.{column} = ?")
+            values.append(value)
+    if past is not None:
+        conditions.append(f"({order}.began, {order}.run_id) < (?, ?)")
+        values += [past.began, past.run_id]
+    where = " AND ".join([*conditions, f"{order}.inside = ?"])
+    return (RUNS_BY_TAG if tags else RUNS).format(where=where), values
+
+
+def note(db: sqlite3.Connection, run_id: str, about: About, *, is_new: bool) -> None:
+    """What is known of the run from now on, in place of what was."""
+    if is_new and about == About():
+        return
+    db.execute(SET_ABOUT, (about.caller, about.caller is not None, json.dumps(dict(about.tags)), run_id))
+    db.execute(UNTAG, (run_id,))
+    db.executemany(TAG, [(name, value, run_id) for name, value in about.tags.items()])

@@ -1,0 +1,108 @@
+"""What is special about the list of runs in a SQLite file."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.durable.ports import Along
+from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite_runs import search
+from store_rules import fill, record
+from store_rules_runs import about, listed, on
+
+COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body"
+WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, '{{}}')"  # as code of format 2 does
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SQLiteStore]:
+    made = SQLiteStore(path)
+    yield made
+    await made.close()
+
+
+async def plan_of(store: SQLiteStore, query: str, values: tuple[object, ...]) -> str:
+    return str(await store._db.read(lambda db: db.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()))
+
+
+async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore) -> None:
+    await fill(store, "r", 1)
+    past = (await store.runs())[0]
+    for workflow, status, tags, index in [
+        (None, None, {}, "runs_by_age (inside=?"),
+        ("w", None, {}, "runs_by_workflow (workflow=? AND inside=?"),
+        (None, "done", {}, "runs_by_status (status=? AND inside=?"),
+        ("w", "done", {}, "runs_by_workflow_and_status (workflow=? AND status=? AND inside=?"),
+        ("w", "done", {"a": "1", "b": "2"}, "SEARCH tags USING PRIMARY KEY (name=? AND value=? AND inside=?"),
+    ]:
+        for after in (None, past):
+            query, values = search({"workflow": workflow, "status": status}, tags, after)
+            plan = await plan_of(store, query, (*values, 0, 10))
+            assert index in plan
+            assert "TEMP B-TREE" not in plan
+            assert "SCAN" not in plan
+            assert ("began<" in plan) == (after is not None)
+
+
+async def test_a_process_with_older_code_that_has_the_file_open_keeps_the_list_true(
+    store: SQLiteStore, path: Path
+) -> None:
+    def write(statement: str, *values: object) -> None:
+        with sqlite3.connect(path) as db:
+            db.execute(statement, values)
+        db.close()
+
+    await store.append(record("r", 0, at=on(1)), Along(about=about(team="red")))
+    write(f"INSERT {WRITTEN}", "r", 1, "r-1", "waiting", on(2))
+    write(f"INSERT {WRITTEN}", "s", 0, "s-0", "done", on(3))
+    second = record("r", 1, iteration=0, status="waiting", at=on(2))
+    assert await store.runs() == [
+        listed(record("s", 0, status="done", at=on(3))),
+        listed(second, began=on(1), about=about(team="red")),
+    ]
+    write(f"INSERT OR REPLACE {WRITTEN}", "r", 1, "again", "failed", on(4))
+    write(f"INSERT OR REPLACE {WRITTEN}", "r", 0, "again", "done", on(4))
+    again = record("r", 1, iteration=0, status="failed", at=on(4), checkpoint_id="again")
+    assert await store.runs(tags={"team": "red"}) == [listed(again, began=on(1), about=about(team="red"))]
+    write("DELETE FROM commits WHERE run_id = 'r' AND number = 1")
+    assert [run.number for run in await store.runs(tags={"team": "red"}, status="done")] == [0]
+    write("DELETE FROM commits WHERE run_id = 'r'")
+    assert [run.run_id for run in await store.runs()] == ["s"]
+    assert await store.runs(tags={"team": "red"}) == []
+
+
+async def test_what_was_swept_is_not_looked_at_again(store: SQLiteStore) -> None:
+    for number in range(200):
+        await store.append(record("r", number, outputs=True), Along(drop_below=number))
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    def watch(db: sqlite3.Connection) -> None:
+        db.set_progress_handler(count, 1)
+
+    await store._db.write(watch)
+    await store.append(record("r", 200), Along(drop_below=200))
+    await store._db.write(lambda db: db.set_progress_handler(None, 1))
+    assert 0 < steps < 1000
+    assert len(await store.history("r")) == 201
+
+
+async def test_the_runs_of_a_store_are_tagged_once(store: SQLiteStore, path: Path) -> None:
+    for run_id in ("r", "s"):
+        await store.append(record(run_id, 0), Along(about=about("caller", a="1", b="2")))
+    await store.append(record("r", 1), Along(about=about(a="3")))
+    await store.drop("s")
+    await store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT name, value, inside, run_id FROM tags").fetchall() == [("a", "3", 0, "r")]
+    db.close()
