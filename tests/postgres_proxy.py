@@ -114,17 +114,23 @@ class BreakingLine(Between):
     def __init__(self, dsn: str) -> None:
         self._plans: list[str] = []
         self.broke = threading.Semaphore(0)  # released each time
+        self.held, self.go_on = threading.Semaphore(0), threading.Semaphore(0)
         super().__init__(dsn)
 
     def break_next(self, *plans: str) -> None:
         """Of the next statements that write, one for each plan: `before` it reaches the server; `after` the server
-        has done it, and before its answer arrives; `meanwhile`, so that the server goes on alone."""
+        has done it, and before its answer arrives; `meanwhile`, so that the server goes on alone; `hold`: not at
+        all, it arrives when it may `go_on`."""
         self._plans += plans
 
     def answer(self, request: bytes, client: Line, server: Line) -> bytes:
         if b".work(" not in request or not self._plans:
             return super().answer(request, client, server)
         plan = self._plans.pop(0)
+        if plan == "hold":
+            self.held.release()
+            self.go_on.acquire()
+            return super().answer(request, client, server)
         if plan != "before":
             server.send(request)
         if plan == "after":

@@ -20,6 +20,7 @@ from ..core.errors import DurabilityError, StoreUnavailable
 from .postgres_errors import ONES_OWN
 from .postgres_link import Link
 from .postgres_schema import Connection, quoted
+from .postgres_tables import FORMAT
 
 Row = tuple[Any, ...]
 
@@ -105,7 +106,7 @@ class _Lanes:
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="holdfast-postgres-read")
         self._link = Link(dsn, schema, patience)
-        work = f"SELECT {quoted(schema)}.work($1, $2)".encode()
+        work = f"SELECT {quoted(schema)}.work({FORMAT}, $1, $2)".encode()
         self._writer = threading.Thread(
             target=_write_for_ever, args=(self.jobs, self._link, work), name="holdfast-postgres-write", daemon=True
         )

@@ -6,11 +6,12 @@ database keeps the plans of its functions, also behind a pooler that hands out a
 
 Every job is a JSON object: what to `do` and with what. `sheet` is the body that goes with it. `again` is set if the
 job may have been done already, by a statement whose answer was lost: what was refused and is there, word for word,
-was done by that one.
+was done by that one. Whoever calls `work` says which format it writes: a program that was running when a newer one
+completed the schema is told so, and writes nothing.
 """
 
 FUNCTIONS = r"""
-CREATE FUNCTION {schema}.work(jobs jsonb, sheets text[]) RETURNS jsonb[] LANGUAGE plpgsql
+CREATE FUNCTION {schema}.work(format integer, jobs jsonb, sheets text[]) RETURNS jsonb[] LANGUAGE plpgsql
     SET enable_seqscan = off SET plan_cache_mode = force_generic_plan  -- plans outlive the time when a table was small
 AS $holdfast$
 DECLARE
@@ -19,6 +20,9 @@ DECLARE
     answers jsonb[] := '{}';
     n integer := 0;
 BEGIN
+    IF format <> {format} THEN
+        RAISE EXCEPTION 'a newer Holdfast made it format {format} while this program ran; start that Holdfast instead';
+    END IF;
     IF current_setting('synchronous_commit') = 'off' THEN  -- what is told as stored must outlive the server
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
@@ -33,22 +37,35 @@ BEGIN
             WHEN 'release' THEN said := {schema}.release(job);
             WHEN 'put' THEN said := {schema}.put(job, sheets[n]);
             WHEN 'remove' THEN said := {schema}.remove(job, sheets[n]);
+            WHEN 'drop' THEN said := {schema}.drop(job);
         END CASE;
         answers[n] := said;
     END LOOP;
     RETURN answers;
 END $holdfast$;
 
+-- What a program of format 1 calls.
+CREATE FUNCTION {schema}.work(jobs jsonb, sheets text[]) RETURNS jsonb[] LANGUAGE plpgsql AS $holdfast$
+BEGIN
+    RETURN {schema}.work(1, jobs, sheets);
+END $holdfast$;
+
 CREATE FUNCTION {schema}.append(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
 DECLARE
     entry {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);
+    claimed bigint := coalesce((job->>'fence')::bigint, 9223372036854775807);
 BEGIN
     IF entry.number = 0 THEN
-        INSERT INTO {schema}.runs (run_id, workflow, latest, wake)
-        VALUES (entry.run_id, entry.workflow, 0, job->>'wake') ON CONFLICT DO NOTHING;
+        INSERT INTO {schema}.runs AS r (run_id, workflow, latest, wake, fence, status, began)
+        VALUES (entry.run_id, entry.workflow, 0, job->>'wake', coalesce((job->>'fence')::bigint, 0), entry.status,
+                entry.at)
+        ON CONFLICT (run_id) DO UPDATE SET
+            workflow = excluded.workflow, latest = 0, wake = excluded.wake, status = excluded.status,
+            began = excluded.began
+        WHERE r.latest = -1 AND r.fence <= claimed;
     ELSE
-        UPDATE {schema}.runs SET latest = entry.number, wake = job->>'wake'
-        WHERE run_id = entry.run_id AND latest = entry.number - 1 AND workflow = entry.workflow;
+        UPDATE {schema}.runs SET latest = entry.number, wake = job->>'wake', status = entry.status
+        WHERE run_id = entry.run_id AND latest = entry.number - 1 AND workflow = entry.workflow AND fence <= claimed;
     END IF;
     IF NOT FOUND THEN
         PERFORM FROM {schema}.commits AS c
@@ -56,13 +73,20 @@ BEGIN
             AND c.checkpoint_id = entry.checkpoint_id AND c.at = entry.at AND c.body = sheet;
         RETURN CASE WHEN FOUND THEN 'true' ELSE {schema}.standing(entry.run_id) END;
     END IF;
-    PERFORM {schema}.keep(entry, sheet);
-    PERFORM {schema}.settle(entry.run_id, job);
+    INSERT INTO {schema}.commits
+        (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body)
+    VALUES (entry.run_id, entry.number, entry.checkpoint_id, entry.workflow, entry.status, entry.iteration, entry.at,
+            entry.frame, entry.outputs, entry.fleeting, sheet);
+    IF job ? 'settled' THEN
+        DELETE FROM {schema}.memory WHERE run_id = entry.run_id AND place <= (job->>'settled')::bigint;
+    END IF;
     IF job ? 'closed' THEN
         DELETE FROM {schema}.requests
         WHERE run_id = entry.run_id AND request_id IN (SELECT jsonb_array_elements_text(job->'closed'));
     END IF;
-    PERFORM {schema}.ask(job);
+    IF job ?| '{consumed, asked, about, drop_below}' THEN  -- seldom
+        PERFORM {schema}.along(entry.run_id, job);
+    END IF;
     RETURN 'true';
 END $holdfast$;
 
@@ -70,22 +94,62 @@ CREATE FUNCTION {schema}.put(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgs
 DECLARE
     entry {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);
     run {schema}.runs;
+    newest boolean;
 BEGIN
-    INSERT INTO {schema}.runs AS r (run_id, workflow, latest) VALUES (entry.run_id, entry.workflow, -1)
+    INSERT INTO {schema}.runs AS r (run_id, latest, fence)
+    VALUES (entry.run_id, -1, coalesce((job->>'fence')::bigint, 0))
     ON CONFLICT (run_id) DO UPDATE SET latest = r.latest  -- changes nothing, and nobody else does until we are done
     RETURNING * INTO run;
-    IF run.workflow <> entry.workflow THEN
+    IF run.workflow <> entry.workflow OR run.fence > (job->>'fence')::bigint THEN
         RETURN {schema}.standing(entry.run_id);
     END IF;
+    newest := entry.number >= run.latest;
+    UPDATE {schema}.runs SET
+        workflow = entry.workflow, began = coalesce(began, entry.at), latest = greatest(latest, entry.number),
+        status = CASE WHEN newest THEN entry.status ELSE status END,
+        wake = CASE WHEN newest THEN job->>'wake' ELSE wake END
+    WHERE run_id = entry.run_id;
     DELETE FROM {schema}.commits WHERE run_id = entry.run_id AND number = entry.number;
-    PERFORM {schema}.keep(entry, sheet);
-    PERFORM {schema}.settle(entry.run_id, job);
-    IF entry.number >= run.latest THEN
-        UPDATE {schema}.runs SET latest = entry.number, wake = job->>'wake' WHERE run_id = entry.run_id;
-        DELETE FROM {schema}.requests WHERE run_id = entry.run_id;
-        PERFORM {schema}.ask(job);
+    INSERT INTO {schema}.commits
+        (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body)
+    VALUES (entry.run_id, entry.number, entry.checkpoint_id, entry.workflow, entry.status, entry.iteration, entry.at,
+            entry.frame, entry.outputs, entry.fleeting, sheet);
+    IF job ? 'settled' THEN
+        DELETE FROM {schema}.memory WHERE run_id = entry.run_id AND place <= (job->>'settled')::bigint;
     END IF;
+    IF newest THEN
+        DELETE FROM {schema}.requests WHERE run_id = entry.run_id;
+    END IF;
+    PERFORM {schema}.along(entry.run_id, CASE WHEN newest THEN job ELSE job - 'asked' END);
     RETURN 'true';
+END $holdfast$;
+
+-- What seldom goes along with a record.
+CREATE FUNCTION {schema}.along(run text, job jsonb) RETURNS void LANGUAGE plpgsql AS $holdfast$
+BEGIN
+    IF job ? 'consumed' THEN
+        INSERT INTO {schema}.mail (run_id, key, consumed, body)
+        SELECT run, jsonb_array_elements_text(job->'consumed'), true, 'null'
+        ON CONFLICT (run_id, key) DO UPDATE SET consumed = true;
+    END IF;
+    IF job ? 'asked' THEN
+        INSERT INTO {schema}.requests
+            (run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline)
+        SELECT q.run_id, q.request_id, q.workflow, q.executor, q.request_type, q.response_type, q.schema, q.at,
+            q.deadline
+        FROM jsonb_populate_recordset(NULL::{schema}.requests, job->'asked') AS q;
+    END IF;
+    IF job ? 'about' THEN
+        UPDATE {schema}.runs SET caller = job->'about'->>'caller', called = job->'about'->>'caller' IS NOT NULL
+        WHERE run_id = run AND caller IS DISTINCT FROM job->'about'->>'caller';
+        DELETE FROM {schema}.tags WHERE run_id = run;
+        INSERT INTO {schema}.tags (run_id, name, value, called, began)
+        SELECT r.run_id, t.key, t.value, r.called, r.began
+        FROM {schema}.runs AS r, jsonb_each_text(job->'about'->'tags') AS t WHERE r.run_id = run;
+    END IF;
+    IF job ? 'drop_below' THEN
+        DELETE FROM {schema}.commits WHERE run_id = run AND number < (job->>'drop_below')::bigint AND NOT outputs;
+    END IF;
 END $holdfast$;
 
 -- What is in the job is the follower, if there is a sheet; `gone` is the number of the record that goes.
@@ -95,7 +159,7 @@ DECLARE
     gone bigint := job->>'gone';
     run {schema}.runs;
     next {schema}.commits;
-    last bigint;
+    last {schema}.commits;
 BEGIN
     SELECT * INTO run FROM {schema}.runs WHERE run_id = follower.run_id FOR UPDATE;
     PERFORM FROM {schema}.commits WHERE run_id = follower.run_id AND number = gone;
@@ -111,54 +175,52 @@ BEGIN
         END IF;
         UPDATE {schema}.commits SET
             checkpoint_id = follower.checkpoint_id, status = follower.status, iteration = follower.iteration,
-            at = follower.at, frame = follower.frame, outputs = follower.outputs, body = sheet
+            at = follower.at, frame = follower.frame, outputs = follower.outputs, fleeting = follower.fleeting,
+            body = sheet
         WHERE run_id = follower.run_id AND number = gone + 1;
     END IF;
     DELETE FROM {schema}.commits WHERE run_id = follower.run_id AND number = gone;
-    SELECT max(number) INTO last FROM {schema}.commits WHERE run_id = follower.run_id;
-    DELETE FROM {schema}.memory WHERE run_id = follower.run_id AND place > coalesce(last, -1);
-    IF last IS NULL THEN
-        DELETE FROM {schema}.runs WHERE run_id = follower.run_id;
-        DELETE FROM {schema}.mail WHERE run_id = follower.run_id;
+    SELECT * INTO last FROM {schema}.commits WHERE run_id = follower.run_id ORDER BY number DESC LIMIT 1;
+    DELETE FROM {schema}.memory WHERE run_id = follower.run_id AND place > coalesce(last.number, -1);
+    IF last.number IS NULL THEN
+        PERFORM {schema}.forget(follower.run_id);
+        DELETE FROM {schema}.runs WHERE run_id = follower.run_id AND until IS NULL;
+        UPDATE {schema}.runs SET  -- whoever drives it still does
+            latest = -1, workflow = NULL, status = NULL, began = NULL, wake = NULL, caller = NULL, called = false
+        WHERE run_id = follower.run_id;
+        RETURN 'true';
+    END IF;
+    UPDATE {schema}.runs SET
+        latest = last.number, status = last.status, wake = CASE WHEN last.number < gone THEN job->>'wake' ELSE wake END
+    WHERE run_id = follower.run_id;
+    IF last.number < gone THEN
         DELETE FROM {schema}.requests WHERE run_id = follower.run_id;
-    ELSIF last < gone THEN
-        UPDATE {schema}.runs SET latest = last, wake = NULL WHERE run_id = follower.run_id;
-        DELETE FROM {schema}.requests WHERE run_id = follower.run_id;
-        PERFORM {schema}.ask(job);
+        PERFORM {schema}.along(follower.run_id, job);
     END IF;
     RETURN 'true';
 END $holdfast$;
 
-CREATE FUNCTION {schema}.keep(entry {schema}.commits, sheet text) RETURNS void LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.drop(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+DECLARE
+    run text := job->>'run_id';
 BEGIN
-    INSERT INTO {schema}.commits
-        (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body)
-    VALUES (entry.run_id, entry.number, entry.checkpoint_id, entry.workflow, entry.status, entry.iteration, entry.at,
-            entry.frame, entry.outputs, sheet);
+    PERFORM FROM {schema}.runs WHERE run_id = run AND latest >= 0 FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN to_jsonb(job ? 'again');
+    END IF;
+    DELETE FROM {schema}.commits WHERE run_id = run;
+    PERFORM {schema}.forget(run);
+    DELETE FROM {schema}.runs WHERE run_id = run;
+    RETURN 'true';
 END $holdfast$;
 
--- Forgets the memory and consumes the mail that led to a record.
-CREATE FUNCTION {schema}.settle(run text, job jsonb) RETURNS void LANGUAGE plpgsql AS $holdfast$
+-- What lies beside the records of a run.
+CREATE FUNCTION {schema}.forget(run text) RETURNS void LANGUAGE plpgsql AS $holdfast$
 BEGIN
-    IF job ? 'settled' THEN
-        DELETE FROM {schema}.memory WHERE run_id = run AND place <= (job->>'settled')::bigint;
-    END IF;
-    IF job ? 'consumed' THEN
-        INSERT INTO {schema}.mail (run_id, key, consumed, body)
-        SELECT run, jsonb_array_elements_text(job->'consumed'), true, 'null'
-        ON CONFLICT (run_id, key) DO UPDATE SET consumed = true;
-    END IF;
-END $holdfast$;
-
-CREATE FUNCTION {schema}.ask(job jsonb) RETURNS void LANGUAGE plpgsql AS $holdfast$
-BEGIN
-    IF job ? 'asked' THEN
-        INSERT INTO {schema}.requests
-            (run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline)
-        SELECT q.run_id, q.request_id, q.workflow, q.executor, q.request_type, q.response_type, q.schema, q.at,
-            q.deadline
-        FROM jsonb_populate_recordset(NULL::{schema}.requests, job->'asked') AS q;
-    END IF;
+    DELETE FROM {schema}.memory WHERE run_id = run;
+    DELETE FROM {schema}.mail WHERE run_id = run;
+    DELETE FROM {schema}.requests WHERE run_id = run;
+    DELETE FROM {schema}.tags WHERE run_id = run;
 END $holdfast$;
 
 -- Where a run stands: why something was refused.
@@ -167,13 +229,23 @@ DECLARE
     found {schema}.runs;
 BEGIN
     SELECT * INTO found FROM {schema}.runs WHERE run_id = run;
-    RETURN jsonb_build_object('latest', coalesce(found.latest, -1), 'workflow', found.workflow);
+    RETURN jsonb_build_object('latest', coalesce(found.latest, -1), 'workflow', found.workflow, 'fence', found.fence);
 END $holdfast$;
 
+-- Says whether it was kept, or that the run was claimed by somebody else.
 CREATE FUNCTION {schema}.remember(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
 DECLARE
     wanted {schema}.memory := jsonb_populate_record(NULL::{schema}.memory, job);
+    claimed bigint;
 BEGIN
+    IF job ? 'fence' THEN  -- locked, so that nobody claims the run before this is there
+        SELECT fence INTO claimed FROM {schema}.runs WHERE run_id = wanted.run_id FOR NO KEY UPDATE;
+    END IF;
+    IF claimed > (job->>'fence')::bigint THEN
+        PERFORM FROM {schema}.memory
+        WHERE job ? 'again' AND run_id = wanted.run_id AND place = wanted.place AND key = wanted.key AND body = sheet;
+        RETURN CASE WHEN FOUND THEN 'true' ELSE '"fenced"' END;
+    END IF;
     INSERT INTO {schema}.memory (run_id, place, key, body) VALUES (wanted.run_id, wanted.place, wanted.key, sheet)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND AND job ? 'again' THEN
@@ -196,52 +268,51 @@ BEGIN
     RETURN to_jsonb(FOUND);
 END $holdfast$;
 
--- Says true, or who holds the run and for how many seconds, or null if that one let go just now.
+-- Says the number of the claim, or who holds the run and for how many seconds, or null if that one let go just now.
 -- `ahead` is by how many seconds the clock of a test is ahead; `dead` is an owner who is known to be gone.
 CREATE FUNCTION {schema}.claim(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
 DECLARE
-    wanted {schema}.leases := jsonb_populate_record(NULL::{schema}.leases, job);
-    dead {schema}.leases := jsonb_populate_record(NULL::{schema}.leases, job->'dead');
     moment timestamptz := clock_timestamp() + make_interval(secs => (job->>'ahead')::float8);
     ends timestamptz := moment + make_interval(secs => (job->>'seconds')::float8);
+    given bigint;
     holder jsonb;
 BEGIN
-    INSERT INTO {schema}.leases AS held (run_id, host, machine, pid, started, drive, until)
-    VALUES (wanted.run_id, wanted.host, wanted.machine, wanted.pid, wanted.started, wanted.drive, ends)
-    ON CONFLICT (run_id) DO UPDATE SET
-        host = excluded.host, machine = excluded.machine, pid = excluded.pid, started = excluded.started,
-        drive = excluded.drive, until = excluded.until
-    WHERE held.until < moment OR (held.host, held.machine, held.pid, held.started, held.drive) IN (
-        (wanted.host, wanted.machine, wanted.pid, wanted.started, wanted.drive),
-        (dead.host, dead.machine, dead.pid, dead.started, dead.drive));
+    INSERT INTO {schema}.runs AS held (run_id, latest, owner, until) VALUES (job->>'run_id', -1, job->'owner', ends)
+    ON CONFLICT (run_id) DO UPDATE SET fence = DEFAULT, owner = excluded.owner, until = excluded.until
+    WHERE held.until IS NULL OR held.until < moment OR held.owner IN (job->'owner', job->'dead')
+    RETURNING fence INTO given;
     IF FOUND THEN
-        RETURN 'true';
+        RETURN to_jsonb(given);
     END IF;
-    SELECT jsonb_build_object('host', l.host, 'machine', l.machine, 'pid', l.pid, 'started', l.started,
-                              'drive', l.drive, 'left', extract(epoch FROM l.until - moment))
-    INTO holder FROM {schema}.leases AS l WHERE l.run_id = wanted.run_id;
+    SELECT r.owner || jsonb_build_object('left', extract(epoch FROM r.until - moment)) INTO holder
+    FROM {schema}.runs AS r WHERE r.run_id = job->>'run_id';
     RETURN coalesce(holder, 'null');
 END $holdfast$;
 
+-- Says which runs have been claimed since.
 CREATE FUNCTION {schema}.renew(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
 DECLARE
-    wanted {schema}.leases := jsonb_populate_record(NULL::{schema}.leases, job);
+    lost jsonb;
 BEGIN
-    UPDATE {schema}.leases AS held
+    UPDATE {schema}.runs AS r
     SET until = clock_timestamp() + make_interval(secs => (job->>'ahead')::float8 + (job->>'seconds')::float8)
-    WHERE held.run_id IN (SELECT jsonb_array_elements_text(job->'run_ids'))
-        AND (held.host, held.machine, held.pid, held.started, held.drive)
-            = (wanted.host, wanted.machine, wanted.pid, wanted.started, wanted.drive);
-    RETURN 'true';
+    FROM jsonb_each_text(job->'fences') AS f (run_id, fence)
+    WHERE r.run_id = f.run_id AND r.fence = f.fence::bigint AND r.until IS NOT NULL;
+    SELECT jsonb_agg(r.run_id) INTO lost
+    FROM {schema}.runs AS r JOIN jsonb_each_text(job->'fences') AS f (run_id, fence) ON r.run_id = f.run_id
+    WHERE r.fence > f.fence::bigint;
+    RETURN coalesce(lost, '[]');
 END $holdfast$;
 
 CREATE FUNCTION {schema}.release(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
 DECLARE
-    wanted {schema}.leases := jsonb_populate_record(NULL::{schema}.leases, job);
+    number bigint;
 BEGIN
-    DELETE FROM {schema}.leases AS held
-    WHERE held.run_id = wanted.run_id AND (held.host, held.machine, held.pid, held.started, held.drive)
-        = (wanted.host, wanted.machine, wanted.pid, wanted.started, wanted.drive);
+    UPDATE {schema}.runs SET owner = NULL, until = NULL WHERE run_id = job->>'run_id' AND owner = job->'owner'
+    RETURNING latest INTO number;
+    IF number = -1 THEN
+        DELETE FROM {schema}.runs WHERE run_id = job->>'run_id' AND latest = -1;
+    END IF;
     RETURN 'true';
 END $holdfast$;
 """

@@ -1,4 +1,4 @@
-"""What is in the schema: its tables and functions, what tells it from others, and how an older one is completed."""
+"""A schema: what tells it from others, how it is created, and how an older one is completed."""
 
 from __future__ import annotations
 
@@ -10,88 +10,9 @@ from psycopg import errors
 
 from ..core.errors import StoreUnavailable
 from .postgres_functions import FUNCTIONS
+from .postgres_tables import FORMAT, STEPS
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-
-# Names are compared byte by byte (COLLATE "C"): the same order everywhere, and the fastest.
-TABLES = """
-CREATE TABLE {schema}.runs (
-    run_id   text COLLATE "C" PRIMARY KEY,
-    workflow text COLLATE "C" NOT NULL,
-    latest   bigint NOT NULL,                                   -- the highest number of the run
-    wake     text COLLATE "C"                                   -- when it wants to be woken
-) WITH (fillfactor = 60);                                       -- room for the next version of a row beside it
-CREATE INDEX runs_to_wake ON {schema}.runs (wake, run_id) WHERE wake IS NOT NULL;
-
-CREATE TABLE {schema}.commits (
-    seq           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- the order of commits over all runs
-    run_id        text COLLATE "C" NOT NULL,
-    number        bigint NOT NULL,
-    checkpoint_id text COLLATE "C" NOT NULL,
-    workflow      text COLLATE "C" NOT NULL,
-    status        text NOT NULL,
-    iteration     bigint NOT NULL,
-    at            text NOT NULL,
-    frame         boolean NOT NULL,
-    outputs       boolean NOT NULL,
-    body          text NOT NULL,                                -- not jsonb: what was written comes back as it was
-    UNIQUE (run_id, number)
-);
-CREATE INDEX commits_by_checkpoint ON {schema}.commits (checkpoint_id, seq);
-CREATE INDEX commits_by_workflow ON {schema}.commits (workflow, seq);
-CREATE INDEX commits_with_outputs ON {schema}.commits (run_id, number) WHERE outputs;
-
-CREATE TABLE {schema}.memory (
-    run_id text COLLATE "C" NOT NULL,
-    place  bigint NOT NULL,
-    key    text COLLATE "C" NOT NULL,
-    body   text NOT NULL,
-    PRIMARY KEY (run_id, place, key)
-);
-
-CREATE TABLE {schema}.mail (
-    seq      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,   -- the order of posting
-    run_id   text COLLATE "C" NOT NULL,
-    key      text COLLATE "C" NOT NULL,
-    consumed boolean NOT NULL,                                  -- then it stays, so that the key is taken for ever
-    posting  text,                                              -- tells the call that posted it from any other
-    body     text NOT NULL,
-    UNIQUE (run_id, key)
-);
-CREATE INDEX mail_to_read ON {schema}.mail (run_id, seq) WHERE NOT consumed;
-
-CREATE TABLE {schema}.requests (
-    seq           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- the order of asking
-    run_id        text COLLATE "C" NOT NULL,
-    request_id    text COLLATE "C" NOT NULL,
-    workflow      text COLLATE "C" NOT NULL,
-    executor      text NOT NULL,
-    request_type  text NOT NULL,
-    response_type text NOT NULL,
-    schema        text NOT NULL,
-    at            text COLLATE "C" NOT NULL,
-    deadline      text,
-    UNIQUE (run_id, request_id)
-);
-CREATE INDEX requests_by_age ON {schema}.requests (at, run_id, seq);
-CREATE INDEX requests_by_workflow ON {schema}.requests (workflow, at, run_id, seq);
-
-CREATE TABLE {schema}.leases (
-    run_id  text COLLATE "C" PRIMARY KEY,
-    host    text NOT NULL,
-    machine text NOT NULL,
-    pid     bigint NOT NULL,
-    started text NOT NULL,
-    drive   text NOT NULL,
-    until   timestamptz NOT NULL                                -- by the clock of the database
-);
-
-CREATE TABLE {schema}.holdfast (format integer NOT NULL);       -- one row: how many steps the schema has gone
-INSERT INTO {schema}.holdfast VALUES (0);
-"""
-
-STEPS = (TABLES + FUNCTIONS,)  # a schema of format n has gone the first n
-FORMAT = len(STEPS)
 
 LONGEST_NAME = 63  # bytes; PostgreSQL cuts off what is longer
 UNSAFE = ("\0", "$holdfast$")  # what no quoting allows, and what would end the text of a function
@@ -130,7 +51,18 @@ def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
     _refuse_newer(version, where)
     for step in STEPS[version:]:
         db.execute(step.replace("{schema}", name).encode())
+    _replace_functions(db, schema)
     db.execute(f"UPDATE {name}.holdfast SET format = {FORMAT}".encode())
+
+
+def _replace_functions(db: Connection, schema: str) -> None:
+    named = b"""
+    SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+    WHERE n.nspname = $1
+    """
+    for (function,) in db.execute(named, [schema]).fetchall():
+        db.execute(f"DROP FUNCTION {function}".encode())
+    db.execute(FUNCTIONS.replace("{schema}", quoted(schema)).replace("{format}", str(FORMAT)).encode())
 
 
 def _format(db: Connection, schema: str, where: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -12,38 +13,36 @@ import msgspec
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
-from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
+from ..durable.ports import (
+    NOTHING_ALONG,
+    About,
+    Along,
+    Entry,
+    Pending,
+    Record,
+    RunEntry,
+    Wake,
+    fenced,
+    needs_follower,
+)
 from .postgres_access import Database, Row
+from .postgres_queries import (
+    CHAIN,
+    HEAD,
+    HISTORY,
+    HISTORY_OF_OUTPUTS,
+    LOCATE,
+    MAIL,
+    MAILED,
+    NEWEST,
+    PENDING,
+    PLACE,
+    RECALL,
+    WAKES,
+    Values,
+    runs_query,
+)
 from .postgres_schema import quoted
-
-ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs"
-RECORD = f"{ENTRY}, convert_to(body, 'UTF8')"
-REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
-
-HEAD = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 ORDER BY number DESC LIMIT 1"
-CHAIN = f"""
-SELECT {RECORD} FROM {{schema}}.commits
-WHERE run_id = $1 AND number <= $2 AND number >= coalesce((
-    SELECT number FROM {{schema}}.commits WHERE run_id = $1 AND number <= $2 AND frame ORDER BY number DESC LIMIT 1
-), $2)
-ORDER BY number
-"""
-PART = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 AND number > $2 AND number <= $3"
-HISTORY = f"{PART} ORDER BY number"
-HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
-LOCATE = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE checkpoint_id = $1 ORDER BY seq DESC LIMIT 1"
-ENTRIES = f"SELECT {ENTRY} FROM {{schema}}.commits {{where}} ORDER BY seq"
-NEWEST = f"SELECT {ENTRY} FROM {{schema}}.commits {{where}} ORDER BY seq DESC LIMIT 1"
-# `+ 0`: or the newest commit of a run is looked for among the newest of all runs
-NEWEST_OF_RUN = f"SELECT {ENTRY} FROM {{schema}}.commits {{where}} ORDER BY seq + 0 DESC LIMIT 1"
-RECALL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2"
-MAIL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.mail WHERE run_id = $1 AND NOT consumed ORDER BY seq"
-MAILED = """
-SELECT asked.run_id FROM unnest($1::text[]) AS asked (run_id)
-WHERE EXISTS (SELECT FROM {schema}.mail AS m WHERE m.run_id = asked.run_id AND NOT m.consumed)
-"""
-PENDING = f"SELECT {REQUEST} FROM {{schema}}.requests {{where}} ORDER BY at, run_id, seq"
-WAKES = "SELECT run_id, workflow, wake FROM {schema}.runs {where} ORDER BY wake, run_id"
 
 NO_LIMIT = 2**63 - 1
 
@@ -70,18 +69,24 @@ class PostgresStore:
             job["closed"] = list({*map(_shown, along.closed), *(_shown(p.request_id) for p in along.asked)})
         said = await self._db.write(_encode(job), record.body.decode())
         if said is not True:
-            raise _refusal(entry, said)
+            raise _refusal(entry, said, along.fence)
 
     async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         job = {"do": "put", **_plain(record.entry), **_along(along)}
         said = await self._db.write(_encode(job), record.body.decode())
         if said is not True:
-            raise _refusal(record.entry, said)
+            raise _refusal(record.entry, said, along.fence)
 
     async def remove(
-        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
     ) -> bool:
-        job = {"do": "remove", **(_plain(follower.entry) if follower else {}), **_along(Along(asked=asked))}
+        job = {"do": "remove", **(_plain(follower.entry) if follower else {}), **_along(Along(asked=asked, wake=wake))}
         job |= {"run_id": _shown(run_id), "gone": number}
         said = await self._db.write(_encode(job), follower.body.decode() if follower else None)
         if said == "based":
@@ -89,6 +94,23 @@ class PostgresStore:
         if follower is not None and isinstance(said, dict):
             raise _refusal(follower.entry, said)
         return said is True
+
+    async def drop(self, run_id: str) -> bool:
+        return bool(await self._db.write(_encode({"do": "drop", "run_id": _shown(run_id)})))
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        inner: bool = False,
+        past: RunEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RunEntry]:
+        values = Values()
+        query = runs_query(values, workflow, status, tags or {}, inner, past, limit)
+        return [_run_entry(row) for row in await self._read(query, *values.given)]
 
     async def head(self, run_id: str) -> Record | None:
         found = await self._records(HEAD, run_id)
@@ -121,17 +143,39 @@ class PostgresStore:
         rows = await self._read(LOCATE, checkpoint_id)
         return _entry(rows[0]) if rows else None
 
-    async def entries(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Entry]:
-        return [_entry(row) for row in await self._search(ENTRIES, {"workflow =": workflow, "run_id =": run_id})]
+    async def entries(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        return (await self._newest(workflow, run_id, before, limit))[::-1]
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
-        query = NEWEST if run_id is None else NEWEST_OF_RUN
-        rows = await self._search(query, {"workflow =": workflow, "run_id =": run_id})
-        return _entry(rows[0]) if rows else None
+        found = await self._newest(workflow, run_id, None, 1)
+        return found[0] if found else None
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
+    async def _newest(
+        self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
+    ) -> list[Entry]:
+        """Those committed last, the last one first."""
+        asked = {"run_id = {value}": run_id, PLACE: before}
+        if run_id is None:
+            asked["workflow = {value}"] = workflow
+        rows = await self._search(NEWEST, asked, limit=limit)
+        found = [_entry(row) for row in rows]
+        return [entry for entry in found if workflow in (None, entry.workflow)]  # a run is of one workflow
+
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         job = {"do": "remember", "run_id": _shown(run_id), "place": place, "key": _shown(key)}
-        return bool(await self._db.write(_encode(job), body.decode()))
+        if fence is not None:
+            job["fence"] = fence
+        said = await self._db.write(_encode(job), body.decode())
+        if said == "fenced" and fence is not None:
+            raise fenced(run_id, fence)
+        return bool(said)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return {_meant(key): body for key, body in await self._read(RECALL, run_id, place)}
@@ -149,16 +193,18 @@ class PostgresStore:
         return [run_id for run_id in run_ids if _shown(run_id) in found]
 
     async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
-        rows = await self._search(PENDING, {"workflow =": workflow, "run_id =": run_id})
+        rows = await self._search(PENDING, {"workflow = {value}": workflow, "run_id = {value}": run_id})
         return [Pending(*_all_meant(row)) for row in rows]
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
-        rows = await self._search(WAKES, {"wake <=": before, "workflow =": workflow}, "wake IS NOT NULL")
+        rows = await self._search(
+            WAKES, {"wake <= {value}": before, "workflow = {value}": workflow}, "wake IS NOT NULL"
+        )
         return [Wake(*_all_meant(row)) for row in rows]
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
-        job = {"do": "claim", "run_id": _shown(run_id), **asdict(owner), "seconds": seconds, "ahead": _ahead()}
-        while (held := await self._db.write(_encode(job))) is not True:
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        job = {"do": "claim", "run_id": _shown(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
+        while not isinstance(held := await self._db.write(_encode(job)), int):
             if held is None:  # whoever held it let go just now
                 continue
             left = held.pop("left")
@@ -166,14 +212,15 @@ class PostgresStore:
             if not lease.is_over():
                 raise lease.refuse(run_id)
             job["dead"] = held
+        return held
 
-    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
-        runs = [_shown(run_id) for run_id in run_ids]
-        job = {"do": "renew", "run_ids": runs, **asdict(owner), "seconds": seconds, "ahead": _ahead()}
-        self._db.write_blocking(_encode(job))
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        shown = {_shown(run_id): fence for run_id, fence in fences.items()}
+        job = {"do": "renew", "fences": shown, "seconds": seconds, "ahead": _ahead()}
+        return [_meant(run_id) for run_id in self._db.write_blocking(_encode(job))]
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        await self._db.write(_encode({"do": "release", "run_id": _shown(run_id), **asdict(owner)}))
+        await self._db.write(_encode({"do": "release", "run_id": _shown(run_id), "owner": asdict(owner)}))
 
     async def close(self) -> None:
         await self._db.close()
@@ -181,13 +228,19 @@ class PostgresStore:
     async def _records(self, query: str, run_id: str, *values: int) -> list[Record]:
         return [Record(_entry(row[:-1]), row[-1]) for row in await self._read(query, run_id, *values)]
 
-    async def _search(self, query: str, asked: dict[str, str | None], *conditions: str) -> list[Row]:
-        """The rows that meet the conditions, and those comparisons for which a value is given."""
-        given = {comparison: value for comparison, value in asked.items() if value is not None}
-        met = [*conditions, *(f"{comparison} ${n}" for n, comparison in enumerate(given, 1))]
-        return await self._read(query.replace("{where}", f"WHERE {' AND '.join(met)}" if met else ""), *given.values())
+    async def _search(
+        self, query: str, asked: dict[str, str | None], *conditions: str, limit: int | None = None
+    ) -> list[Row]:
+        """The rows that meet the conditions, and those for which a value is given."""
+        values = Values()
+        given = {condition: value for condition, value in asked.items() if value is not None}
+        met = [*conditions, *(condition.replace("{value}", values(value)) for condition, value in given.items())]
+        query = query.replace("{where}", f"WHERE {' AND '.join(met)}" if met else "")
+        if "{limit}" in query:
+            query = query.replace("{limit}", f"{values(limit)}::bigint")
+        return await self._read(query, *values.given)
 
-    async def _read(self, query: str, *values: str | int) -> list[Row]:
+    async def _read(self, query: str, *values: str | int | None) -> list[Row]:
         shown = [_shown(value) if isinstance(value, str) else value for value in values]
         return await self._db.read(query.replace("{schema}", self._schema).encode(), shown)
 
@@ -200,12 +253,22 @@ def _along(along: Along) -> dict[str, Any]:
         "wake": along.wake,
         "consumed": list({_shown(key): None for key in along.consumed}),
         "asked": list(asked.values()),
+        "about": along.about and _about(along.about),
+        "drop_below": along.drop_below,
+        "fence": along.fence,
     }
     return {name: value for name, value in parts.items() if value not in (None, [])}
 
 
-def _refusal(entry: Entry, standing: dict[str, Any]) -> CommitConflict:
+def _about(about: About) -> dict[str, Any]:
+    tags = {_shown(name): _shown(value) for name, value in about.tags.items()}
+    return {"tags": tags, "caller": None if about.caller is None else _shown(about.caller)}
+
+
+def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -> CommitConflict:
     """The error for a record that was not taken, and where its run stands."""
+    if fence is not None and (standing["fence"] or 0) > fence:
+        return fenced(entry.run_id, fence)
     workflow = standing["workflow"] and _meant(standing["workflow"])
     if workflow not in (None, entry.workflow):
         return CommitConflict(
@@ -251,3 +314,9 @@ def _plain(value: Entry | Pending) -> dict[str, Any]:
 
 def _entry(row: Row) -> Entry:
     return Entry(*_all_meant(row))
+
+
+def _run_entry(row: Row) -> RunEntry:
+    *known, tags, caller = _all_meant(row)
+    meant = {_meant(name): _meant(value) for name, value in (tags or {}).items()}
+    return RunEntry(*known, about=About(meant, caller))

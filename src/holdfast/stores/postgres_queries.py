@@ -1,0 +1,91 @@
+"""What is asked of the tables. `{schema}` stands for the schema, `{where}` for the conditions of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..durable.ports import RunEntry
+
+ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
+RECORD = f"{ENTRY}, convert_to(body, 'UTF8')"
+REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
+
+HEAD = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 ORDER BY number DESC LIMIT 1"
+CHAIN = f"""
+SELECT {RECORD} FROM {{schema}}.commits
+WHERE run_id = $1 AND number <= $2 AND number >= coalesce((
+    SELECT number FROM {{schema}}.commits WHERE run_id = $1 AND number <= $2 AND frame ORDER BY number DESC LIMIT 1
+), $2)
+ORDER BY number
+"""
+PART = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 AND number > $2 AND number <= $3"
+HISTORY = f"{PART} ORDER BY number"
+HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
+LOCATE = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE checkpoint_id = $1 ORDER BY seq DESC LIMIT 1"
+NEWEST = f"SELECT {ENTRY} FROM {{schema}}.commits {{where}} ORDER BY seq DESC LIMIT {{limit}}"
+PLACE = "seq < (SELECT seq FROM {schema}.commits WHERE checkpoint_id = {value} ORDER BY seq DESC LIMIT 1)"
+RECALL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2"
+MAIL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.mail WHERE run_id = $1 AND NOT consumed ORDER BY seq"
+MAILED = """
+SELECT asked.run_id FROM unnest($1::text[]) AS asked (run_id)
+WHERE EXISTS (SELECT FROM {schema}.mail AS m WHERE m.run_id = asked.run_id AND NOT m.consumed)
+"""
+PENDING = f"SELECT {REQUEST} FROM {{schema}}.requests {{where}} ORDER BY at, run_id, seq"
+WAKES = "SELECT run_id, workflow, wake FROM {schema}.runs {where} ORDER BY wake, run_id"
+
+# The page is found by an index alone; only what is on it is looked up.
+RUNS = """
+SELECT page.run_id, page.workflow, page.status, c.number, c.checkpoint_id, c.iteration, c.at, page.began,
+    (SELECT jsonb_object_agg(t.name, t.value) FROM {schema}.tags AS t WHERE t.run_id = page.run_id), page.caller
+FROM ({pages}) AS page JOIN {schema}.commits AS c ON c.run_id = page.run_id AND c.number = page.latest
+ORDER BY page.began DESC, page.run_id DESC LIMIT {limit}
+"""
+PAGE = """(
+SELECT r.run_id, r.workflow, r.status, r.latest, r.began, r.caller FROM {source}
+WHERE {conditions} ORDER BY {first}.began DESC, {first}.run_id DESC LIMIT {limit})
+"""
+TAGGED = "EXISTS (SELECT FROM {schema}.tags AS t WHERE t.run_id = r.run_id AND t.name = {name} AND t.value = {value})"
+
+
+class Values:
+    """The values of a query, each named by its number."""
+
+    def __init__(self) -> None:
+        self.given: list[str | int | None] = []
+
+    def __call__(self, value: str | int | None) -> str:
+        self.given.append(value)
+        return f"${len(self.given)}"
+
+
+def runs_query(
+    values: Values,
+    workflow: str | None,
+    status: str | None,
+    tags: Mapping[str, str],
+    inner: bool,
+    past: RunEntry | None,
+    limit: int | None,
+) -> str:
+    """The search for a page of runs. Those that work for others are looked for beside the others, and sorted in."""
+    said, first = [], "t" if tags else "r"
+    for number, (name, value) in enumerate(tags.items()):
+        if number == 0:  # its index leads, and the others are looked at
+            said.append(f"t.name = {values(name)} AND t.value = {values(value)}")
+        else:
+            said.append(TAGGED.replace("{name}", values(name)).replace("{value}", values(value)))
+    if workflow is not None:
+        said.append(f"r.workflow = {values(workflow)}")
+    if status is not None:
+        said.append(f"r.status = {values(status)}")
+    if past is not None:
+        said.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
+    source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else "{schema}.runs AS r"
+    whose = [f"NOT {first}.called"] + ([f"{first}.called"] if inner else [])
+    pages = [
+        PAGE.replace("{source}", source)
+        .replace("{first}", first)
+        .replace("{conditions}", " AND ".join([one, "r.began IS NOT NULL", *said]))
+        for one in whose
+    ]
+    return RUNS.replace("{pages}", " UNION ALL ".join(pages)).replace("{limit}", f"{values(limit)}::bigint")
