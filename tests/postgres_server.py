@@ -79,6 +79,13 @@ class Server:
             self._process.wait()
             self._process = None
 
+    def admit(self, *rules: str) -> None:
+        """Ask whoever comes, by these rules of pg_hba.conf; those that were there come after them."""
+        self.stop()
+        known = self._root / "data" / "pg_hba.conf"
+        known.write_text("\n".join([*rules, known.read_text()]))
+        self.start()
+
     def remove(self) -> None:
         self.stop("immediate")
         shutil.rmtree(self._root, ignore_errors=True)

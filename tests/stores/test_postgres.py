@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,6 +178,25 @@ async def test_machines_with_different_clocks_agree_on_claims(
             await store.claim("r", this_process("other"), seconds=60)
     finally:
         clock.set_source()
+
+
+async def test_whoever_claims_a_run_sees_everything_written_under_the_claim_before(
+    store: PostgresStore, schema: str
+) -> None:
+    fence = await store.claim("r", this_process("mine"), seconds=0)
+    await store.append(record("r", 0), Along(fence=fence))
+    other = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+    with psycopg.connect(dsn()) as db:  # somebody is about to use that key, or not
+        db.execute(f"INSERT INTO {schema}.memory VALUES ('r', 1, 'k', '2')".encode())
+        remembering = asyncio.ensure_future(store.remember("r", 1, "k", b"1", fence=fence))
+        await come_to_wait(schema)
+        claiming = asyncio.ensure_future(other.claim("r", this_process("other"), seconds=60))
+        await come_to_wait(schema, 2)
+        db.rollback()
+    assert await claiming > fence
+    assert await other.recall("r", 1) == {"k": b"1"}
+    assert await remembering
+    await other.close()
 
 
 def test_renewing_and_asking_for_mail_need_no_event_loop(schema: str) -> None:
@@ -751,13 +771,41 @@ async def refused(store: PostgresStore) -> str:
     return str(refusal.value)
 
 
-async def test_a_database_or_user_that_is_not_there_is_reported(schema: str) -> None:
-    said = await refused(PostgresStore(make_conninfo(dsn(), dbname="nowhere", password="secret"), schema=schema))
-    assert '"nowhere" does not exist' in said
-    assert "check the database, user and password" in said
-    assert "secret" not in said
-    said = await refused(PostgresStore(make_conninfo(dsn(), user="nobody_at_all"), schema=schema))
-    assert '"nobody_at_all" does not exist' in said
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dbname": "nowhere"}, r'database "nowhere" does not exist; create it'),
+        ({"user": "nobody_at_all"}, r'role "nobody_at_all" does not exist; create it'),
+        ({"user": "grace"}, r'password authentication failed for user "grace"; the password of the dsn is not'),
+        ({"user": "grace", "password": ""}, r"no password supplied; add a password"),
+        ({"user": "alan"}, r"pg_hba.conf rejects .*; the server lets nobody in like this"),
+        ({"user": "edsger"}, r'role "edsger" is not permitted to log in; name a user that may'),
+    ],
+)
+async def test_a_server_that_will_never_let_us_in_is_asked_once(
+    guarded_server: Server, change: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    connect = postgres_link._Connection.connect
+    monkeypatch.setattr(
+        postgres_link._Connection, "connect", lambda dsn, **how: (asked.append(dsn), connect(dsn, **how))[1]
+    )
+    where = make_conninfo(guarded_server.dsn, **{"password": "secret", **change})
+    store = PostgresStore(where, patience=PATIENT)
+    with pytest.raises(StoreUnavailable, match=said) as refusal:
+        await store.head("r")
+    await store.close()
+    assert len(asked) == 1
+    assert "secret" not in "".join(traceback.format_exception(refusal.value))
+
+
+@pytest.fixture(scope="module")
+def guarded_server() -> Iterator[Server]:
+    """One that asks who comes."""
+    with own_server() as made:
+        ask("CREATE ROLE grace LOGIN PASSWORD 'another'; CREATE ROLE alan LOGIN; CREATE ROLE edsger", where=made.dsn)
+        made.admit("local all grace scram-sha-256", "local all alan reject")
+        yield made
 
 
 async def test_a_server_that_is_not_there_is_reported(tmp_path: Path, schema: str) -> None:

@@ -16,6 +16,16 @@ GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, err
 CROWDED = ("too many clients", "remaining connection slots", "too many connections", "no more connections")
 """What a server says that takes no more connections just now. While connecting, its words are all there is."""
 
+REFUSED = {
+    "password authentication failed": "the password of the dsn is not that of the user",
+    "no password supplied": "add a password to the dsn, or set PGPASSWORD",
+    "no pg_hba.conf entry": "the server lets nobody in like this; ask for a line in its pg_hba.conf",
+    "pg_hba.conf rejects": "the server lets nobody in like this; ask for another line in its pg_hba.conf",
+    "is not permitted to log in": "name a user that may, or ALTER ROLE ... LOGIN",
+    '" does not exist': "create it, or correct the dsn",
+}
+"""What a server says that will say so again, and what to do. While connecting, its words are all there is."""
+
 ONES_OWN = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
 """What one job is to blame for, not the server: others may be done."""
 
@@ -61,12 +71,20 @@ def translated(error: psycopg.Error, where: str) -> DurabilityError:
     return StoreUnavailable(f"{where} cannot be used: {said}" + (f"; {advice}" if advice else ""))
 
 
+def stays_refused(error: psycopg.Error) -> bool:
+    """Whether a server has refused us in words that leave no hope. Of several servers, another one may let us in."""
+    said = str(error)
+    return "Multiple connection attempts" not in said and any(words in said for words in REFUSED)
+
+
 def refused(error: psycopg.Error, where: str) -> StoreUnavailable:
     """The error of a server that is there and does not let us in."""
-    return StoreUnavailable(
-        f"{where} cannot be used: {first_line(error)}; "
-        f"check the database, user and password of the dsn, and what the server allows (pg_hba.conf)"
+    said = first_line(error)
+    advice = next(
+        (advice for words, advice in REFUSED.items() if words in said),
+        "check the database, user and password of the dsn, and what the server allows (pg_hba.conf)",
     )
+    return StoreUnavailable(f"{where} cannot be used: {said}; {advice}")
 
 
 def away(trouble: Passing, where: str, seconds: float) -> StoreUnavailable:

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import PGconn, Ping
 from psycopg.types.array import ListBinaryDumper
 
-from .postgres_errors import CROWDED, Passing, away, passing, refused, translated
+from .postgres_errors import CROWDED, Passing, away, passing, refused, stays_refused, translated
 from .postgres_schema import Connection, prepare, quoted
 
 T = TypeVar("T")
@@ -156,6 +156,8 @@ class Link:
                     self._dsn, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor, client_encoding="UTF8"
                 )
             except psycopg.Error as error:
+                if stays_refused(error):
+                    raise refused(error, self.where) from error
                 is_there = PGconn.ping(self._dsn.encode()) in (Ping.OK, Ping.NO_ATTEMPT)
                 if not is_there or any(words in str(error) for words in CROWDED):
                     raise Passing(error, sent=False) from error

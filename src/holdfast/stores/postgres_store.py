@@ -317,6 +317,6 @@ def _entry(row: Row) -> Entry:
 
 
 def _run_entry(row: Row) -> RunEntry:
-    *known, tags, caller = _all_meant(row)
+    *known, tags, caller = row
     meant = {_meant(name): _meant(value) for name, value in (tags or {}).items()}
-    return RunEntry(*known, about=About(meant, caller))
+    return RunEntry(*_all_meant((*known, About(meant, caller and _meant(caller)))))
