@@ -6,17 +6,17 @@ Message  → route →  Delivery  → handler →  Outcome  → merge →  Commi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from .events import WorkflowErrorDetails, WorkflowRunState
 from .parcel import Parcel
 from .request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """Which question a message answers."""
 
     request_id: str
@@ -29,8 +29,7 @@ def is_text(name: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A payload on its way. Who takes it was decided when it was sent, once, and is part of it."""
 
     id: str
@@ -42,8 +41,7 @@ class Message:
     reply: Reply | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """One handler call to make in this superstep."""
 
     id: str
@@ -53,8 +51,7 @@ class Delivery:
     reply: Reply | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(msgspec.Struct, frozen=True):
     """A run inside a run that waits for answers: where it was left."""
 
     run_id: str
@@ -68,8 +65,7 @@ class Child:
         return f"{epoch}/{run_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Something noted inside a superstep: a timer, an attempt that failed and when the next one is due, or what came of
     a step."""
 
@@ -96,26 +92,22 @@ Held = Mapping[str, Mapping[str, tuple[Parcel, ...]]]
 """What fan-ins hold: fan-in → source → payloads, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The handler calls of one superstep, and what the fan-ins hold once they are made."""
 
     deliveries: tuple[Delivery, ...]
     held: Held
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(msgspec.Struct, frozen=True):
     value: Parcel
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     items: tuple[Parcel, ...]
 
 
@@ -129,48 +121,42 @@ class Edit(Protocol):
         """The value after the change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(msgspec.Struct, frozen=True):
     edit: Edit
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     payload: Parcel
     target: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     kind: Literal["output", "intermediate"]
     payload: Parcel
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """Everything one delivery wants to happen, staged until the commit."""
 
     delivery: str
     executor: str
     sent: tuple[Sent, ...] = ()
     outputs: tuple[Output, ...] = ()
-    writes: Mapping[str, Write] = field(default_factory=dict)
+    writes: Mapping[str, Write] = {}
     saved: Parcel | None = None  # the executor's own state afterwards; None: it keeps none
     requests: tuple[Request, ...] = ()
-    children: Mapping[str, Child | None] = field(default_factory=dict)  # None: it waits no more
+    children: Mapping[str, Child | None] = {}  # None: it waits no more
     attempts: int = 1  # how often the handler was called for it
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """What was finished or noted inside a superstep before it was committed."""
 
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)  # by delivery
-    notes: Mapping[str, Note] = field(default_factory=dict)  # by timer_key or attempt_key
+    outcomes: Mapping[str, Outcome] = {}  # by delivery
+    notes: Mapping[str, Note] = {}  # by timer_key or attempt_key
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(msgspec.Struct, frozen=True):
     """Who takes one sent message; where nobody does, the words why."""
 
     takers: tuple[str, ...] = ()
@@ -201,16 +187,14 @@ class CommitKind(StrEnum):
     SAVED = "saved"  # a checkpoint that was handed to a storage by hand
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(msgspec.Struct, frozen=True):
     """What only the world outside the kernel can know of a commit."""
 
     checkpoint_id: str
     at: str
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """The summary of one outcome: what its events are computed from."""
 
     delivery: str
@@ -221,8 +205,7 @@ class Done:
     attempts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """One step of a run's history: what changed, and what was done to change it."""
 
     number: int
@@ -234,21 +217,20 @@ class Commit:
     place: int
     messages: tuple[Message, ...] | None = None  # None: as before
     held: Held | None = None  # None: as before
-    state: Mapping[str, Write | Edited] = field(default_factory=dict)
-    executors: Mapping[str, Parcel | Edited] = field(default_factory=dict)
+    state: Mapping[str, Write | Edited] = {}
+    executors: Mapping[str, Parcel | Edited] = {}
     asked: tuple[Request, ...] = ()
     closed: tuple[str, ...] = ()  # requests that are open no more
-    children: Mapping[str, Child | None] = field(default_factory=dict)  # those that changed; None: it waits no more
+    children: Mapping[str, Child | None] = {}  # those that changed; None: it waits no more
     wake: str | None = None  # nothing can be done before
     restored: int | None = None  # the number of the commit that the run was moved back to
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()
     warnings: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # what users added to a checkpoint; plain JSON data
+    metadata: Mapping[str, Any] = {}  # what users added to a checkpoint; plain JSON data
 
 
-@dataclass(frozen=True, slots=True)
-class RunHeader:
+class RunHeader(msgspec.Struct, frozen=True):
     """What never changes in a run, but for the epoch: it counts how often the run was moved back."""
 
     run_id: str
@@ -261,12 +243,11 @@ class RunHeader:
     trace: str | None = None  # the trace it was begun in, as a W3C traceparent
     parent_run: str | None = None  # whose checkpoint that was,
     parent_number: int | None = None  # and its number: it may be gone by now
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = {}
     retention: Retention = Retention.FullHistory
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """The whole of a run at a commit: enough to go on from nothing else."""
 
     header: RunHeader
@@ -278,11 +259,11 @@ class Checkpoint:
     since_input: int  # supersteps since the last message from outside
     place: int  # the commit that put the messages here: deliveries are named after it
     messages: tuple[Message, ...] = ()
-    held: Held = field(default_factory=dict)
-    state: Mapping[str, Parcel] = field(default_factory=dict)
-    executors: Mapping[str, Parcel] = field(default_factory=dict)
-    requests: Mapping[str, Request] = field(default_factory=dict)
-    children: Mapping[str, Child] = field(default_factory=dict)  # by the id of the run that was called first
+    held: Held = {}
+    state: Mapping[str, Parcel] = {}
+    executors: Mapping[str, Parcel] = {}
+    requests: Mapping[str, Request] = {}
+    children: Mapping[str, Child] = {}  # by the id of the run that was called first
     wake: str | None = None  # nothing can be done before
 
     @property

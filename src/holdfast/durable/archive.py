@@ -6,9 +6,10 @@ A run is stored as frames, which say everything, and between them records that s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from ..core.errors import CheckpointCorrupt, CheckpointMissing
 from ..core.events import CheckpointInfo, WorkflowRunState

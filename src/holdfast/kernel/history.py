@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..core.events import WorkflowErrorDetails, WorkflowRunState
 from ..core.model import Assigned, Checkpoint, Child, Commit, CommitKind, Edited, Message, RunHeader, Stamp

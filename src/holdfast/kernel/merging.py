@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ..core.errors import RoutingFailed, RunError
 from ..core.model import Checkpoint, Child, Commit, CommitKind, Done, Message, Outcome, Plan, Routed, Stamp
@@ -17,8 +19,7 @@ Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who takes each message it sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True):
     commit: Commit
     next: Plan
 

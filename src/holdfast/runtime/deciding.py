@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError, SuperstepLimit
@@ -14,8 +14,7 @@ from .routing import ask_routes
 from .runner import Superstep
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True):
     commit: Commit
     next: Plan | None  # None: the run stops here
     error: HoldfastError | None = None

@@ -10,9 +10,11 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
+
+from msgspec.structs import replace
 
 from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from .. import kernel
 from ..core.errors import CheckpointMissing, GraphChanged, InputMismatch, RoutingFailed, RunError
@@ -22,8 +24,7 @@ from .cast import Cast
 from .storing import store
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True):
     """What a workflow is, as far as the engine must know."""
 
     name: str
@@ -33,8 +34,7 @@ class Definition:
     max_iterations: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(msgspec.Struct, frozen=True):
     """Start with a message; if a run of that id is stored, go on with it, provided it began with the same."""
 
     message: object
@@ -44,8 +44,7 @@ class Fresh:
     tags: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(msgspec.Struct, frozen=True):
     """Go on from the head of a stored run."""
 
     run_id: str
@@ -53,8 +52,7 @@ class Continue:
     except_at: int | None = None  # unless it is this commit that says so
 
 
-@dataclass(frozen=True, slots=True)
-class Rewind:
+class Rewind(msgspec.Struct, frozen=True):
     """Go on from exactly that checkpoint: the head continues its run, an older one starts a new run."""
 
     checkpoint_id: str
@@ -63,16 +61,14 @@ class Rewind:
     tags: Mapping[str, str] | None = None  # of the new run; None: those of the run it begins from
 
 
-@dataclass(frozen=True, slots=True)
-class Back:
+class Back(msgspec.Struct, frozen=True):
     """Move a stored run back to one of its earlier checkpoints, and go on from there."""
 
     run_id: str
     checkpoint_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Suspended:
+class Suspended(msgspec.Struct, frozen=True):
     """Go on with a run that is kept nowhere but in this process."""
 
     at: Checkpoint
@@ -84,8 +80,7 @@ Position = Fresh | Continue | Rewind | Back | Suspended
 ClaimRun = Callable[[str], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class New:
+class New(msgspec.Struct, frozen=True):
     header: RunHeader
     message: object
 
@@ -98,8 +93,7 @@ class New:
         return self.header.run_id
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     at: Checkpoint
 
     @property
@@ -111,8 +105,7 @@ class Stored:
         return self.at
 
 
-@dataclass(frozen=True, slots=True)
-class Older:
+class Older(msgspec.Struct, frozen=True):
     source: Checkpoint
     header: RunHeader
 
@@ -125,8 +118,7 @@ class Older:
         return self.source
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True):
     """A run that is moved back: where it is, and where to."""
 
     head: Checkpoint
@@ -153,8 +145,7 @@ class Stopped(Exception):
 NO_MEMORY = Memory()
 
 
-@dataclass(frozen=True, slots=True)
-class Entered:
+class Entered(msgspec.Struct, frozen=True):
     """A run that can be moved on."""
 
     at: Checkpoint

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from ..core.errors import CommitConflict, RunBusy, RunError
 from ..core.events import WorkflowRunState

@@ -12,10 +12,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
 
 from .. import kernel
 from ..core.errors import (

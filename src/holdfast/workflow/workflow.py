@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, overload
+
+from msgspec.structs import replace
 
 from ..core.events import WorkflowEvent
 from ..core.model import Checkpoint, Commit
