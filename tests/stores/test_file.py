@@ -129,7 +129,7 @@ async def test_a_person_finds_and_reads_a_record(store: FileStore, root: Path) -
     text = (root / "billing" / "run-1" / "000000-run-1-0.json").read_text()
     assert '\n  "workflow": "billing",\n' in text
     assert '\n  "body": {\n    "b": [\n      1\n    ],\n    "a": 2\n  }\n}\n' in text
-    assert json.loads((root / "holdfast.json").read_text()) == {"format": 2}
+    assert json.loads((root / "holdfast.json").read_text()) == {"format": 3}
 
 
 async def test_no_name_leads_out_of_the_root(store: FileStore, root: Path) -> None:
@@ -276,7 +276,7 @@ async def test_a_foreign_file_is_left_alone(store: FileStore, root: Path) -> Non
 
 async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    (root / "holdfast.json").write_text('{"format": 3, "more": true}')
+    (root / "holdfast.json").write_text('{"format": 4, "more": true}')
     before = every_file(root)
     other = FileStore(root)
     for call in (other.append(record("r", 1)), other.head("r"), other.entries(), other.remember("r", 1, "k", b"1")):
@@ -289,7 +289,7 @@ async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: 
 async def test_a_record_of_a_newer_format_is_refused(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
     path = root / "w" / "r" / "000000-r-0.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
+    path.write_text(path.read_text().replace('"format": 3', '"format": 4'))
     with pytest.raises(StoreUnavailable, match="newer"):
         await store.head("r")
 
@@ -407,8 +407,8 @@ async def test_the_newest_is_found_without_reading_every_file(
         for run_id in ("a", "b", "c"):
             await store.append(record(run_id, number))
     read: list[Path] = []
-    original = file_layout.read_sheet
-    monkeypatch.setattr(file_layout, "read_sheet", lambda path: (read.append(path), original(path))[1])
+    original = file_layout.read_cover
+    monkeypatch.setattr(file_layout, "read_cover", lambda path: (read.append(path), original(path))[1])
     assert await store.newest() == record("c", 4).entry
     assert len(read) <= 3
     read.clear()
@@ -483,7 +483,7 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: FileStore)
 
 def test_renewing_and_asking_for_mail_need_no_event_loop(root: Path) -> None:
     store = FileStore(root)
-    store.renew(["r"], this_process("mine"), seconds=1)
+    assert store.renew({"r": 1}, seconds=1) == []
     assert store.mailed(["r"]) == []
     asyncio.run(store.close())
     assert not root.exists()

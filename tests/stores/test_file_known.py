@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.errors import CheckpointCorrupt, CommitConflict, DurabilityError
 from holdfast.durable.ownership import this_process
 from holdfast.durable.ports import Along, Store
-from holdfast.stores import file_folders, file_run
+from holdfast.stores import file_folders, file_lock, file_run
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 from store_rules import fill, meanings, numbers, record
@@ -52,6 +52,12 @@ def no_time_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
 # -------------------------------------------------------------------- what it costs
 
 
+def write_word_as_if_killed(folder: Path) -> None:
+    with file_lock.locked(folder) as lock:
+        assert lock is not None
+        file_lock.write_word(lock)
+
+
 async def superstep(store: Store, number: int) -> None:
     """Everything that a run may do between two records."""
     await store.remember("r", number - 1, "k", b"1")
@@ -62,25 +68,37 @@ async def superstep(store: Store, number: int) -> None:
 
 
 async def test_a_superstep_lists_neither_the_records_nor_the_mail(store: FileStore, listed: list[str]) -> None:
-    await store.claim("r", this_process("mine"), seconds=60)
+    fence = await store.claim("r", this_process("mine"), seconds=60)
     await fill(store, "r", 1)
     await superstep(store, 1)
     await superstep(store, 2)
     listed.clear()
     for number in range(3, 10):
         await superstep(store, number)
-        await asyncio.to_thread(store.renew, ["r"], this_process("mine"), seconds=60)
+        await asyncio.to_thread(store.renew, {"r": fence}, seconds=60)
     await store.append(record("r", 10))
     assert set(listed) == {"memory"}
     assert numbers(await store.history("r")) == list(range(11))
 
 
-async def test_after_another_store_was_there_everything_is_listed_once(
+async def test_after_another_store_was_there_nothing_is_listed(
     store: FileStore, root: Path, listed: list[str]
 ) -> None:
     other = FileStore(root)
     await fill(store, "r", 3)
+    listed.clear()
     await other.append(record("r", 3))
+    await store.append(record("r", 4))
+    assert "r" not in listed
+    await other.close()
+
+
+async def test_after_another_store_was_killed_there_everything_is_listed_once(
+    store: FileStore, root: Path, listed: list[str]
+) -> None:
+    other = FileStore(root)
+    await fill(store, "r", 4)
+    write_word_as_if_killed(root / "w" / "r")
     listed.clear()
     await store.append(record("r", 4))
     assert "r" in listed

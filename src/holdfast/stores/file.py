@@ -7,31 +7,46 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import msgspec
 
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
-from ..durable import clock
 from ..durable.ownership import Owner
-from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, Wake, needs_follower
+from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Wake
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from . import file_beside as beside
+from . import file_claims as claims
 from . import file_layout as disk
+from . import file_memory as memory
+from . import file_reading as reading
 from .file_folders import Folders
-from .file_layout import FORMAT, LOCK, MEMORY, OWNER, Memo, Sheet
+from .file_layout import Origin
 from .file_mail import has_letters
-from .file_run import Newest, Run
+from .file_memory import Kept
+from .file_records import records_in
+from .file_removing import discard, refuse_other_workflow, remove, replace
+from .file_run import Newest, Run, newest_path
+from .file_together import Together, Wish, keep
 
 THREADS = 8
 ATTEMPTS = 20  # at reading a folder that is being changed meanwhile
-COARSE = 2_000_000_000  # ns: the least exact time stamps a file system may have
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """What works for a store, in the process that it belongs to."""
+
+    pid: int
+    pool: ThreadPoolExecutor
+    together: Together
 
 
 class FileStore:
@@ -45,7 +60,7 @@ class FileStore:
         self._root = Path(os.path.abspath(path))
         self._folders = Folders(self._root)
         self._last_seq = 0
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None  # with the process that it belongs to
+        self._threads: _Threads | None = None
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         await self._off_loop(self._append, record, along)
@@ -54,9 +69,40 @@ class FileStore:
         await self._off_loop(self._put, record, along)
 
     async def remove(
-        self, run_id: str, number: int, *, follower: Record | None = None, asked: tuple[Pending, ...] = ()
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
     ) -> bool:
-        return await self._off_loop(self._remove, run_id, number, follower, asked)
+        return await self._off_loop(self._remove, run_id, number, follower, Along(asked=asked, wake=wake))
+
+    async def drop(self, run_id: str) -> bool:
+        return await self._off_loop(self._drop, run_id)
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        inner: bool = False,
+        past: RunEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RunEntry]:
+        found = await self._off_loop(self._reading, self._runs, workflow)
+        wanted = (tags or {}).items()
+        matching = [
+            run
+            for run in found
+            if status in (None, run.status)
+            and (inner or run.about.caller is None)
+            and wanted <= run.about.tags.items()
+            and (past is None or (run.began, run.run_id) < (past.began, past.run_id))
+        ]
+        return sorted(matching, key=lambda run: (run.began, run.run_id), reverse=True)[:limit]
 
     async def head(self, run_id: str) -> Record | None:
         return await self._off_loop(self._reading, self._head, run_id)
@@ -72,14 +118,21 @@ class FileStore:
     async def locate(self, checkpoint_id: str) -> Entry | None:
         return await self._off_loop(self._reading, self._locate, checkpoint_id)
 
-    async def entries(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Entry]:
-        return await self._off_loop(self._reading, self._entries, workflow, run_id)
+    async def entries(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        return await self._off_loop(self._reading, self._entries, workflow, run_id, before, limit)
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
         return await self._off_loop(self._reading, self._newest, workflow, run_id)
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
-        return await self._off_loop(self._remember, run_id, place, key, body)
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        return await self._off_loop(self._remember, run_id, place, key, body, fence)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._off_loop(self._reading, self._recall, run_id, place)
@@ -99,31 +152,33 @@ class FileStore:
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         return await self._off_loop(self._reading, self._wakes, before, workflow)
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None:
-        await self._off_loop(self._claim, run_id, owner, seconds)
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        return await self._off_loop(self._claim, run_id, owner, seconds)
 
-    def renew(self, run_ids: list[str], owner: Owner, *, seconds: float) -> None:
-        for run_id in run_ids:
-            self._translating(self._renew, run_id, owner, seconds)
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        return [
+            run_id for run_id, fence in fences.items() if not self._translating(self._renew, run_id, fence, seconds)
+        ]
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self._off_loop(self._release, run_id, owner)
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None and pool[0] == os.getpid():
-            await asyncio.to_thread(pool[1].shutdown)
+        threads, self._threads = self._threads, None
+        if threads is not None and threads.pid == os.getpid():
+            await asyncio.to_thread(threads.pool.shutdown)
 
     # ---------------------------------------------------------------- threads and errors
 
     async def _off_loop(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.wrap_future(self._executor().submit(lambda: self._translating(work, *args, **kwargs)))
+        return await asyncio.wrap_future(self._working().pool.submit(lambda: self._translating(work, *args, **kwargs)))
 
-    def _executor(self) -> ThreadPoolExecutor:
-        pool = self._pool
-        if pool is None or pool[0] != os.getpid():  # threads do not follow into a forked child
-            pool = self._pool = (os.getpid(), ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-file"))
-        return pool[1]
+    def _working(self) -> _Threads:
+        threads = self._threads
+        if threads is None or threads.pid != os.getpid():  # threads do not follow into a forked child
+            pool = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-file")
+            threads = self._threads = _Threads(os.getpid(), pool, Together(self._keep))
+        return threads
 
     def _translating(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
@@ -150,89 +205,86 @@ class FileStore:
         with self._folders.held(entry.run_id, create=entry.number == 0) as run:
             newest = run.newest() if run else None
             latest = newest.number if newest else -1
+            if run is not None:
+                run.refuse_late(entry.run_id, along.fence)
             if run is None or entry.number != latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
-            now = beside.recover(run)
-            path = self._commit(run, newest, record, along, now, now.after(entry, along))
-            run.appended(Newest(entry.number, path))
+            now, known = self._now(run, newest)
+            self._commit(run, newest, record, along, now, now.after(entry, along), known)
 
     def _put(self, record: Record, along: Along) -> None:
         entry = record.entry
         with self._folders.held(entry.run_id, create=True) as run:
             assert run is not None
-            newest, now = run.newest(), beside.recover(run)
-            is_newest = newest is None or entry.number >= newest.number
-            after = beside.NOTHING_OPEN.after(entry, along) if is_newest else now
-            self._commit(run, newest, record, along, now, after)
-            run.changed()
+            run.refuse_late(entry.run_id, along.fence)
+            newest = run.newest()
+            now, known = self._now(run, newest)
+            if newest is None or entry.number >= newest.number:
+                after = now.anew(entry, along)
+            else:
+                assert known is not None
+                after = msgspec.structs.replace(now.beside(run.cover(), known.told(along.about)), shuffled=True)
+            self._commit(run, newest, record, along, now, after, known)
+
+    def _now(self, run: Run, newest: Newest | None) -> tuple[beside.Open, Origin | None]:
+        """What is open, and what is known of a run, after finishing what a killed writer left."""
+        run.sweep()
+        now = beside.recover(run)
+        return (now, None) if newest is None else beside.adopted(run, now)
 
     def _commit(
-        self, run: Run, newest: Newest | None, record: Record, along: Along, now: beside.Open, after: beside.Open
-    ) -> Path:
+        self,
+        run: Run,
+        newest: Newest | None,
+        record: Record,
+        along: Along,
+        now: beside.Open,
+        after: beside.Open,
+        known: Origin | None,
+    ) -> None:
         """Write a record as the last one committed, in place of one of its number, with what goes along with it."""
         entry = record.entry
         if newest is None:
             self._folders.move(run, entry)
         else:
-            _refuse_other_workflow(run.folder, entry)
-        run.sweep()
-        old = disk.records_in(run.folder).get(entry.number) if newest and entry.number <= newest.number else None
-        if newest and old is None:
-            disk.forget_at(run.folder, entry.number)  # a place that begins now has none: this is of one removed
-        latest = newest.path.stat().st_mtime_ns if newest else 0  # files carry the time of their commit
+            refuse_other_workflow(run.folder, entry)
+        old = records_in(run.folder).get(entry.number) if newest and entry.number <= newest.number else None
+        latest = run.cover().seq if newest else 0
         seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
         self._last_seq = seq
-        sheet = disk.sheet_of(record, seq)
+        sheet = disk.sheet_of(record, seq, (known or Origin(entry.at)).told(along.about), along.drop_below)
         beside.announce(run.folder, entry, seq, now, after, along.consumed)
-        path = _replace(run.folder, old, sheet)
-        beside.finish(run, along)
-        return path
-
-    def _remove(self, run_id: str, number: int, follower: Record | None, asked: tuple[Pending, ...]) -> bool:
-        with self._folders.held(run_id, create=False) as run:
-            stored = disk.records_in(run.folder) if run else {}
-            if run is None or number not in stored:
-                return False
-            run.sweep()
-            folder, now = run.folder, beside.recover(run)
-            after = stored.get(number + 1)
-            if after is not None and follower is None and not disk.read_sheet(after).frame:
-                raise needs_follower(run_id, number)
-            if after is not None and follower is not None:
-                # in this order a crash in between leaves both records, and each can be read
-                _refuse_other_workflow(folder, follower.entry)
-                beside.rest(folder, now)
-                _replace(folder, after, disk.sheet_of(follower, disk.read_sheet(after).seq))  # where it was in order
-            elif len(stored) == 1:
-                beside.take_leave(folder, now)
-            elif number == max(stored):
-                beside.step_back(folder, stored[number], now, beside.Open(asked))
-            else:
-                beside.rest(folder, now)
-            stored[number].unlink()
-            disk.sync_folder(folder)
+        path = replace(run.folder, old, sheet)
+        if newest is None or entry.number > newest.number:
+            run.appended(path, disk.cover_of(sheet))
+        else:
             run.changed()
-            newest = run.newest()
-            if newest is None:
-                _discard(run)
-            else:
-                disk.forget_after(folder, newest.number)
+        beside.finish(run, along)
+
+    def _remove(self, run_id: str, number: int, follower: Record | None, then: Along) -> bool:
+        with self._folders.held(run_id, create=False) as run:
+            return run is not None and remove(run, number, follower, then)
+
+    def _drop(self, run_id: str) -> bool:
+        with self._folders.held(run_id, create=False) as run:
+            if run is None or not run.has_records():
+                return False
+            self._folders.throw_away(run)
             return True
 
-    def _remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
-        memo = Memo(FORMAT, key, msgspec.Raw(disk.compact(body)))
+    def _remember(self, run_id: str, place: int, key: str, body: bytes, fence: int | None) -> bool:
+        wish = Wish(place, Kept(key, msgspec.Raw(disk.compact(body))), fence)
+        return self._working().together.remember(run_id, wish)
+
+    def _keep(self, run_id: str, wishes: list[Wish]) -> None:
+        """Write what several threads want to be remembered, and tell each what became of it."""
         with self._folders.held(run_id, create=True) as run:
             assert run is not None
             beside.recover(run)
-            path = run.folder / MEMORY / disk.memo_name(place, key)
-            if path.exists():
-                return False
-            disk.make_folder(path.parent)
-            disk.write(path, memo)
-            return True
+            keep(run, run_id, wishes)
 
     def _post(self, run_id: str, key: str, body: bytes) -> bool:
         content = msgspec.Raw(disk.compact(body))
@@ -243,64 +295,46 @@ class FileStore:
 
     # ---------------------------------------------------------------- reading
 
-    def _records(self, run_id: str) -> Mapping[int, Path]:
-        folder = self._folders.find(run_id)
-        return disk.records_in(folder) if folder else {}
-
     def _head(self, run_id: str) -> Record | None:
-        stored = self._records(run_id)
-        return disk.read_sheet(stored[max(stored)]).record if stored else None
+        folder = self._folders.find(run_id)
+        path = newest_path(folder) if folder else None
+        return disk.read_sheet(path).record if path else None
 
     def _chain(self, run_id: str, number: int) -> list[Record]:
-        stored = self._records(run_id)
-        if number not in stored:
-            return []
-        links = [disk.read_sheet(stored[number]).record]
-        while not links[-1].entry.frame:
-            before = links[-1].entry.number - 1
-            if before not in stored:
-                raise CheckpointCorrupt(
-                    f"{stored[before + 1]} cannot be read: it tells only what changed since commit {before} "
-                    f"of run {run_id!r}, which is not stored"
-                )
-            links.append(disk.read_sheet(stored[before]).record)
-        return links[::-1]
+        folder = self._folders.find(run_id)
+        return reading.chain(folder, number) if folder else []
 
     def _history(self, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
-        stored = self._records(run_id)
-        asked = [number for number in stored if after < number and (upto is None or number <= upto)]
-        sheets = [disk.read_sheet(stored[number]) for number in asked]
-        return [sheet.record for sheet in sheets if sheet.outputs or not outputs_only]
+        folder = self._folders.find(run_id)
+        return reading.history(folder, after, upto, outputs_only=outputs_only) if folder else []
 
     def _locate(self, checkpoint_id: str) -> Entry | None:
-        ending = _ending(disk.record_name(0, checkpoint_id))
-        listed = [(run, disk.records_in(run).names) for run in self._folders.runs(None, None)]
-        files = [run / name for run, names in listed for name in names.values() if _ending(name) == ending]
-        sheets = [disk.read_sheet(path) for path in files]
-        return max(sheets, key=disk.order).entry if sheets else None
+        cover = reading.located(self._folders.runs(None, None), checkpoint_id)
+        return cover.entry if cover else None
 
-    def _entries(self, workflow: str | None, run_id: str | None) -> list[Entry]:
-        runs = self._folders.runs(workflow, run_id)
-        sheets = [disk.read_sheet(path) for run in runs for path in disk.records_in(run).values()]
-        return [sheet.entry for sheet in sorted(sheets, key=disk.order)]
+    def _runs(self, workflow: str | None) -> list[RunEntry]:
+        return [run for run in map(beside.run_in, self._folders.runs(workflow, None)) if run is not None]
+
+    def _entries(self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None) -> list[Entry]:
+        runs, end = self._folders.runs(workflow, run_id), None
+        if before is not None:
+            named = reading.located(runs, before) if run_id is not None else None
+            cover = named or reading.located(self._folders.runs(None, None), before)
+            if cover is None:
+                return []
+            end = cover.order
+        found = islice(reading.backwards(runs, end), limit)
+        return [cover.entry for cover in sorted(found, key=lambda cover: cover.order)]
 
     def _newest(self, workflow: str | None, run_id: str | None) -> Entry | None:
-        best: Sheet | None = None
-        touched = [(run.stat().st_mtime_ns, run) for run in self._folders.runs(workflow, run_id)]
-        for at, run in sorted(touched, reverse=True):
-            if best is not None and at + COARSE < best.seq:  # this run and the rest were not touched since
-                break
-            sheet = disk.newest_in(run)
-            if sheet is not None and (best is None or disk.order(sheet) > disk.order(best)):
-                best = sheet
-        return best.entry if best else None
+        newest = next(reading.backwards(self._folders.runs(workflow, run_id)), None)
+        return newest.entry if newest else None
 
     def _recall(self, run_id: str, place: int) -> dict[str, bytes]:
         folder = self._folders.find(run_id)
         if folder is None or beside.look(folder).is_gone:
             return {}
-        memos = [disk.read_memo(path, place) for path in disk.memos_in(folder, place)]
-        return {memo.key: disk.compact(memo.body) for memo in memos}
+        return {kept.key: disk.compact(kept.body) for kept in memory.kept_at(folder, place)}
 
     def _mail(self, run_id: str) -> list[tuple[str, bytes]]:
         folder = self._folders.find(run_id)
@@ -322,62 +356,23 @@ class FileStore:
 
     # ---------------------------------------------------------------- claims
 
-    def _claim(self, run_id: str, owner: Owner, seconds: float) -> None:
+    def _claim(self, run_id: str, owner: Owner, seconds: float) -> int:
         with self._folders.held(run_id, create=True) as run:
             assert run is not None
-            claim = disk.claim_in(run.folder)
-            if claim is not None and claim.lease.owner != owner and not claim.lease.is_over():
-                raise claim.lease.refuse(run_id)
-            disk.write(run.folder / OWNER, disk.claim_of(owner, clock.seconds() + seconds))
+            fence = claims.claim(run.folder, run_id, owner, seconds)
+            run.claimed(fence)
+            return fence
 
-    def _renew(self, run_id: str, owner: Owner, seconds: float) -> None:
+    def _renew(self, run_id: str, fence: int, seconds: float) -> bool:
         with self._folders.held(run_id, create=False) as run:
-            claim = disk.claim_in(run.folder) if run else None
-            if run is not None and claim is not None and claim.lease.owner == owner:
-                disk.write(run.folder / OWNER, disk.claim_of(owner, clock.seconds() + seconds))
+            return run is None or claims.renew(run.folder, fence, seconds)
 
     def _release(self, run_id: str, owner: Owner) -> None:
         with self._folders.held(run_id, create=False) as run:
-            claim = disk.claim_in(run.folder) if run else None
-            if run is not None and claim is not None and claim.lease.owner == owner:
-                (run.folder / OWNER).unlink()
-                if not (run.has_records() or disk.memos_in(run.folder) or has_letters(run.folder)):
-                    _discard(run)
-
-
-def _ending(name: str) -> str:
-    """The name of a record's file without its number."""
-    return name.lstrip("0123456789")
-
-
-def _replace(folder: Path, old: Path | None, sheet: Sheet) -> Path:
-    """Write a record and delete the file of its number, if that has another name. Its path."""
-    path = folder / disk.record_name(sheet.number, sheet.checkpoint_id)
-    disk.write(path, sheet, stamp=sheet.seq)
-    if old is not None and old != path:
-        old.unlink()
-    return path
-
-
-def _discard(run: Run) -> None:
-    """Delete the folder of a run that has no records, unless someone holds a claim on it."""
-    run.sweep()
-    beside.forget(run)
-    claim = disk.claim_in(run.folder)
-    if claim is not None and not claim.lease.is_over():
-        return
-    (run.folder / OWNER).unlink(missing_ok=True)
-    (run.folder / LOCK).unlink()  # who waits for it looks for the folder anew
-    with suppress(OSError):  # or has made a new lock already, and goes on with an empty folder
-        run.folder.rmdir()
-
-
-def _refuse_other_workflow(folder: Path, entry: Entry) -> None:
-    if folder.parent.name != disk.safe_name(entry.workflow):
-        raise CommitConflict(
-            f"run {entry.run_id!r} belongs to the workflow in {folder.parent} and cannot go on as one of "
-            f"{entry.workflow!r}; give the new run another id"
-        )
+            if run is None or not claims.release(run.folder, owner):
+                return
+            if not (run.has_records() or memory.memos_in(run.folder) or has_letters(run.folder)):
+                discard(run)
 
 
 class FileCheckpointStorage(BuiltInStorage):

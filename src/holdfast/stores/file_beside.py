@@ -1,6 +1,6 @@
 """What lies beside the records of a run: its mail, its open questions, and when it wants to be woken.
 
-    <run>/open.json   what is open
+    <run>/open.json   what is open, and what the newest record does not say of the run
     <run>/mail/       see file_mail
 
 A commit happens when its record gets its name. What goes along with it is written to `open.json` before, as
@@ -17,24 +17,38 @@ from pathlib import Path
 import msgspec
 
 from ..core.errors import CheckpointCorrupt
-from ..durable.ports import Along, Entry, Pending, Wake
+from ..durable.ports import Along, Entry, Pending, RunEntry, Wake
 from . import file_layout as disk
-from .file_layout import FORMAT, MAIL, OPEN, Stored
+from .file_layout import FORMAT, MAIL, OPEN, Cover, Origin, Stored
 from .file_mail import Letters, forget_letters, has_letters, read_letter
-from .file_run import Run
+from .file_memory import forget as forget_memory
+from .file_memory import memos_in
+from .file_records import has_records, is_in_order, records_in
+from .file_run import Run, newest_path
 
 
 class Open(msgspec.Struct, frozen=True):
-    """What a run waits for."""
+    """What a run waits for, and what has to be known to read its records."""
 
     questions: tuple[Pending, ...] = ()
     wake: Wake | None = None
+    origin: Origin | None = None  # if the newest record does not say it
+    shuffled: bool = False  # records were put among others: their numbers do not tell the order of commits
 
     def after(self, entry: Entry, along: Along) -> Open:
+        """What is open once a record is there that is the newest."""
         asked = {question.request_id: question for question in along.asked}
         kept = [q for q in self.questions if q.request_id not in along.closed and q.request_id not in asked]
         wake = None if along.wake is None else Wake(entry.run_id, entry.workflow, along.wake)
-        return Open((*kept, *asked.values()), wake)
+        return Open((*kept, *asked.values()), wake, None, self.shuffled)
+
+    def anew(self, entry: Entry, along: Along) -> Open:
+        """The same, if nothing else is to be open."""
+        return Open(shuffled=self.shuffled).after(entry, along)
+
+    def beside(self, newest: Cover, origin: Origin) -> Open:
+        """The same, beside that record as the newest, if that is known of the run."""
+        return msgspec.structs.replace(self, origin=None if newest.origin == origin else origin)
 
 
 NOTHING_OPEN = Open()
@@ -50,7 +64,7 @@ class Next(msgspec.Struct, frozen=True):
 
     def has_come(self, folder: Path) -> bool:
         path = folder / self.record
-        return path.exists() and (self.seq is None or disk.read_sheet(path).seq == self.seq)
+        return path.exists() and (self.seq is None or disk.read_cover(path).seq == self.seq)
 
 
 class Page(Stored):
@@ -70,7 +84,7 @@ class Seen:
     is_gone: bool = False  # nothing that still lies there counts
 
 
-def look(folder: Path, has_records: Callable[[Path], bool] = disk.has_records) -> Seen:
+def look(folder: Path, has_records: Callable[[Path], bool] = has_records) -> Seen:
     """What is so, whatever a killed writer left. Needs no lock."""
     while True:
         page = _page_in(folder)
@@ -95,6 +109,22 @@ def recover(run: Run) -> Open:
     return seen.open
 
 
+def adopted(run: Run, now: Open) -> tuple[Open, Origin]:
+    """What is open, and what is known of a run that has records, also if they are of an older format that did not
+    say it. `now` is from `recover`."""
+    newest = run.cover()
+    if newest.origin is not None:
+        return now, now.origin or newest.origin
+    shuffled = now.shuffled or not is_in_order(run.folder)
+    return msgspec.structs.replace(now, shuffled=shuffled), now.origin or origin_in(run.folder)
+
+
+def origin_in(folder: Path) -> Origin:
+    """What the records of an older format tell of their run. Only if there are any."""
+    stored = records_in(folder)
+    return Origin(disk.read_cover(stored[min(stored)]).at)
+
+
 def announce(folder: Path, entry: Entry, seq: int, now: Open, after: Open, consumed: tuple[str, ...]) -> None:
     """Write down what will be so when the record of that entry and seq has its name. `now` is from `recover`."""
     name = disk.record_name(entry.number, entry.checkpoint_id)
@@ -107,8 +137,8 @@ def announce(folder: Path, entry: Entry, seq: int, now: Open, after: Open, consu
 
 def rest(folder: Path, now: Open) -> None:
     """Make what is open independent of any record: one is about to be written or removed. `now` is from `recover`."""
-    page = _page_in(folder)
-    if page is not None and (page.next is not None or page.leaving):
+    page = _page_in(folder) or Page(FORMAT, NOTHING_OPEN)
+    if page.open != now or page.next is not None or page.leaving:
         _turn(folder, Page(FORMAT, now))
 
 
@@ -125,7 +155,7 @@ def step_back(folder: Path, newest: Path, now: Open, after: Open) -> None:
 
 def take_leave(folder: Path, now: Open) -> None:
     """Let everything go together with the last record, which is about to be removed. `now` is from `recover`."""
-    if now != NOTHING_OPEN or has_letters(folder) or disk.memos_in(folder):
+    if now != NOTHING_OPEN or has_letters(folder) or memos_in(folder):
         _turn(folder, Page(FORMAT, now, leaving=True))
     else:
         rest(folder, now)
@@ -141,7 +171,10 @@ def finish(run: Run, along: Along) -> None:
     """Tidy up after a commit. If a crash prevents it, the next writer does it."""
     _mark(run, along.consumed)
     if along.settled is not None:
-        disk.forget(run.folder, along.settled)
+        forget_memory(run.folder, along.settled)
+        run.forgot()
+    if along.drop_below is not None:
+        run.drop_below(along.drop_below)
 
 
 def _mark(run: Run, consumed: tuple[str, ...]) -> None:
@@ -152,7 +185,7 @@ def _mark(run: Run, consumed: tuple[str, ...]) -> None:
 def forget(run: Run) -> None:
     """Delete all that lies beside the records."""
     disk.sync_folder(run.folder)  # no power failure may bring the last record back without it
-    disk.forget(run.folder)
+    forget_memory(run.folder)
     forget_letters(run.folder)
     run.changed()
     disk.sync_folder(run.folder)
@@ -173,6 +206,29 @@ def waiting(folder: Path, letters: Callable[[], Letters]) -> list[Path]:
     if not found and not folder.is_dir():
         raise FileNotFoundError(2, "the run was moved while we looked", str(folder))
     return [path for name, path in found.items() if name not in done]
+
+
+def run_in(folder: Path) -> RunEntry | None:
+    """What is to be known of a run, and where it is now. Needs no lock, and reads no body."""
+    while True:
+        told, path = look(folder).open.origin, newest_path(folder)
+        if path is None:
+            return None
+        newest = disk.read_cover(path)
+        if look(folder).open.origin == told:
+            break
+    origin = told or newest.origin or origin_in(folder)
+    return RunEntry(
+        newest.run_id,
+        newest.workflow,
+        newest.status,
+        newest.number,
+        newest.checkpoint_id,
+        newest.iteration,
+        newest.at,
+        origin.began,
+        origin.about,
+    )
 
 
 def _page_in(folder: Path) -> Page | None:

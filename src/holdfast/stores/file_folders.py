@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..durable.ports import Entry
 from . import file_layout as disk
-from .file_layout import FORMAT, MARK, NEW, TEMPORARY, Mark
-from .file_lock import locked, word_in, word_of, write_word
+from .file_layout import FORMAT, GONE, MARK, NEW, TEMPORARY, Mark
+from .file_lock import hint_of, leave_hint, locked, word_in, word_of, write_word
 from .file_mail import Letters, letters_in
-from .file_run import Known, Run
+from .file_run import Known, Run, trusted
 
 KNOWN_RUNS = 1000  # a bound on what is kept in mind
 
@@ -23,6 +25,7 @@ class Folders:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._format: int | None = None  # of the mark of the root, once it was seen
+        self._is_cleared = False  # of what killed writers have left of runs that are gone
         self._homes: dict[str, Path] = {}  # where runs were found; checked before use
         self._known: dict[str, Known] = {}  # what runs were like when we last held them; checked before use
 
@@ -63,6 +66,8 @@ class Folders:
         found = self.check_mark()
         if create if found is None else found < FORMAT:
             self._make_mark()
+        if not self._is_cleared:
+            self._clear()
         while True:
             folder = self.find(run_id) or (self._make(run_id) if create else None)
             if folder is None:
@@ -71,10 +76,15 @@ class Folders:
             with locked(folder) as lock:
                 if lock is not None:
                     known = self._known.pop(run_id, None)
-                    run = Run(folder, known if known and known.is_still_so(folder, word_of(lock)) else None)
+                    if known is not None and known.is_still_so(folder, word_of(lock)):
+                        run = Run(folder, known)
+                    else:
+                        run = Run(folder, hinted=trusted(folder, hint_of(lock)))
                     word = write_word(lock)
                     yield run
-                    self._keep_in_mind(run_id, run, word)  # not if something was raised: who knows what is so then
+                    self._keep_in_mind(
+                        run_id, run, lock, word
+                    )  # not if something was raised: who knows what is so then
                     return
 
     def move(self, run: Run, entry: Entry) -> None:
@@ -86,8 +96,18 @@ class Folders:
                 os.rename(folder, home)
                 disk.sync_folder(home.parent)
                 disk.sync_folder(folder.parent)
-            self._homes[entry.run_id] = run.folder = home
-            run.changed()
+            self._homes[entry.run_id] = home
+            run.moved(home)
+
+    def throw_away(self, run: Run) -> None:
+        """Delete a run with everything beside it: it is gone as soon as its folder has another name."""
+        folder = run.folder
+        with locked(self.root):
+            disk.make_folder(self.root / GONE)
+            os.rename(folder, self.root / GONE / f"{folder.name[:60]}-{secrets.token_hex(8)}")
+            disk.sync_folder(folder.parent)
+        run.changed()
+        self._clear()
 
     def letters(self, run_id: str, folder: Path) -> Letters:
         """The mail of a run. Needs no lock."""
@@ -98,10 +118,19 @@ class Folders:
         """Look everything up again."""
         self._known.clear()
 
-    def _keep_in_mind(self, run_id: str, run: Run, word: bytes) -> None:
+    def _clear(self) -> None:
+        """Delete what is left of runs that are gone. Others may do the same meanwhile."""
+        if (self.root / GONE).is_dir():
+            for folder in (self.root / GONE).iterdir():
+                shutil.rmtree(folder, ignore_errors=True)
+        self._is_cleared = True
+
+    def _keep_in_mind(self, run_id: str, run: Run, lock: int, word: bytes) -> None:
         known = None
         with suppress(OSError):  # what had to be written is written; to look it up again only costs time
             known = run.known(word)
+            if known is not None:
+                leave_hint(lock, word, known.hint)
         if known is not None:
             if len(self._known) >= KNOWN_RUNS:
                 self.forget_what_is_known()

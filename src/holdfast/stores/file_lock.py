@@ -1,7 +1,8 @@
 """The lock of a folder: it keeps every other process and thread out, and tells whether anybody was there since.
 
 Whoever takes the lock of a run writes a new word into it before changing anything. A store that finds its own
-last word there knows that everything is still as it left it.
+last word there knows that everything is still as it left it. Behind its word it leaves a hint for others when it has
+finished: the hint repeats the word, and so it is over with it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .file_layout import LOCK
 
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
 WORD = 32  # characters
+LONGEST = 1024  # bytes in a lock
 
 
 @contextmanager
@@ -49,9 +51,34 @@ def word_of(handle: int) -> bytes:
 def word_in(folder: Path) -> bytes:
     """The last word written into the lock of a folder, whoever holds it."""
     try:
-        return (folder / LOCK).read_bytes()
+        return (folder / LOCK).read_bytes()[:WORD]
     except FileNotFoundError:
         return b""
+
+
+def hint_of(handle: int) -> str | None:
+    """The hint of who held the lock last, before a new word is written into it."""
+    return _hint_from(os.pread(handle, LONGEST, 0))
+
+
+def hint_in(folder: Path) -> str | None:
+    """The hint in the lock of a folder, if nobody holds it."""
+    try:
+        return _hint_from((folder / LOCK).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def leave_hint(handle: int, word: bytes, hint: str) -> None:
+    """Leave a hint behind the word of a lock that is held."""
+    os.pwrite(handle, b"\n%b %b\n" % (word, hint.encode()), WORD)
+
+
+def _hint_from(data: bytes) -> str | None:
+    word, lines = data[:WORD], data[WORD:].split(b"\n")
+    if len(lines) < 3 or not lines[1].startswith(word + b" "):
+        return None
+    return lines[1][WORD + 1 :].decode()
 
 
 def write_word(handle: int) -> bytes:

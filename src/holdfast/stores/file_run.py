@@ -1,18 +1,25 @@
 """The folder of one run in the hands of who holds its lock, and what is still known of it the next time.
 
 Listing a folder costs as much as the run is long. So a store that appends keeps in mind what the newest record is
-and which mail there is, and relies on it as long as it can tell that nothing has changed.
+and what lies beside it, and relies on it as long as it can tell that nothing has changed. For others it leaves a
+hint in the lock: which record is the newest, as long as nobody has been there since.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from ..durable.ports import fenced
 from . import file_layout as disk
-from .file_layout import MAIL
+from .file_claims import fence_in
+from .file_layout import MAIL, MEMORY, RECORD_NAME, TEMPORARY, Cover
+from .file_lock import hint_in
 from .file_mail import Letters, letters_in
+from .file_memory import forget_after, kept_at
+from .file_records import Stock, has_records, records_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +32,16 @@ class Newest:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was so of a run when its lock was last given back by this store."""
+    """What was so of a run when its lock was last given back by this store. What is None was not looked up."""
 
     word: bytes  # that was written into the lock
-    touched: tuple[int, int]
+    touched: tuple[int, ...]
     newest: Newest
+    cover: Cover | None
     letters: Letters
+    fence: int | None
+    keys: dict[int, set[str]]
+    spare: dict[int, Path] | None
 
     def is_still_so(self, folder: Path, word: bytes) -> bool:
         """Whether nobody has held the lock since, nor put files there or taken them away by hand."""
@@ -41,55 +52,165 @@ class Known:
             and _touched(folder) == self.touched
         )
 
+    @property
+    def hint(self) -> str:
+        """What others may know."""
+        return f"{_boot()} {self.touched[0]} {self.newest.path.name}"
+
 
 class Run:
     """The folder of a run while its lock is held. What is not known of it is looked up."""
 
-    def __init__(self, folder: Path, known: Known | None = None) -> None:
+    def __init__(self, folder: Path, known: Known | None = None, hinted: Newest | None = None) -> None:
         self.folder = folder
-        self._newest = known.newest if known else None
+        self._newest = known.newest if known else hinted
+        self._cover = known.cover if known else None
         self._letters = known.letters if known else None
-        self._is_swept = known is not None  # who was killed here was here after us
+        self._fence = known.fence if known else None
+        self._keys = known.keys if known else {}  # of what is remembered, by place
+        self._spare = known.spare if known else None  # the records without outputs
+        self._is_swept = self._newest is not None  # who left that had finished; nobody was killed here since
 
     def newest(self) -> Newest | None:
         if self._newest is None:
-            stored = disk.records_in(self.folder)
+            stored = records_in(self.folder)
             self._newest = Newest(max(stored), stored[max(stored)]) if stored else None
         return self._newest
 
+    def cover(self) -> Cover:
+        """That of the newest record. Only if there is one."""
+        newest = self.newest()
+        assert newest is not None
+        if self._cover is None:
+            self._cover = disk.read_cover(newest.path)
+        return self._cover
+
     def has_records(self) -> bool:
-        return self._newest is not None or disk.has_records(self.folder)
+        return self._newest is not None or has_records(self.folder)
 
     def letters(self) -> Letters:
         if self._letters is None:
             self._letters = letters_in(self.folder)
         return self._letters
 
-    def sweep(self) -> None:
-        """Delete what killed writers left."""
-        if not self._is_swept:
-            disk.sweep(self.folder)
-            self._is_swept = True
+    def fence(self) -> int:
+        """The number of the last claim on the run."""
+        if self._fence is None:
+            self._fence = fence_in(self.folder)
+        return self._fence
 
-    def appended(self, newest: Newest) -> None:
+    def refuse_late(self, run_id: str, fence: int | None) -> None:
+        """Refuse whoever writes under a claim that is not the last one any more."""
+        if fence is not None and self.fence() > fence:
+            raise fenced(run_id, fence)
+
+    def keys(self, place: int) -> set[str]:
+        """The keys of what is remembered at a place. Whoever adds to the memory adds to them."""
+        if place not in self._keys:
+            self._keys[place] = {kept.key for kept in kept_at(self.folder, place)}
+        return self._keys[place]
+
+    def sweep(self) -> None:
+        """Delete what killed writers left: half-written files, records that were replaced or were to go, and the memory
+        of places that are no more."""
+        if self._is_swept:
+            return
+        _delete_halves(self.folder)
+        stock = Stock(self.folder)
+        left_over = stock.left_over()
+        for path in left_over:
+            path.unlink()
+        if left_over:
+            disk.sync_folder(self.folder)  # before the record that said so may go
+        if stock.head is not None:
+            forget_after(self.folder, stock.head.number)
+            self.forgot()
+        self._is_swept = True
+
+    def drop_below(self, number: int) -> None:
+        """Delete the records before that number, except those with outputs."""
+        if self._spare is None:
+            covers = {path: disk.read_cover(path) for path in records_in(self.folder).values()}
+            self._spare = {cover.number: path for path, cover in covers.items() if not cover.outputs}
+        for each in [each for each in self._spare if each < number and self._spare[each] != self._newest_path()]:
+            self._spare.pop(each).unlink(missing_ok=True)
+
+    def appended(self, path: Path, cover: Cover) -> None:
         """That record was added at the end."""
-        self._newest = newest
+        self._newest, self._cover = Newest(cover.number, path), cover
+        if self._spare is not None and not cover.outputs:
+            self._spare[cover.number] = path
+
+    def claimed(self, fence: int) -> None:
+        """Somebody has claimed the run."""
+        self._fence = fence
+
+    def moved(self, folder: Path) -> None:
+        """It has another folder now."""
+        self.folder, self._letters = folder, None
+
+    def forgot(self) -> None:
+        """Something remembered was forgotten."""
+        self._keys = {}
 
     def changed(self) -> None:
         """Records or mail were changed in another way: nothing is known any more."""
-        self._newest = self._letters = None
+        self._newest = self._cover = self._letters = self._fence = self._spare = None
+        self._keys = {}
         self._is_swept = False
 
     def known(self, word: bytes) -> Known | None:
         """What may be kept in mind when the lock is given back, into which that word was written."""
         if self._newest is None or not self._is_swept or not word:
             return None
-        return Known(word, _touched(self.folder), self._newest, self.letters())
+        touched = _touched(self.folder)
+        return Known(word, touched, self._newest, self._cover, self.letters(), self._fence, self._keys, self._spare)
+
+    def _newest_path(self) -> Path | None:
+        newest = self.newest()
+        return newest.path if newest else None
 
 
-def _touched(folder: Path) -> tuple[int, int]:
-    """When the names in a run's folder and in that of its mail were last changed."""
-    return _time_of(folder), _time_of(folder / MAIL)
+def newest_path(folder: Path) -> Path | None:
+    """The file of the newest record of a run. Needs no lock, and lists the folder only without a good hint."""
+    newest = trusted(folder, hint_in(folder))
+    if newest is not None:
+        return newest.path
+    stored = records_in(folder)
+    return stored[max(stored)] if stored else None
+
+
+def trusted(folder: Path, hint: str | None) -> Newest | None:
+    """What a hint says, unless it is from before the machine was started or files were changed by hand since."""
+    if hint is None:
+        return None
+    boot, touched, name = hint.split(" ", 2)
+    match = RECORD_NAME.fullmatch(name)
+    path = folder / name
+    if not match or not boot or boot != _boot() or touched != str(_touched(folder)[0]) or not path.exists():
+        return None
+    return Newest(int(match[1]), path)
+
+
+def _delete_halves(folder: Path) -> None:
+    stored = records_in(folder)
+    kept = set(stored.names.values())
+    for name in os.listdir(folder):
+        match = RECORD_NAME.fullmatch(name) if name not in kept else None
+        if match:
+            disk.read_sheet(stored[int(match[1])])  # a file that somebody else put there must not cost the true one
+        if match or name.startswith(TEMPORARY):
+            (folder / name).unlink()
+    for below in (folder / MEMORY, folder / MAIL):
+        if below.is_dir():
+            for name in os.listdir(below):
+                if name.startswith(TEMPORARY):
+                    (below / name).unlink()
+
+
+def _touched(folder: Path) -> tuple[int, ...]:
+    """When the names in a run's folder and in those of its mail and memory were last changed."""
+    return _time_of(folder), _time_of(folder / MAIL), _time_of(folder / MEMORY)
 
 
 def _time_of(folder: Path) -> int:
@@ -97,3 +218,12 @@ def _time_of(folder: Path) -> int:
         return os.stat(folder).st_mtime_ns
     except FileNotFoundError:
         return 0
+
+
+@cache
+def _boot() -> str:
+    """When the machine was started, in its own words. What is in a lock does not survive a power failure in order."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # nobody can tell: no hint is as good as the list
+        return ""

@@ -1,0 +1,81 @@
+"""Taking records out of a run in a directory, and whole runs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from ..core.errors import CommitConflict
+from ..durable.ports import Along, Entry, Record, needs_follower
+from . import file_beside as beside
+from . import file_layout as disk
+from . import file_memory as memory
+from .file_claims import claim_in
+from .file_layout import LOCK, OWNER, Sheet
+from .file_records import records_in
+from .file_run import Run
+
+
+def remove(run: Run, number: int, follower: Record | None, then: Along) -> bool:
+    """Take a record out; `then` is what is open without it, if it is the newest."""
+    run.sweep()
+    stored = records_in(run.folder)
+    if number not in stored:
+        return False
+    folder, entry = run.folder, disk.read_cover(stored[number]).entry
+    after = disk.read_cover(stored[number + 1]) if number + 1 in stored else None
+    if after is not None and follower is None and not after.frame:
+        raise needs_follower(entry.run_id, number)
+    now, origin = beside.adopted(run, beside.recover(run))
+    if len(stored) == 1:
+        beside.take_leave(folder, now)
+    else:
+        newest = disk.read_cover(stored[max(other for other in stored if other != number)])
+        if newest.number < number:
+            opened = now.anew(entry, then).beside(newest, origin)
+            beside.step_back(folder, stored[number], now, opened)
+        else:
+            beside.rest(folder, now.beside(newest, origin))
+    if after is not None and follower is not None:
+        # in this order a crash in between leaves both records, and each can be read
+        refuse_other_workflow(folder, follower.entry)
+        replace(folder, stored[number + 1], disk.sheet_of(follower, after.seq, origin))  # where it was in order
+    stored[number].unlink()
+    disk.sync_folder(folder)
+    run.changed()
+    left = run.newest()
+    if left is None:
+        discard(run)
+    else:
+        memory.forget_after(folder, left.number)
+    return True
+
+
+def replace(folder: Path, old: Path | None, sheet: Sheet) -> Path:
+    """Write a record and delete the file of its number, if that has another name. Its path."""
+    path = folder / disk.record_name(sheet.number, sheet.checkpoint_id)
+    disk.write(path, sheet, stamp=sheet.seq)
+    if old is not None and old != path:
+        old.unlink()
+    return path
+
+
+def discard(run: Run) -> None:
+    """Delete the folder of a run that has no records, unless someone holds a claim on it."""
+    run.sweep()
+    beside.forget(run)
+    claim = claim_in(run.folder)
+    if claim is not None and claim.is_held():
+        return
+    (run.folder / OWNER).unlink(missing_ok=True)
+    (run.folder / LOCK).unlink()  # who waits for it looks for the folder anew
+    with suppress(OSError):  # or has made a new lock already, and goes on with an empty folder
+        run.folder.rmdir()
+
+
+def refuse_other_workflow(folder: Path, entry: Entry) -> None:
+    if folder.parent.name != disk.safe_name(entry.workflow):
+        raise CommitConflict(
+            f"run {entry.run_id!r} belongs to the workflow in {folder.parent} and cannot go on as one of "
+            f"{entry.workflow!r}; give the new run another id"
+        )
