@@ -882,7 +882,7 @@ class RefusingStore(MemoryStore):
         self._count("append")
         await super().append(record, along)
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         self._count("remember")
         return await super().remember(run_id, place, key, body)
 
