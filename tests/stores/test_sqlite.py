@@ -364,7 +364,7 @@ async def test_the_searches_use_their_indexes(store: SQLiteStore) -> None:
         (sql.SWEEP, ("r", 0, 9), "(run_id=? AND number>? AND number<?)"),
         (sql.LOCATE, ("c",), "commits_by_checkpoint"),
         (sql.ENTRIES.format(where="WHERE workflow = ?"), ("w", 1), "commits_by_workflow"),
-        (by_run, ("w", "r", "c", 1), "commits_by_run (run_id=? AND rowid<?)"),
+        (by_run, ("w", "r", "c", 1), "commits_by_run (run_id=? AND seq<?)"),
         (sql.MAIL, ("r",), "mail_to_read"),
         (sql.MAILED, ("[]",), "mail_to_read (run_id=?)"),
         (sql.PENDING.format(where=""), (), "requests_by_age"),

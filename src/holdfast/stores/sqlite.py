@@ -91,10 +91,11 @@ class SQLiteStore:
             if after is not None and follower is not None:
                 _standing(db, follower.entry, None)
                 db.execute(sql.REPLACE, _row(follower))
-            latest, workflow, *_ = db.execute(sql.STANDING, (run_id,)).fetchone()
-            if latest is None:
+            row = db.execute(sql.STANDING, (run_id,)).fetchone()
+            if row is None:
                 _clear(db, run_id)
                 return True
+            latest, workflow, *_ = row
             db.execute(sql.FORGET_AFTER, (run_id, latest))
             if latest < number:
                 db.execute(sql.CLOSE_ALL, (run_id,))
@@ -254,10 +255,12 @@ def _standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> tuple[
 
     Raises CommitConflict if it is another workflow's run, or if it was claimed by somebody else since `fence`.
     """
-    number, workflow, swept, claimed = db.execute(sql.STANDING, (entry.run_id,)).fetchone()
-    _check(entry.run_id, fence, claimed or 0)
-    if number is None:
+    row = db.execute(sql.STANDING, (entry.run_id,)).fetchone()
+    if row is None:
+        _check(entry.run_id, fence, _fence(db, entry.run_id))
         return -1, 0
+    number, workflow, swept, claimed = row
+    _check(entry.run_id, fence, claimed or 0)
     if workflow != entry.workflow:
         raise CommitConflict(
             f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "

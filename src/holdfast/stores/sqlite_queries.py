@@ -6,8 +6,7 @@ ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, 
 RECORD = f"{ENTRY}, CAST(body AS BLOB)"
 
 STANDING = """
-SELECT runs.number, runs.workflow, runs.swept, leases.fence FROM (SELECT ? AS run_id) AS asked
-LEFT JOIN runs ON runs.run_id = asked.run_id LEFT JOIN leases ON leases.run_id = asked.run_id
+SELECT number, workflow, swept, (SELECT fence FROM leases WHERE leases.run_id = runs.run_id) FROM runs WHERE run_id = ?
 """
 ADD = f"INSERT INTO commits ({ENTRY}, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT = ADD.replace("INSERT", "INSERT OR REPLACE")  # the old row goes, so the new one is last in `seq`
