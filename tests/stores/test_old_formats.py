@@ -129,13 +129,15 @@ async def test_an_older_store_is_continued(store: Store, path: Path) -> None:
     assert format_of(path) == NOW
 
 
-async def test_a_directory_of_format_1_stays_so_until_it_is_written_to(tmp_path: Path) -> None:
-    path = copied("format-1", tmp_path)
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_directory_stays_as_it_was_until_it_is_written_to(tmp_path: Path, number: int) -> None:
+    path = copied(f"format-{number}", tmp_path)
     store = FileStore(path)
     assert len(await store.entries()) == 3
-    assert format_of(path) == 1
+    assert len(await store.runs()) == 2
+    assert format_of(path) == number
     await store.post("r", "k", b"1")
-    assert format_of(path) == 2
+    assert format_of(path) == NOW
     await store.close()
 
 
@@ -143,10 +145,10 @@ async def test_a_mark_that_a_newer_one_has_set_meanwhile_is_not_taken_back(tmp_p
     path = copied("format-1", tmp_path)
     store = FileStore(path)
     assert len(await store.entries()) == 3
-    (path / "holdfast.json").write_text('{"format": 3}')
+    (path / "holdfast.json").write_text(f'{{"format": {NOW + 1}}}')
     with pytest.raises(Exception, match="newer"):
         await store.post("r", "k", b"1")
-    assert format_of(path) == 3
+    assert format_of(path) == NOW + 1
     await store.close()
 
 
