@@ -36,11 +36,11 @@ async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore)
     await fill(store, "r", 1)
     past = (await store.runs())[0]
     for workflow, status, tags, index in [
-        (None, None, {}, "runs_by_age (inside=?"),
-        ("w", None, {}, "runs_by_workflow (workflow=? AND inside=?"),
-        (None, "done", {}, "runs_by_status (status=? AND inside=?"),
-        ("w", "done", {}, "runs_by_workflow_and_status (workflow=? AND status=? AND inside=?"),
-        ("w", "done", {"a": "1", "b": "2"}, "SEARCH tags USING PRIMARY KEY (name=? AND value=? AND inside=?"),
+        (None, None, {}, "runs_by_age (called=?"),
+        ("w", None, {}, "runs_by_workflow (workflow=? AND called=?"),
+        (None, "done", {}, "runs_by_status (status=? AND called=?"),
+        ("w", "done", {}, "runs_by_workflow_and_status (workflow=? AND status=? AND called=?"),
+        ("w", "done", {"a": "1", "b": "2"}, "SEARCH tags USING PRIMARY KEY (name=? AND value=? AND called=?"),
     ]:
         for after in (None, past):
             query, values = search({"workflow": workflow, "status": status}, tags, after)
@@ -103,5 +103,5 @@ async def test_the_runs_of_a_store_are_tagged_once(store: SQLiteStore, path: Pat
     await store.drop("s")
     await store.close()
     with sqlite3.connect(path) as db:
-        assert db.execute("SELECT name, value, inside, run_id FROM tags").fetchall() == [("a", "3", 0, "r")]
+        assert db.execute("SELECT name, value, called, run_id FROM tags").fetchall() == [("a", "3", 0, "r")]
     db.close()

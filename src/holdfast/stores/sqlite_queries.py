@@ -93,13 +93,13 @@ SELECT {RUN} FROM tags CROSS JOIN runs ON runs.run_id = tags.run_id
 WHERE tags.name = ? AND tags.value = ? AND {{where}} ORDER BY tags.began DESC, tags.run_id DESC LIMIT ?
 """
 HAS_TAG = """
-EXISTS (SELECT 1 FROM tags AS also WHERE also.name = ? AND also.value = ? AND also.inside = tags.inside
+EXISTS (SELECT 1 FROM tags AS also WHERE also.name = ? AND also.value = ? AND also.called = tags.called
     AND also.began = tags.began AND also.run_id = tags.run_id)
 """
-SET_ABOUT = "UPDATE runs SET caller = ?, inside = ?, tags = ? WHERE run_id = ?"
+SET_ABOUT = "UPDATE runs SET caller = ?, called = ?, tags = ? WHERE run_id = ?"
 UNTAG = "DELETE FROM tags WHERE run_id = ?"
 TAG = """
-INSERT INTO tags (name, value, inside, began, run_id) SELECT ?, ?, inside, began, run_id FROM runs WHERE run_id = ?
+INSERT INTO tags (name, value, called, began, run_id) SELECT ?, ?, called, began, run_id FROM runs WHERE run_id = ?
 """
 
 NO_LIMIT = 2**63 - 1

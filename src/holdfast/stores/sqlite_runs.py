@@ -25,7 +25,7 @@ def listed(
     query, values = search(asked, tags, past)
     sides = (0, 1) if inner else (0,)  # apart, so that each is read from an index in its order
     end = NO_END if limit is None else limit
-    rows = [row for inside in sides for row in db.execute(query, (*values, inside, end))]
+    rows = [row for called in sides for row in db.execute(query, (*values, called, end))]
     found = [RunEntry(*known, About(json.loads(own_tags), caller)) for *known, caller, own_tags in rows]
     if inner:
         found.sort(key=lambda run: (run.began, run.run_id), reverse=True)
@@ -44,7 +44,7 @@ def search(asked: Mapping[str, str | None], tags: Mapping[str, str], past: RunEn
     if past is not None:
         conditions.append(f"({order}.began, {order}.run_id) < (?, ?)")
         values += [past.began, past.run_id]
-    where = " AND ".join([*conditions, f"{order}.inside = ?"])
+    where = " AND ".join([*conditions, f"{order}.called = ?"])
     return (RUNS_BY_TAG if tags else RUNS).format(where=where), values
 
 

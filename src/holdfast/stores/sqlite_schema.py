@@ -101,7 +101,7 @@ CREATE TABLE runs (
     at            TEXT NOT NULL,
     began         TEXT NOT NULL,                      -- `at` of the first record that was stored
     caller        TEXT,                               -- the run it works for
-    inside        INTEGER NOT NULL DEFAULT 0,         -- 1 if there is a caller
+    called        INTEGER NOT NULL DEFAULT 0,         -- 1 if there is a caller
     tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
     swept         INTEGER NOT NULL DEFAULT 0          -- before this number there are only records with outputs
 ) STRICT, WITHOUT ROWID;
@@ -111,18 +111,18 @@ INSERT INTO runs (run_id, workflow, status, number, checkpoint_id, iteration, at
     FROM (SELECT run_id, max(number) AS number, min(seq) AS seq FROM commits GROUP BY run_id) AS run
     JOIN commits AS newest ON newest.run_id = run.run_id AND newest.number = run.number
     JOIN commits AS first ON first.seq = run.seq;
-CREATE INDEX runs_by_age ON runs (inside, began, run_id);
-CREATE INDEX runs_by_workflow ON runs (workflow, inside, began, run_id);
-CREATE INDEX runs_by_status ON runs (status, inside, began, run_id);
-CREATE INDEX runs_by_workflow_and_status ON runs (workflow, status, inside, began, run_id);
+CREATE INDEX runs_by_age ON runs (called, began, run_id);
+CREATE INDEX runs_by_workflow ON runs (workflow, called, began, run_id);
+CREATE INDEX runs_by_status ON runs (status, called, began, run_id);
+CREATE INDEX runs_by_workflow_and_status ON runs (workflow, status, called, began, run_id);
 
 CREATE TABLE tags (
     name   TEXT NOT NULL,
     value  TEXT NOT NULL,
-    inside INTEGER NOT NULL,                          -- as in `runs`
+    called INTEGER NOT NULL,                          -- as in `runs`
     began  TEXT NOT NULL,                             -- as in `runs`
     run_id TEXT NOT NULL,
-    PRIMARY KEY (name, value, inside, began, run_id)
+    PRIMARY KEY (name, value, called, began, run_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tags_by_run ON tags (run_id);
 
