@@ -26,7 +26,7 @@ def listed(
     sides = (0, 1) if inner else (0,)  # apart, so that each is read from an index in its order
     end = NO_END if limit is None else limit
     rows = [row for called in sides for row in db.execute(query, (*values, called, end))]
-    found = [RunEntry(*known, About(json.loads(own_tags), caller)) for *known, caller, own_tags in rows]
+    found = [_run(row) for row in rows]
     if inner:
         found.sort(key=lambda run: (run.began, run.run_id), reverse=True)
     return found[:limit]
@@ -46,6 +46,12 @@ def search(asked: Mapping[str, str | None], tags: Mapping[str, str], past: RunEn
         values += [past.began, past.run_id]
     where = " AND ".join([*conditions, f"{order}.called = ?"])
     return (RUNS_BY_TAG if tags else RUNS).format(where=where), values
+
+
+def _run(row: tuple[Any, ...]) -> RunEntry:
+    run_id, workflow, status, number, checkpoint_id, iteration, at, began, caller, tags = row
+    about = About(json.loads(tags), caller)
+    return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, about)
 
 
 def note(db: sqlite3.Connection, run_id: str, about: About, *, is_new: bool) -> None:
