@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import CheckpointCorrupt
+from holdfast.durable.ownership import this_process
 from holdfast.durable.ports import Along
 from holdfast.stores import file_layout, file_run
 from holdfast.stores.file import FileStore
-from store_rules import record
+from store_rules import places, record
 from store_rules_beside import names, question
+from store_rules_runs import about
 
 ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime", "pwrite")
 
@@ -55,12 +57,15 @@ async def seen(store: FileStore) -> dict[str, object]:
         "pending": names(await store.pending()),
         "wakes": [wake.at for wake in await store.wakes()],
         "memory": await store.recall("r", head.entry.number if head else 0),
+        "runs": await store.runs(inner=True),
+        "order": places(await store.entries(run_id="r")),
     }
 
 
 async def prepare(store: FileStore) -> None:
     await store.post("r", "a", b"1")
-    await store.append(record("r", 0), Along(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01"))
+    opened = Along(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01", about=about(team="red"))
+    await store.append(record("r", 0), opened)
     await store.post("r", "b", b"2")
     await store.append(record("r", 1), Along(consumed=("a",), asked=(question("r", "q3"),), wake="2026-01-02"))
     await store.post("r", "c", b"3")
@@ -74,6 +79,22 @@ MORE = Along(consumed=("c", "unposted"), asked=(question("r", "q4"),), closed=("
 async def leave_one(store: FileStore) -> None:
     await prepare(store)
     await store.remove("r", 0)
+
+
+async def prepare_more(store: FileStore) -> None:
+    await prepare(store)
+    await store.append(record("r", 2, outputs=True), Along(about=about(team="blue"), wake="2026-01-02"))
+    await store.append(record("r", 3, frame=False), Along(wake="2026-01-02"))
+
+
+async def prepare_dropped(store: FileStore) -> None:
+    await prepare_more(store)
+    await store.append(record("r", 4, at="2026-02-01T00:00:00Z"), Along(drop_below=4))
+
+
+async def claimed(store: FileStore) -> None:
+    await store.claim("r", this_process("mine"), seconds=60)
+    await prepare(store)
 
 
 async def nothing(store: FileStore) -> None:
@@ -92,7 +113,19 @@ ACTIONS: dict[str, tuple[Action, Action]] = {
     "remove the newest": (prepare, lambda store: store.remove("r", 1)),
     "remove the newest and ask": (prepare, lambda store: store.remove("r", 1, asked=(question("r", "q1"),))),
     "remove an older one": (prepare, lambda store: store.remove("r", 0, asked=(question("r", "q9"),))),
+    "remove the newest and sleep": (prepare, lambda store: store.remove("r", 1, wake="2026-01-09")),
+    "remove the newest that told tags": (prepare_more, lambda store: store.remove("r", 3)),
     "remove the last": (leave_one, lambda store: store.remove("r", 1)),
+}
+DROPPING: dict[str, tuple[Action, Action]] = {
+    "append that drops": (prepare_more, lambda store: store.append(record("r", 4), Along(drop_below=4))),
+    "append that drops again": (prepare_dropped, lambda store: store.append(record("r", 5), Along(drop_below=5))),
+    "append after a drop": (prepare_dropped, lambda store: store.append(record("r", 5), MORE)),
+    "put that drops": (prepare_more, lambda store: store.put(record("r", 3, body="put"), Along(drop_below=3))),
+    "put of an old one with tags": (prepare, lambda store: store.put(record("r", 0), Along(about=about(team="b")))),
+    "put of one that was dropped": (prepare_dropped, lambda store: store.put(record("r", 1))),
+    "drop": (prepare_more, lambda store: store.drop("r")),
+    "drop of a claimed run": (claimed, lambda store: store.drop("r")),
 }
 FOLLOWING: dict[str, Action] = {
     "nothing": nothing,
@@ -103,9 +136,10 @@ FOLLOWING: dict[str, Action] = {
 }
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", [*ACTIONS, *DROPPING])
 async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path) -> None:
-    preparing, action = ACTIONS[name]
+    preparing, action = {**ACTIONS, **DROPPING}[name]
+    followings = FOLLOWING if name in ACTIONS else {"nothing": nothing, "a put": FOLLOWING["a put of an old one"]}
     template, whole = tmp_path / "template", tmp_path / "whole"
     store = FileStore(template)
     await preparing(store)
@@ -121,7 +155,7 @@ async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path
 
     happened = []
     for act in range(len(acts)):
-        for then, following in FOLLOWING.items():
+        for then, following in followings.items():
             root = tmp_path / f"{act} {then}"
             if template.exists():
                 shutil.copytree(template, root)
@@ -138,9 +172,9 @@ async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path
             await following(store)
             again = await seen(store)
             if then in ("nothing", "a refused post"):
-                if name not in ("first append", "remove the last"):
+                if name not in ("first append", "remove the last", "drop", "drop of a claimed run"):
                     assert again == found
-            elif then != "a put of an old one":
+            elif not then.startswith("a put"):
                 assert again["pending"] == found["pending"]
                 assert again["wakes"] == found["wakes"]
                 assert [m for m in again["mail"] if m[0] != "z"] == found["mail"]  # type: ignore[attr-defined]
@@ -150,19 +184,23 @@ async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path
             assert last["pending"] == again["pending"]
             assert last["mail"] == [m for m in again["mail"] if m[0] != "z"]  # type: ignore[attr-defined]
             assert not list(root.rglob(".tmp-*"))
+            assert not list(root.glob(".gone/*"))
             await store.close()
             shutil.rmtree(root)
     assert happened == sorted(happened), "once it has happened it stays so"
 
 
-@pytest.mark.parametrize("name", ["append", "put in place", "put under another name", "post", "remove the newest"])
+CUT_SHORT = ["append", "put in place", "put under another name", "post", "remove the newest", "append that drops again"]
+
+
+@pytest.mark.parametrize("name", CUT_SHORT)
 @pytest.mark.parametrize("alone", [True, False])
 async def test_a_store_with_a_run_in_mind_notices_that_a_write_was_cut_short(
     alone: bool, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own, as by an error of the disk, or that of another who was killed. No time stamp warns it."""
     monkeypatch.setattr(file_run, "_touched", lambda folder: (0, 0))
-    preparing, action = ACTIONS[name]
+    preparing, action = {**ACTIONS, **DROPPING}[name]
     store = FileStore(tmp_path / "whole")
     await preparing(store)
     before = await seen(store)
@@ -288,5 +326,6 @@ async def test_a_full_disk_leaves_mail_and_questions_as_they_were(
     assert await seen(store) == before
     await store.append(record("r", 2), Along(wake="2026-01-02"))  # a record of the same name, with other company
     anyway = {"records": None, "memory": None}
-    assert {**await seen(store), **anyway} == {**before, **anyway}
+    found, before = await seen(store), {**before, **anyway}
+    assert {**found, **anyway, "order": None, "runs": None} == {**before, "order": None, "runs": None}
     await store.close()

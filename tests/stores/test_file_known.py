@@ -19,6 +19,7 @@ from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 from store_rules import fill, meanings, numbers, record
 from store_rules_beside import question
+from store_rules_runs import about
 
 
 @pytest.fixture
@@ -81,9 +82,7 @@ async def test_a_superstep_lists_neither_the_records_nor_the_mail(store: FileSto
     assert numbers(await store.history("r")) == list(range(11))
 
 
-async def test_after_another_store_was_there_nothing_is_listed(
-    store: FileStore, root: Path, listed: list[str]
-) -> None:
+async def test_after_another_store_was_there_nothing_is_listed(store: FileStore, root: Path, listed: list[str]) -> None:
     other = FileStore(root)
     await fill(store, "r", 3)
     listed.clear()
@@ -148,19 +147,28 @@ class Operator:
         asked = tuple(question("r", each) for each in "pq" if chosen.random() < 0.3)
         closed = tuple(each for each in "pq" if chosen.random() < 0.3)
         consumed = tuple(each for each in KEYS if chosen.random() < 0.05)
-        along = Along(latest if chosen.random() < 0.5 else None, consumed, asked, closed, chosen.choice(["2026", None]))
-        actions: list[tuple[int, Callable[[Store], Awaitable[object]]]] = [
-            (8, lambda store: store.append(record("r", latest + 1, checkpoint_id=id), along)),
+        told = about(team=chosen.choice("ab")) if chosen.random() < 0.2 else None
+        below = chosen.randrange(latest + 1) if latest > 0 and chosen.random() < 0.2 else None
+        settled, wake = latest if chosen.random() < 0.5 else None, chosen.choice(["2026", None])
+        along = Along(settled, consumed, asked, closed, wake, told, below)
+        outputs = chosen.random() < 0.2
+        actions: list[tuple[float, Callable[[Store], Awaitable[object]]]] = [
+            (8, lambda store: store.append(record("r", latest + 1, checkpoint_id=id, outputs=outputs, at=id), along)),
             (1, lambda store: store.append(record("r", number, checkpoint_id=id), along)),
             (1, lambda store: store.put(record("r", number, checkpoint_id=id), along)),
             (1, lambda store: store.remove("r", number, asked=asked)),
-            (3, lambda store: store.remove("r", latest, asked=asked)),
+            (3, lambda store: store.remove("r", latest, asked=asked, wake=wake)),
+            (0.3, lambda store: store.drop("r")),
             (4, lambda store: store.post("r", key, b"1")),
             (2, lambda store: store.remember("r", max(latest, 0), key, b"1")),
-            (1, lambda store: store.claim("r", this_process(drive), seconds=60)),
+            (1, lambda store: claimed(store, drive)),
             (1, lambda store: store.release("r", this_process(drive))),
         ]
         return chosen.choices([act for _, act in actions], [weight for weight, _ in actions])[0]
+
+
+async def claimed(store: Store, drive: str) -> bool:
+    return await store.claim("r", this_process(drive), seconds=60) > 0
 
 
 async def outcome(call: Awaitable[object]) -> object:
@@ -172,9 +180,16 @@ async def outcome(call: Awaitable[object]) -> object:
 
 async def facts(store: Store) -> dict[str, Any]:
     head = await store.head("r")
+    entries = await store.entries()
+    before = entries[len(entries) // 2].checkpoint_id if entries else "none"
     return {
+        "runs": await store.runs(),
+        "page": await store.entries(limit=3),
+        "page of the run": await store.entries(run_id="r", limit=2, before=before),
+        "newest of the run": await store.newest(run_id="r"),
+        "outputs": numbers(await store.history("r", outputs_only=True)),
         "history": meanings(await store.history("r")),
-        "entries": await store.entries(),
+        "entries": entries,
         "newest": await store.newest(),
         "memory": await store.recall("r", head.entry.number if head else 0),
         "pending": await store.pending(),
