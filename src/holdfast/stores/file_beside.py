@@ -100,6 +100,8 @@ def look(folder: Path, has_records: Callable[[Path], bool] = has_records) -> See
 
 def recover(run: Run) -> Open:
     """What is open, after finishing what a killed writer left."""
+    if run.open is not None:
+        return run.open
     seen = look(run.folder, lambda folder: run.has_records())
     if seen.is_gone:
         forget(run)
@@ -125,14 +127,16 @@ def origin_in(folder: Path) -> Origin:
     return Origin(disk.read_cover(stored[min(stored)]).at)
 
 
-def announce(folder: Path, entry: Entry, seq: int, now: Open, after: Open, consumed: tuple[str, ...]) -> None:
+def announce(run: Run, entry: Entry, seq: int, now: Open, after: Open, consumed: tuple[str, ...]) -> None:
     """Write down what will be so when the record of that entry and seq has its name. `now` is from `recover`."""
-    name = disk.record_name(entry.number, entry.checkpoint_id)
     if after != now or consumed:
-        replaces = (folder / name).exists()
-        _turn(folder, Page(FORMAT, now, Next(name, seq if replaces else None, consumed, after)))
-    else:
-        rest(folder, now)
+        path = run.folder / disk.record_name(entry.number, entry.checkpoint_id)
+        following = Next(path.name, seq if path.exists() else None, consumed, after)
+        _turn(run.folder, Page(FORMAT, now, following))
+        run.opened(after, rests=False)
+    elif not (run.rests and run.open == now):
+        rest(run.folder, now)
+        run.opened(now, rests=True)
 
 
 def rest(folder: Path, now: Open) -> None:

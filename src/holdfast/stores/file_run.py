@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..durable.ports import fenced
 from . import file_layout as disk
@@ -20,6 +21,9 @@ from .file_lock import hint_in
 from .file_mail import Letters, letters_in
 from .file_memory import forget_after, kept_at
 from .file_records import Stock, has_records, records_in
+
+if TYPE_CHECKING:
+    from .file_beside import Open
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,15 @@ class Known:
     """What was so of a run when its lock was last given back by this store. What is None was not looked up."""
 
     word: bytes  # that was written into the lock
-    touched: tuple[int, ...]
+    touched: tuple[int, int]
     newest: Newest
     cover: Cover | None
     letters: Letters
     fence: int | None
+    open: Open | None
+    rests: bool
     keys: dict[int, set[str]]
+    keys_at: int
     spare: dict[int, Path] | None
 
     def is_still_so(self, folder: Path, word: bytes) -> bool:
@@ -67,7 +74,10 @@ class Run:
         self._cover = known.cover if known else None
         self._letters = known.letters if known else None
         self._fence = known.fence if known else None
+        self.open = known.open if known else None  # what is open
+        self.rests = known.rests if known else False  # and that it is so whatever becomes of any record
         self._keys = known.keys if known else {}  # of what is remembered, by place
+        self._keys_at = known.keys_at if known else 0  # when the memory was last changed
         self._spare = known.spare if known else None  # the records without outputs
         self._is_swept = self._newest is not None  # who left that had finished; nobody was killed here since
 
@@ -106,6 +116,9 @@ class Run:
 
     def keys(self, place: int) -> set[str]:
         """The keys of what is remembered at a place. Whoever adds to the memory adds to them."""
+        if self._keys_at and self._keys_at != _time_of(self.folder / MEMORY):  # by hand
+            self._keys = {}
+        self._keys_at = 0
         if place not in self._keys:
             self._keys[place] = {kept.key for kept in kept_at(self.folder, place)}
         return self._keys[place]
@@ -141,6 +154,10 @@ class Run:
         if self._spare is not None and not cover.outputs:
             self._spare[cover.number] = path
 
+    def opened(self, open: Open, *, rests: bool) -> None:
+        """That is open from now on."""
+        self.open, self.rests = open, rests
+
     def claimed(self, fence: int) -> None:
         """Somebody has claimed the run."""
         self._fence = fence
@@ -155,7 +172,8 @@ class Run:
 
     def changed(self) -> None:
         """Records or mail were changed in another way: nothing is known any more."""
-        self._newest = self._cover = self._letters = self._fence = self._spare = None
+        self._newest = self._cover = self._letters = self._fence = self.open = self._spare = None
+        self.rests = False
         self._keys = {}
         self._is_swept = False
 
@@ -163,8 +181,20 @@ class Run:
         """What may be kept in mind when the lock is given back, into which that word was written."""
         if self._newest is None or not self._is_swept or not word:
             return None
-        touched = _touched(self.folder)
-        return Known(word, touched, self._newest, self._cover, self.letters(), self._fence, self._keys, self._spare)
+        keys_at = _time_of(self.folder / MEMORY) if self._keys else 0
+        return Known(
+            word,
+            _touched(self.folder),
+            self._newest,
+            self._cover,
+            self.letters(),
+            self._fence,
+            self.open,
+            self.rests,
+            self._keys,
+            keys_at,
+            self._spare,
+        )
 
     def _newest_path(self) -> Path | None:
         newest = self.newest()
@@ -208,9 +238,9 @@ def _delete_halves(folder: Path) -> None:
                     (below / name).unlink()
 
 
-def _touched(folder: Path) -> tuple[int, ...]:
-    """When the names in a run's folder and in those of its mail and memory were last changed."""
-    return _time_of(folder), _time_of(folder / MAIL), _time_of(folder / MEMORY)
+def _touched(folder: Path) -> tuple[int, int]:
+    """When the names in a run's folder and in that of its mail were last changed."""
+    return _time_of(folder), _time_of(folder / MAIL)
 
 
 def _time_of(folder: Path) -> int:
