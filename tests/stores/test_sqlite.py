@@ -355,7 +355,7 @@ async def plan_of(store: SQLiteStore, query: str, values: Any) -> str:
 
 async def test_the_searches_use_their_indexes(store: SQLiteStore) -> None:
     await fill(store, "r", 1)
-    by_run = sql.ENTRIES.format(where=f"WHERE +workflow = ? AND run_id = ? AND {sql.BEFORE}")
+    by_run = sql.ENTRIES_OF_RUN.format(where=f"WHERE +workflow = ? AND run_id = ? AND {sql.BEFORE}")
     for query, values, index in [
         (sql.HEAD, ("r",), "sqlite_autoindex_commits_1"),
         (sql.CHAIN, {"run_id": "r", "number": 0}, "commits_with_frame"),
@@ -364,7 +364,7 @@ async def test_the_searches_use_their_indexes(store: SQLiteStore) -> None:
         (sql.SWEEP, ("r", 0, 9), "(run_id=? AND number>? AND number<?)"),
         (sql.LOCATE, ("c",), "commits_by_checkpoint"),
         (sql.ENTRIES.format(where="WHERE workflow = ?"), ("w", 1), "commits_by_workflow"),
-        (by_run, ("w", "r", "c", 1), "commits_by_run (run_id=? AND seq<?)"),
+        (by_run, ("w", "r", "c", 1), "sqlite_autoindex_commits_1 (run_id=?)"),
         (sql.MAIL, ("r",), "mail_to_read"),
         (sql.MAILED, ("[]",), "mail_to_read (run_id=?)"),
         (sql.PENDING.format(where=""), (), "requests_by_age"),

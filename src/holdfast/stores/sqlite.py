@@ -67,7 +67,9 @@ class SQLiteStore:
                 swept = entry.number
                 db.execute(sql.SWEPT, (swept, entry.run_id))
             _sweep(db, entry.run_id, swept, along.drop_below)
-            if entry.number >= latest:
+            if entry.number < latest:
+                db.execute(sql.MIX, (entry.run_id,))
+            else:
                 db.execute(sql.CLOSE_ALL, (entry.run_id,))
                 _open(db, entry.run_id, entry.workflow, along)
 
@@ -171,9 +173,14 @@ class SQLiteStore:
         # of a run, which has one workflow, the workflow is no help in finding: the plus keeps its index out
         by_workflow = "workflow = ?" if run_id is None else "+workflow = ?"
         where, values = _where({by_workflow: workflow, "run_id = ?": run_id, sql.BEFORE: before})
-        query, end = sql.ENTRIES.format(where=where), sql.NO_LIMIT if limit is None else limit
-        found = await self._db.read(lambda db: [_entry(row) for row in db.execute(query, (*values, end))])
-        return found[::-1]
+        end = sql.NO_LIMIT if limit is None else limit
+
+        def work(db: sqlite3.Connection) -> list[Entry]:
+            mixed = run_id is None or db.execute(sql.MIXED, (run_id,)).fetchone() == (1,)
+            query = (sql.ENTRIES if mixed else sql.ENTRIES_OF_RUN).format(where=where)
+            return [_entry(row) for row in db.execute(query, (*values, end))][::-1]
+
+        return await self._db.read(work)
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
         found = await self.entries(workflow=workflow, run_id=run_id, limit=1)

@@ -198,17 +198,19 @@ class _Job:
     def is_wanted(self) -> bool:
         return not self._waiting.cancelled()
 
-    def attempt(self, db: sqlite3.Connection, path: str) -> None:
-        """Do the work inside the open transaction, wholly or not at all."""
-        db.execute("SAVEPOINT job")
+    def attempt(self, db: sqlite3.Connection, path: str, *, alone: bool) -> None:
+        """Do the work inside the open transaction, wholly or not at all. Alone, it may give up the transaction."""
+        if not alone:
+            db.execute("SAVEPOINT job")
         try:
             self._result = self._work(db)
         except Exception as error:
             if not db.in_transaction:  # a full disk makes SQLite give up the whole transaction, not only this work
                 raise
-            db.execute("ROLLBACK TO job")
+            db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
             self._error = translated(error, path) if isinstance(error, (sqlite3.Error, UnicodeDecodeError)) else error
-        db.execute("RELEASE job")
+        if not alone:
+            db.execute("RELEASE job")
 
     def fail(self, error: Exception) -> None:
         self._error = error
@@ -244,8 +246,9 @@ def _commit(batch: list[_Job], connections: _Connections) -> None:
         with connections.lend() as db:
             patiently(lambda: db.execute("BEGIN IMMEDIATE"))
             for job in batch:
-                job.attempt(db, connections.path)
-            db.execute("COMMIT")
+                job.attempt(db, connections.path, alone=len(batch) == 1)
+            if db.in_transaction:  # else the only job gave it up
+                db.execute("COMMIT")
     except Exception as error:  # noqa: BLE001 - whatever it was: nothing is applied, and the writer must live on
         for job in batch:  # each its own: an exception raised in several tasks would mix their tracebacks
             again = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))

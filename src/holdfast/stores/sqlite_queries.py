@@ -32,6 +32,9 @@ HISTORY = f"{PART} ORDER BY number"
 HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
 LOCATE = f"SELECT {ENTRY} FROM commits WHERE checkpoint_id = ? ORDER BY seq DESC LIMIT 1"
 ENTRIES = f"SELECT {ENTRY} FROM commits {{where}} ORDER BY seq DESC LIMIT ?"
+ENTRIES_OF_RUN = ENTRIES.replace("ORDER BY seq", "ORDER BY number")  # the same, unless it is mixed
+MIXED = "SELECT mixed FROM runs WHERE run_id = ?"
+MIX = "UPDATE runs SET mixed = 1 WHERE run_id = ?"
 BEFORE = "seq < (SELECT max(seq) FROM commits WHERE checkpoint_id = ?)"
 
 REMEMBER = """

@@ -11,7 +11,7 @@ APPLICATION = 0x486F6C64  # "Hold": tells our files from those of other programs
 
 FIRST = """
 CREATE TABLE commits (
-    seq           INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of commits over all runs
+    seq           INTEGER PRIMARY KEY,  -- the order of commits over all runs
     run_id        TEXT NOT NULL,
     number        INTEGER NOT NULL,
     checkpoint_id TEXT NOT NULL,
@@ -87,7 +87,6 @@ CREATE INDEX wakes_by_time ON wakes (at, run_id);
 # The list of runs is kept by triggers, so that it stays true also if a process with older code has the file open.
 THIRD = """
 ALTER TABLE commits ADD COLUMN fleeting INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX commits_by_run ON commits (run_id, seq);
 
 ALTER TABLE leases ADD COLUMN fence INTEGER NOT NULL DEFAULT 0;
 
@@ -103,11 +102,12 @@ CREATE TABLE runs (
     caller        TEXT,                               -- the run it works for
     called        INTEGER NOT NULL DEFAULT 0,         -- 1 if there is a caller
     tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
-    swept         INTEGER NOT NULL DEFAULT 0          -- before this number there are only records with outputs
+    swept         INTEGER NOT NULL DEFAULT 0,         -- before this number there are only records with outputs
+    mixed         INTEGER NOT NULL DEFAULT 0          -- 1 if its numbers may not be in the order of commits
 ) STRICT, WITHOUT ROWID;
-INSERT INTO runs (run_id, workflow, status, number, checkpoint_id, iteration, at, began)
+INSERT INTO runs (run_id, workflow, status, number, checkpoint_id, iteration, at, began, mixed)
     SELECT newest.run_id, newest.workflow, newest.status, newest.number, newest.checkpoint_id, newest.iteration,
-        newest.at, first.at
+        newest.at, first.at, 1
     FROM (SELECT run_id, max(number) AS number, min(seq) AS seq FROM commits GROUP BY run_id) AS run
     JOIN commits AS newest ON newest.run_id = run.run_id AND newest.number = run.number
     JOIN commits AS first ON first.seq = run.seq;
@@ -166,6 +166,7 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
     if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
         raise StoreUnavailable(f"the store {path} is on a file system without the locks that SQLite's WAL mode needs")
     db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA wal_autocheckpoint = 4000")  # pages: those that every commit changes are then copied less often
     if found < FORMAT:
         db.execute("BEGIN IMMEDIATE")
         _bring_up_to_date(db, path)
