@@ -1,4 +1,4 @@
-"""Arrays and scalars of numpy come back with type, shape and bytes; the codec never loads numpy."""
+"""Arrays and scalars of numpy come back with type, shape, order and bytes; the codec never loads numpy."""
 
 import subprocess
 import sys
@@ -56,6 +56,16 @@ def test_an_array_is_stored_so_that_a_person_can_read_its_type() -> None:
     body = DEFAULT_CODEC.encode(np.zeros((2, 1), [("id", ">i2")]))
     assert body == b'{"$":"numpy.ndarray","v":"AAAAAA==","dtype":[["id",">i2"]],"shape":[2,1]}'
     assert DEFAULT_CODEC.encode(np.int8(1)) == b'{"$":"numpy.generic","v":"AQ==","dtype":"|i1"}'
+
+
+def test_an_array_in_the_order_of_fortran_comes_back_in_it_and_any_other_in_that_of_c() -> None:
+    cube = np.arange(24, dtype="u1").reshape(2, 3, 4)
+    for array, order in ((cube, "C"), (cube.T, "F"), (cube[:, ::2], "C"), (cube.swapaxes(0, 1), "C")):
+        again = DEFAULT_CODEC.decode(DEFAULT_CODEC.encode(array))
+        assert (again == array).all()
+        assert (again.flags.c_contiguous, again.flags.f_contiguous) == (order == "C", order == "F")
+    body = DEFAULT_CODEC.encode(cube[0, :2, :2].T.copy("F"))
+    assert body == b'{"$":"numpy.ndarray","v":"AAEEBQ==","dtype":"|u1","shape":[2,2],"order":"F"}'
 
 
 def test_an_array_that_was_read_is_the_readers_own() -> None:
@@ -126,7 +136,7 @@ HOSTILE = [
     array(shape=2),
     array(dtype="|S0", v="", shape=[2**40]), array(dtype="|V0", v="", shape=[0]), array(shape=[-2]), array(shape=["2"]),
     array(shape=[2.0]), array(shape=[True, 2]), array(shape=[1]), array(shape=[2**62, 4]),
-
+    array(order="C"), array(order=None), array(order=["F"]), array(order="F", shape=[1]),
     array(shape=[2**70, 0], v=""), array(shape=[1] * 65), array(shape=[2**62] * 100_000), array(more=1),
     msgspec.json.encode({"$": "numpy.ndarray", "v": ""}), msgspec.json.encode({"$": "numpy.generic", "v": ""}),
     scalar(v=""), scalar(v=1), scalar(dtype="O"), scalar(dtype=None), scalar(shape=[]), scalar(v="AAA="),

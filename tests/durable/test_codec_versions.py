@@ -287,7 +287,6 @@ def test_a_class_that_is_defined_again_takes_over_names_and_all() -> None:
         ({"pickle": True, "version": 2}, ValueError),
         ({"pickle": True, "pickle_needs": [3]}, TypeError),
     ],
-    ids=str,
 )
 def test_terms_that_make_no_sense_are_refused_at_once(terms: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):

@@ -24,9 +24,9 @@ from holdfast.durable import codec_known as known
 from holdfast.durable.codec_classes import tag_of
 from holdfast.durable.codec_cycles import circle_in
 from holdfast.durable.codec_kinds import is_storable, kind_of
-from holdfast.durable.codec_numpy import is_special_array, numpy_kind, numpy_kind_tagged
+from holdfast.durable.codec_numpy import NUMPY_BY_TAG, is_special_array, numpy_kind
 from holdfast.durable.codec_pickle import PickleKind
-from holdfast.durable.codec_plain import AS_THEY_ARE, ATOMS, INT_MAX, INT_MIN, is_object, is_plain
+from holdfast.durable.codec_plain import AS_THEY_ARE, ATOMS, INT_MAX, INT_MIN, is_object
 from holdfast.durable.codec_reach import reachable_types
 from holdfast.durable.codec_values import VALUES, VALUES_BY_TAG, dump, dump_canonical
 from holdfast.durable.codec_versions import Upcast
@@ -36,8 +36,9 @@ __all__ = ["DEFAULT_CODEC", "Codec", "Encoded", "encoded", "reachable_types", "r
 
 T = TypeVar("T")
 
-_CONTAINERS = frozenset({list, dict})
 _DEEPEST = DEPTH + 1  # a text that UTF-8 cannot say is not counted when it is written, and is an object when read
+
+_BY_TAG = VALUES_BY_TAG | NUMPY_BY_TAG
 
 _parse = msgspec.json.Decoder().decode
 
@@ -112,7 +113,7 @@ class Codec:
     def encode(self, value: object, what: str = "$") -> bytes:
         """The bytes of a value; CodecError, with the path from `what`, if it cannot be stored."""
         try:
-            return dump(value if type(value) in _CONTAINERS and is_plain(value, 0) else self._close(value, 0))
+            return dump(self._close(value, 0))
         except Refused as refused:
             raise self._refusal(refused, value, what) from refused.__cause__
         except RecursionError:
@@ -155,7 +156,10 @@ class Codec:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _close(self, value: Any, depth: int) -> Any:
-        """The JSON tree of a value. Most parts are plain, so they are asked for first, and in one frame."""
+        """The JSON tree of a value. Most parts are plain, so they are asked for first, and in one frame.
+
+        What JSON can say as it is becomes part of the tree itself, not a copy: the tree is to be read only.
+        """
         kind = type(value)
         if kind in AS_THEY_ARE:
             return value
@@ -166,22 +170,22 @@ class Codec:
             return value
         if depth >= DEPTH:
             raise Refused(TOO_DEEP)
-        step: Any = 0
-        try:
-            if kind is list:
-                items: list[Any] = []
-                for item in value:
-                    items.append(item if type(item) in AS_THEY_ARE else self._close(item, depth + 1))
-                    step += 1
-                return items
-            if kind is dict and is_object(value):
-                members: dict[str, Any] = {}
-                for step, item in value.items():
-                    members[step] = item if type(item) in AS_THEY_ARE else self._close(item, depth + 1)
-                return members
-        except Refused as refused:
-            refused.at(key_step(step))
-            raise
+        if kind is list or (kind is dict and is_object(value)):
+            closed, step = value, None
+            try:
+                for step, item in enumerate(value) if kind is list else value.items():
+                    if (
+                        type(item) not in AS_THEY_ARE
+                        and (type(item) is not int or not INT_MIN <= item <= INT_MAX)
+                        and (part := self._close(item, depth + 1)) is not item
+                    ):
+                        if closed is value:
+                            closed = value.copy()
+                        closed[step] = part
+            except Refused as refused:
+                refused.at(key_step(step))
+                raise
+            return closed
         how = self._how(kind)
         try:
             return how.close(value, self._close, depth)
@@ -198,7 +202,7 @@ class Codec:
         kind = numpy_kind(cls) or self._kind_now(cls)
         if kind is None:
             raise Refused(_why_not(cls))
-        found = cls if numpy_kind_tagged(kind.tag) else self._find(kind.tag)
+        found = cls if kind.tag in NUMPY_BY_TAG else self._find(kind.tag)
         if found is None:
             raise Refused(
                 f"`{cls.__qualname__}` could not be found again when this is read: define it at the top of a module, "
@@ -256,7 +260,7 @@ class Codec:
         tag = tree["$"]
         if type(tag) is not str:
             raise Refused("`$` should name a type, and holds something else")
-        how = VALUES_BY_TAG.get(tag) or numpy_kind_tagged(tag) or self._kind_for(tag, "by" in tree)
+        how = _BY_TAG.get(tag) or self._kind_for(tag, "by" in tree)
         if "v" not in tree or not tree.keys() <= how.members:
             raise Refused(f"a stored `{shown(tag)}` should have {_listed(how.members)}, and has {_listed(tree)}")
         return how

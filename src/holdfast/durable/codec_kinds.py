@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.durable.codec_classes import computed_names, hides_nothing, slots_of, tag_of
 from holdfast.durable.codec_exceptions import ExceptionKind, is_exception
-from holdfast.durable.codec_plain import AS_THEY_ARE, is_plain
+from holdfast.durable.codec_plain import AS_THEY_ARE
 from holdfast.durable.codec_versions import FIRST, Versions
 from holdfast.durable.codec_walk import Close, Kind, Open, Refused, open_items, open_named, shown
 
@@ -146,8 +146,7 @@ class Record:
         try:
             for name in self.names:
                 item = getattr(value, name)
-                as_it_is = type(item) in AS_THEY_ARE or is_plain(item, depth + 1)
-                closed[name] = item if as_it_is else close(item, depth + 1)
+                closed[name] = item if type(item) in AS_THEY_ARE else close(item, depth + 1)
         except Refused as refused:
             refused.at(f".{name}")
             raise
@@ -261,11 +260,13 @@ class ModelKind(Record):
         return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
-        stored = open_named(tree["v"], open, depth)
-        before = frozenset(stored)
-        raised = self.versions.raised(tree, stored, self.cls.__qualname__)
-        were_set = self._set_since(self._open_set(tree.get("set", []), open, depth), before, frozenset(raised))
-        fields = self.reconciled(raised)
+        fields = open_named(tree["v"], open, depth)
+        were_set = self._open_set(tree.get("set", []), open, depth)
+        if self.versions is not FIRST or "n" in tree:
+            before = frozenset(fields)
+            fields = self.versions.raised(tree, fields, self.cls.__qualname__)
+            were_set = self._set_since(were_set, before, frozenset(fields))
+        fields = self.reconciled(fields)
         made = object.__new__(self.cls)
         object.__setattr__(made, "__dict__", {name: fields[name] for name in self.names})
         object.__setattr__(made, "__pydantic_fields_set__", were_set)

@@ -1,4 +1,4 @@
-"""Arrays and scalars of numpy: their type, their shape and their bytes.
+"""Arrays and scalars of numpy: their type, their shape, their order and their bytes.
 
 numpy is never imported here. Where the program has not loaded it, no value can be one of its own, and a
 stored one is refused.
@@ -34,11 +34,6 @@ def is_special_array(cls: type) -> bool:
     """Is this a class that adds something to the arrays of numpy, like a mask?"""
     array = getattr(sys.modules.get("numpy"), "ndarray", None)
     return array is not None and cls is not array and issubclass(cls, array)
-
-
-def numpy_kind_tagged(tag: str) -> Kind | None:
-    """How to read an object with this tag; None if the tag is none of numpy's."""
-    return _BY_TAG.get(tag)
 
 
 def _loaded_numpy() -> Any:
@@ -105,12 +100,13 @@ def _shape(tree: Any) -> tuple[int, ...]:
 def _close_array(value: Any, close: Close, depth: int) -> dict[str, Any]:
     if not value.dtype.itemsize:
         raise Refused("an array whose elements have no bytes cannot be stored")
-    return {
+    tree = {
         "$": _ARRAY,
-        "v": b64encode(value.tobytes()).decode("ascii"),
+        "v": b64encode(value.tobytes("A")).decode("ascii"),  # as they lie, if that is an order at all
         "dtype": close(_name_of(value.dtype), depth + 1),
         "shape": list(value.shape),
     }
+    return {**tree, "order": "F"} if value.flags.fnc else tree
 
 
 def _close_scalar(value: Any, close: Close, depth: int) -> dict[str, Any]:
@@ -128,7 +124,10 @@ def _open_array(tree: dict[str, Any], open: Open, depth: int) -> Any:
     dtype = _dtype_named(open(tree["dtype"], depth + 1))
     if not dtype.itemsize:
         raise Refused("an array whose elements have no bytes cannot be stored, and one is")
-    return _array(_data(tree["v"]), dtype, _shape(tree["shape"])).copy()  # one that can be written to
+    order = tree.get("order", "C")
+    if "order" in tree and order != "F":
+        raise Refused("the order of a stored array should be `F` or not be said, and is something else")
+    return _array(_data(tree["v"]), dtype, _shape(tree["shape"]), order).copy("K")  # one that can be written to
 
 
 def _open_scalar(tree: dict[str, Any], open: Open, depth: int) -> Any:
@@ -141,13 +140,13 @@ def _data(text: Any) -> bytes:
     return b64decode(exactly(str, text), validate=True)
 
 
-def _array(data: bytes, dtype: Any, shape: tuple[int, ...]) -> Any:
+def _array(data: bytes, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
     """The array these bytes are; asked for before numpy could take memory for what is not there."""
     if math.prod(shape) * dtype.itemsize != len(data):
         raise Refused("the shape of a stored array does not fit its bytes")
-    return _loaded_numpy().ndarray(shape, dtype, buffer=data)
+    return _loaded_numpy().ndarray(shape, dtype, buffer=data, order=order)
 
 
-ARRAY: Kind = Value(_ARRAY, _close_array, _open_array, frozenset({"$", "v", "dtype", "shape"}))
+ARRAY: Kind = Value(_ARRAY, _close_array, _open_array, frozenset({"$", "v", "dtype", "shape", "order"}))
 SCALAR: Kind = Value(_SCALAR, _close_scalar, _open_scalar, frozenset({"$", "v", "dtype"}))
-_BY_TAG = {kind.tag: kind for kind in (ARRAY, SCALAR)}
+NUMPY_BY_TAG: dict[str, Kind] = {kind.tag: kind for kind in (ARRAY, SCALAR)}

@@ -98,7 +98,8 @@ def open_items(tree: Any, open: Open, depth: int) -> list[Any]:
     index = 0
     try:
         for index, item in enumerate(tree):
-            tree[index] = open(item, depth + 1)
+            if type(item) is dict or type(item) is list:
+                tree[index] = open(item, depth + 1)
     except Refused as refused:
         refused.at(f"[{index}]")
         raise
