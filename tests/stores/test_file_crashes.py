@@ -13,8 +13,7 @@ from holdfast.core.errors import CheckpointCorrupt
 from holdfast.durable.ports import Along
 from holdfast.stores import file_layout, file_run
 from holdfast.stores.file import FileStore
-from store_rules import record
-from store_rules_beside import names, question
+from holdfast.testing.rules_samples import names, question, record
 
 ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime", "pwrite")
 

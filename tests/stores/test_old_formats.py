@@ -14,8 +14,7 @@ import pytest
 from holdfast.durable.ports import Along, Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import fill, meaning, meanings, places, record
-from store_rules_beside import names, question
+from holdfast.testing.rules_samples import fill, meaning, meanings, names, places, question, record
 
 DATA = Path(__file__).parent / "data"
 
