@@ -31,7 +31,7 @@ async def mail_comes_oldest_first(store: Store) -> None:
         assert await store.post("r", key, text(key))
     assert await store.mail("r") == [(key, text(key)) for key in keys]
     await store.append(record("r", 1), Along(consumed=("a", "c")))
-    await store.post("r", "last", b"{}")
+    await store.post("r", "last", text("last"))
     keys = [key for key in keys if key not in ("a", "c")]
     assert [key for key, _ in await store.mail("r")] == [*keys, "last"]
 
@@ -152,3 +152,28 @@ async def of_thousands_of_odd_runs_those_with_mail_are_told(store: Store) -> Non
         await store.post(name, "k", text(1))
     asked = [*odd, *map(str, range(2, 5000))]
     assert await asyncio.to_thread(store.mailed, asked) == odd[::2]
+
+
+@rule
+async def nobody_sees_an_append_without_its_mail(store: Store) -> None:
+    await fill(store, "r", 1)
+    for number in range(1, 6):
+        await store.post("r", str(number), text(number))
+        along = Along(consumed=(str(number),))
+        appending = asyncio.create_task(store.append(record("r", number), along))
+        while not appending.done():
+            await asyncio.sleep(0)
+            came, waits = await _came(store, number), await _waits(store, number)
+            assert not (came and waits), f"commit {number} is there, and the mail it consumed too"
+            waits, came = await _waits(store, number), await _came(store, number)
+            assert came or waits, f"the mail of commit {number} is consumed, and the commit is not there"
+        await appending
+
+
+async def _came(store: Store, number: int) -> bool:
+    head = await store.head("r")
+    return head is not None and head.entry.number == number
+
+
+async def _waits(store: Store, number: int) -> bool:
+    return str(number) in dict(await store.mail("r"))

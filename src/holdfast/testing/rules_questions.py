@@ -223,7 +223,7 @@ async def a_moment_without_microseconds_is_before_those_of_its_second(store: Sto
 @rule
 async def everything_happens_along_with_one_record(store: Store) -> None:
     await store.append(record("r", 0), Along(asked=(question("r", "q"),)))
-    await store.post("r", "q", b"true")
+    await store.post("r", "q", text(True))
     await store.remember("r", 1, "k", text(1))
     along = Along(settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01")
     await store.append(record("r", 1), along)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.errors import CommitConflict
+from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable.ports import Store
 from .rules_base import rule
 from .rules_samples import fill, numbers, places, record, refused
@@ -98,3 +98,14 @@ async def a_checkpoint_is_located_by_its_id(store: Store) -> None:
     assert await store.locate("r-1") == record("r", 1).entry
     assert await store.locate("r-") is None
     assert await store.locate("-1") is None
+
+
+@rule
+async def a_chain_with_a_missing_link_is_named(store: Store) -> None:
+    await store.put(record("r", 0))
+    await store.put(record("r", 2, frame=False))
+    await store.put(record("r", 3, frame=False))
+    for number in (2, 3):
+        with refused(CheckpointCorrupt, "'r'"):
+            await store.chain("r", number)
+    assert numbers(await store.chain("r", 0)) == [0]
