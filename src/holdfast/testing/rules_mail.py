@@ -110,8 +110,8 @@ async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
         await store.append(record(name, 0, workflow=name), Along(consumed=(name,), asked=(question(name, name),)))
     for name in ODD_IDS:
         assert not await store.post(name, name, text(1))
-        mail = [(key, json.loads(body)["said"]) for key, body in await store.mail(name)]
-        assert mail == [(key, [name, key]) for key in ODD_IDS if key != name]
+        mail = {key: json.loads(body)["said"] for key, body in await store.mail(name)}
+        assert mail == {key: [name, key] for key in ODD_IDS if key != name}
         assert names(await store.pending(run_id=name)) == [(name, name)]
 
 
