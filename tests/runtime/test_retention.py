@@ -79,7 +79,8 @@ async def test_readers_find_one_checkpoint(place: Places) -> None:
     assert [one.number for one in await storage.list_checkpoints(run_id="r")] == [5]
     assert [one.number for one in await storage.list_checkpoints(limit=3)] == [5]
     found = await storage.get_latest(workflow_name="counting")
-    assert found is not None and found.checkpoint_id == ids[0]
+    assert found is not None
+    assert found.checkpoint_id == ids[0]
     handle = COUNTING.attach("r", checkpoint_storage=storage)
     assert [one.number for one in await handle.checkpoints()] == [5]
 
@@ -132,7 +133,8 @@ async def test_deleting_the_only_checkpoint_deletes_the_run(place: Places) -> No
     await run(storage, 80)
     (id,) = await storage.list_checkpoint_ids()
     assert await storage.delete(id)
-    assert await storage.list_checkpoint_ids() == [] and await storage.list_runs() == []
+    assert await storage.list_checkpoint_ids() == []
+    assert await storage.list_runs() == []
     assert await storage.store.history("r") == []
     assert (await run(storage, 3)).get_final_state() is WorkflowRunState.IDLE
 

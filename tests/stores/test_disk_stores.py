@@ -14,9 +14,8 @@ import pytest
 from holdfast.durable.ports import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules_beside import names
+from holdfast.testing.rules_samples import names
 
-TESTS = Path(__file__).parent.parent
 STORES: dict[str, Callable[[Path], Store]] = {
     "SQLiteStore": lambda folder: SQLiteStore(folder / "store"),
     "FileStore": lambda folder: FileStore(folder / "store"),
@@ -24,13 +23,11 @@ STORES: dict[str, Callable[[Path], Store]] = {
 
 BEGIN = """
 import asyncio, json, sys, time
-sys.path.insert(0, {tests!r})
 from holdfast.core.errors import CommitConflict
 from holdfast.durable.ports import Along
 from holdfast.stores.file import FileStore
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import record
-from store_rules_beside import question
+from holdfast.testing.rules_samples import question, record
 
 store = {kind}({path!r})
 """
@@ -76,7 +73,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def python(code: str, folder: Path, kind: str, **values: object) -> subprocess.Popen[str]:
-    told = {"tests": str(TESTS), "path": str(folder / "store"), "kind": kind, **values}
+    told = {"path": str(folder / "store"), "kind": kind, **values}
     return subprocess.Popen([sys.executable, "-c", (BEGIN + code).format(**told)], stdout=subprocess.PIPE, text=True)
 
 
@@ -114,7 +111,7 @@ async def test_killed_posters_and_consumers_lose_nothing_and_consume_nothing_twi
 
         store = STORES[kind](tmp_path)
         records = await store.history("r")
-        consumed = [key for record in records for key in json.loads(record.body)]
+        consumed = [key for record in records for key in json.loads(record.body)["said"]]
         waiting = [key for key, _ in await store.mail("r")]
         assert [record.entry.number for record in records] == list(range(len(records)))
         assert len(set(consumed)) == len(consumed)

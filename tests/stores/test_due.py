@@ -10,7 +10,7 @@ import pytest
 from holdfast.durable import clock
 from holdfast.durable.due import DueRun
 from holdfast.durable.ports import Along
-from store_rules import record
+from holdfast.testing.rules_samples import record
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

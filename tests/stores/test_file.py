@@ -21,16 +21,13 @@ from holdfast.durable.ports import Along
 from holdfast.stores import file_layout, file_lock
 from holdfast.stores.file import FileStore
 from holdfast.stores.file_layout import safe_name
-from store_rules import ODD_IDS, fill, meaning, numbers, places, record
-
-TESTS = Path(__file__).parent.parent
+from holdfast.testing.rules_samples import ODD_IDS, fill, meaning, numbers, places, record, text
 
 RACE = """
 import asyncio, sys, time
-sys.path.insert(0, {tests!r})
 from holdfast.core.errors import CommitConflict
 from holdfast.stores.file import FileStore
-from store_rules import record
+from holdfast.testing.rules_samples import record
 
 async def main():
     store, won = FileStore({path!r}), []
@@ -50,10 +47,9 @@ asyncio.run(main())
 
 ENDLESS = """
 import asyncio, sys
-sys.path.insert(0, {tests!r})
 from holdfast.durable.ports import Along
 from holdfast.stores.file import FileStore
-from store_rules import record
+from holdfast.testing.rules_samples import record
 
 async def main():
     store = FileStore({path!r})
@@ -94,18 +90,18 @@ def test_processes_that_create_the_store_and_append_at_once_share_the_numbers(ro
     for attempt in range(3):
         path = str(root / str(attempt))
         start = time.time() + 0.6
-        racers = [python(RACE.format(tests=str(TESTS), path=path, start=start, count=25, name=name)) for name in "abcd"]
+        racers = [python(RACE.format(path=path, start=start, count=25, name=name)) for name in "abcd"]
         won = [[int(number) for number in racer.communicate()[0].split()] for racer in racers]
         assert [racer.returncode for racer in racers] == [0, 0, 0, 0]
         assert sorted(number for each in won for number in each) == list(range(25))
         stored = asyncio.run(FileStore(path).history("r"))
         for name, numbers_won in zip("abcd", won, strict=True):
-            assert [r.entry.number for r in stored if json.loads(r.body) == name] == numbers_won
+            assert [r.entry.number for r in stored if r.body == text(name)] == numbers_won
 
 
 async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(root: Path) -> None:
     for _ in range(4):
-        writer = python(ENDLESS.format(tests=str(TESTS), path=str(root)))
+        writer = python(ENDLESS.format(path=str(root)))
         assert writer.stdout is not None
         told = [writer.stdout.readline() for _ in range(20)]
         writer.send_signal(signal.SIGKILL)

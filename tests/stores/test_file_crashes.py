@@ -14,9 +14,7 @@ from holdfast.durable.ownership import this_process
 from holdfast.durable.ports import Along
 from holdfast.stores import file_layout, file_run
 from holdfast.stores.file import FileStore
-from store_rules import places, record
-from store_rules_beside import names, question
-from store_rules_runs import about
+from holdfast.testing.rules_samples import about, names, places, question, record
 
 ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime", "pwrite")
 

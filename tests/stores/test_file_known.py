@@ -17,9 +17,7 @@ from holdfast.durable.ports import Along, Store
 from holdfast.stores import file_folders, file_lock, file_run
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
-from store_rules import fill, meanings, numbers, record
-from store_rules_beside import question
-from store_rules_runs import about
+from holdfast.testing.rules_samples import about, fill, meanings, numbers, question, record
 
 
 @pytest.fixture

@@ -16,9 +16,18 @@ from holdfast.durable.ownership import this_process
 from holdfast.durable.ports import Along, Store, Wake
 from holdfast.stores.file import FileStore
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import fill, meaning, meanings, numbers, places, record
-from store_rules_beside import names, question
-from store_rules_runs import about, listed
+from holdfast.testing.rules_samples import (
+    about,
+    fill,
+    listed,
+    meaning,
+    meanings,
+    names,
+    numbers,
+    places,
+    question,
+    record,
+)
 
 DATA = Path(__file__).parent / "data"
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import json
 import multiprocessing
 import os
 import random
@@ -30,23 +29,19 @@ from holdfast.durable.ports import Along
 from holdfast.stores import postgres_access, postgres_errors, postgres_link, postgres_store
 from holdfast.stores.postgres_store import PostgresStore
 from holdfast.stores.postgres_tables import FORMAT
+from holdfast.testing import STORE_RULES, StoreRule
+from holdfast.testing.rules_samples import ODD_IDS, after, fill, meaning, numbers, question, record, text
 from postgres_proxy import BreakingLine, Pooler
 from postgres_server import Server, ask, dsn, fresh_schema, own_server
-from store_rules import ODD_IDS, RULES, Rule, after, fill, meaning, numbers, record
-from store_rules_beside import RULES_BESIDE, question
-from store_rules_claims import RULES_CLAIMS
-from store_rules_runs import RULES_RUNS
 
-TESTS = Path(__file__).parent.parent
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
 BEGIN = """
 import asyncio, sys
-sys.path.insert(0, {tests!r})
 from holdfast.core.errors import CommitConflict
 from holdfast.durable.ports import Along
 from holdfast.stores.postgres_store import PostgresStore
-from store_rules import record
+from holdfast.testing.rules_samples import record
 
 store = PostgresStore({dsn!r}, schema={schema!r}, patience=600)
 """
@@ -82,7 +77,7 @@ asyncio.run(main())
 
 
 def python(code: str, schema: str, **values: object) -> subprocess.Popen[str]:
-    told = {"tests": str(TESTS), "dsn": dsn(), "schema": schema, **values}
+    told = {"dsn": dsn(), "schema": schema, **values}
     return subprocess.Popen(
         [sys.executable, "-c", (BEGIN + code).format(**told)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -137,7 +132,7 @@ def test_processes_that_create_the_schema_and_append_at_once_share_the_numbers(s
     assert [racer.returncode for racer in racers] == [0, 0, 0]
     assert sorted(int(number) for numbers in won for number in numbers) == list(range(30))
     for name, numbers_won in zip("abc", won, strict=True):
-        rows = ask(f"SELECT number FROM {schema}.commits WHERE body = %s ORDER BY number", json.dumps(name))
+        rows = ask(f"SELECT number FROM {schema}.commits WHERE body = %s ORDER BY number", text(name).decode())
         assert [row[0] for row in rows] == [int(number) for number in numbers_won]
 
 
@@ -541,14 +536,10 @@ async def test_a_pooler_may_give_each_statement_another_connection(schema: str) 
             assert len({db.execute("SELECT pg_backend_pid()").fetchone() for _ in range(4)}) == 3
 
 
-@pytest.mark.parametrize(
-    "rule", (RULES + RULES_BESIDE + RULES_RUNS + RULES_CLAIMS)[::3], ids=lambda rule: rule.__name__
-)
-async def test_rules_are_true_behind_a_pooler(rule: Rule, schema: str) -> None:
+@pytest.mark.parametrize("rule", [rule for rule in STORE_RULES if rule.manner == "plain"][::3], ids=str)
+async def test_rules_are_true_behind_a_pooler(rule: StoreRule, schema: str) -> None:
     with Pooler(dsn()) as pooler:
-        store = PostgresStore(pooler.dsn, schema=schema, patience=PATIENT)
-        await rule(store)
-        await store.close()
+        await rule.check(lambda: PostgresStore(pooler.dsn, schema=schema, patience=PATIENT))
 
 
 # -------------------------------------------------------------------- threads, loops, processes
@@ -601,7 +592,7 @@ def test_a_store_that_nobody_closed_leaves_no_thread_behind(schema: str) -> None
 
 def test_a_program_that_does_not_close_its_store_ends_without_a_word(schema: str) -> None:
     code = BEGIN + "asyncio.run(store.append(record('r', 0)))\nasyncio.run(store.head('r'))"
-    program = code.format(tests=str(TESTS), dsn=dsn(), schema=schema)
+    program = code.format(dsn=dsn(), schema=schema)
     done = subprocess.run([sys.executable, "-W", "error", "-X", "dev", "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

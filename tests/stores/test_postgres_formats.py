@@ -14,10 +14,8 @@ from holdfast.durable.ports import About, Along, RunEntry, Wake
 from holdfast.stores.postgres_errors import translated
 from holdfast.stores.postgres_store import PostgresStore
 from holdfast.stores.postgres_tables import FORMAT
+from holdfast.testing.rules_samples import meaning, meanings, on, places, question, record
 from postgres_server import ask, dsn, fresh_schema
-from store_rules import meaning, meanings, places, record
-from store_rules_beside import question
-from store_rules_runs import on
 
 FIRST = Path(__file__).parent / "data" / "postgres-1.sql"
 ODD = "a\0b"

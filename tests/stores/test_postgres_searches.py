@@ -12,9 +12,8 @@ from holdfast.durable.ports import About, Along
 from holdfast.stores import postgres_queries as queries
 from holdfast.stores.postgres_queries import Values, runs_query
 from holdfast.stores.postgres_store import PostgresStore
+from holdfast.testing.rules_samples import fill, on, record
 from postgres_server import ask, dsn, fresh_schema
-from store_rules import fill, record
-from store_rules_runs import on
 
 ANY, BEFORE = "run_id = $1", f"run_id = $1 AND {queries.PLACE.replace('{value}', '$2')}"
 

@@ -1,6 +1,6 @@
-"""Every rule is true of every store."""
+"""Every rule is true of every store, in every manner of use."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,28 +11,30 @@ from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres_store import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.testing import STORE_RULES, StoreRule
 from postgres_server import dsn, fresh_schema
-from store_rules import RULES, Rule
-from store_rules_beside import RULES_BESIDE
-from store_rules_claims import RULES_CLAIMS
-from store_rules_runs import RULES_RUNS
 
-STORES: dict[str, Callable[[Path, ExitStack], Store]] = {
-    "memory": lambda folder, after: MemoryStore(),
-    "sqlite": lambda folder, after: SQLiteStore(folder / "made" / "for" / "it.db"),
-    "file": lambda folder, after: FileStore(folder / "made" / "for" / "it"),
-    "postgres": lambda folder, after: PostgresStore(dsn(), schema=after.enter_context(fresh_schema())),
+Opening = Callable[[], Store]
+
+
+def postgres(after: ExitStack) -> Opening:
+    schema = after.enter_context(fresh_schema())
+    return lambda: PostgresStore(dsn(), schema=schema)
+
+
+STORES: dict[str, Callable[[Path, ExitStack], Opening]] = {
+    "memory": lambda folder, after: MemoryStore,
+    "sqlite": lambda folder, after: lambda: SQLiteStore(folder / "made" / "for" / "it.db"),
+    "file": lambda folder, after: lambda: FileStore(folder / "made" / "for" / "it"),
+    "postgres": lambda folder, after: postgres(after),
 }
 
 
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+IN_ONE_PROCESS = {"memory"}  # nobody can open it a second time
+CASES = [(name, rule) for name in STORES for rule in STORE_RULES if rule.openings == 1 or name not in IN_ONE_PROCESS]
+
+
+@pytest.mark.parametrize(("name", "rule"), CASES, ids=str)
+async def test_rule(name: str, rule: StoreRule, tmp_path: Path) -> None:
     with ExitStack() as after:
-        made = STORES[request.param](tmp_path, after)
-        yield made
-        await made.close()
-
-
-@pytest.mark.parametrize("rule", RULES + RULES_BESIDE + RULES_RUNS + RULES_CLAIMS, ids=lambda rule: rule.__name__)
-async def test_rule(rule: Rule, store: Store) -> None:
-    await rule(store)
+        await rule.check(STORES[name](tmp_path, after))

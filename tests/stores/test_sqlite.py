@@ -20,16 +20,13 @@ from holdfast.durable.ownership import this_process
 from holdfast.stores import sqlite_access
 from holdfast.stores import sqlite_queries as sql
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import after, fill, meaning, numbers, record
-
-TESTS = Path(__file__).parent.parent
+from holdfast.testing.rules_samples import after, fill, meaning, numbers, record, text
 
 RACE = """
 import asyncio, sys, time
-sys.path.insert(0, {tests!r})
 from holdfast.core.errors import CommitConflict
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import record
+from holdfast.testing.rules_samples import record
 
 async def main():
     store, won = SQLiteStore({path!r}), []
@@ -49,10 +46,9 @@ asyncio.run(main())
 
 ENDLESS = """
 import asyncio, sys
-sys.path.insert(0, {tests!r})
 from holdfast.durable.ports import Along
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import record
+from holdfast.testing.rules_samples import record
 
 async def main():
     store = SQLiteStore({path!r})
@@ -94,18 +90,18 @@ def test_processes_that_create_the_file_and_append_at_once_share_the_numbers(pat
     for attempt in range(3):
         file = str(path.with_name(f"{attempt}.db"))
         start = time.time() + 0.6
-        racers = [python(RACE.format(tests=str(TESTS), path=file, start=start, count=40, name=name)) for name in "abcd"]
+        racers = [python(RACE.format(path=file, start=start, count=40, name=name)) for name in "abcd"]
         won = [racer.communicate()[0].split() for racer in racers]
         assert [racer.returncode for racer in racers] == [0, 0, 0, 0]
         assert sorted(int(number) for numbers in won for number in numbers) == list(range(40))
         for name, numbers_won in zip("abcd", won, strict=True):
-            rows = ask(Path(file), f"SELECT number FROM commits WHERE body = '\"{name}\"' ORDER BY number")
+            rows = ask(Path(file), f"SELECT number FROM commits WHERE body = '{text(name).decode()}' ORDER BY number")
             assert [row[0] for row in rows] == [int(number) for number in numbers_won]
 
 
 async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(path: Path) -> None:
     for _ in range(3):
-        writer = python(ENDLESS.format(tests=str(TESTS), path=str(path)))
+        writer = python(ENDLESS.format(path=str(path)))
         assert writer.stdout is not None
         told = [writer.stdout.readline() for _ in range(20)]
         writer.send_signal(signal.SIGKILL)

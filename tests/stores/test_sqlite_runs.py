@@ -9,8 +9,7 @@ import pytest
 from holdfast.durable.ports import Along
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite_runs import search
-from store_rules import fill, record
-from store_rules_runs import about, listed, on
+from holdfast.testing.rules_samples import about, fill, listed, on, record
 
 COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body"
 WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, '{{}}')"  # as code of format 2 does

@@ -8,52 +8,93 @@ is already known, and only if it is of a kind that holds data.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from datetime import tzinfo
-from typing import Any, TypeVar
+from math import isfinite
+from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from holdfast.core.errors import CodecError
-from holdfast.durable.codec_kinds import is_storable, kind_of, tag_of
+from holdfast.durable import codec_known as known
+from holdfast.durable.codec_classes import tag_of
+from holdfast.durable.codec_cycles import circle_in
+from holdfast.durable.codec_kinds import is_storable, kind_of
+from holdfast.durable.codec_numpy import NUMPY_BY_TAG, is_special_array, numpy_kind
+from holdfast.durable.codec_pickle import PickleKind
+from holdfast.durable.codec_plain import AS_THEY_ARE, ATOMS, INT_MAX, INT_MIN, is_object
 from holdfast.durable.codec_reach import reachable_types
 from holdfast.durable.codec_values import VALUES, VALUES_BY_TAG, dump, dump_canonical
-from holdfast.durable.codec_walk import DEPTH, TOO_DEEP, Kind, Refused, key_step, shown
+from holdfast.durable.codec_versions import Upcast
+from holdfast.durable.codec_walk import DEPTH, NO_ROOM, TOO_DEEP, Kind, Refused, key_step, shown
 
 __all__ = ["DEFAULT_CODEC", "Codec", "Encoded", "encoded", "reachable_types", "register_checkpoint_type"]
 
 T = TypeVar("T")
 
-_AS_THEY_ARE = frozenset({str, bool, type(None)})
-_ATOMS = _AS_THEY_ARE | {int, float}
-_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _DEEPEST = DEPTH + 1  # a text that UTF-8 cannot say is not counted when it is written, and is an object when read
+
+_BY_TAG = VALUES_BY_TAG | NUMPY_BY_TAG
 
 _parse = msgspec.json.Decoder().decode
 
 _CLOSED: Any = object()  # stands where a parcel holds no atom
+_LATER: Any = object()  # stands where a decorator gets its class later
 
-_registered: dict[str, type] = {}
 _of_any_codec: WeakValueDictionary[str, type] = WeakValueDictionary()
 
 
-def register_checkpoint_type(cls: type[T]) -> type[T]:
-    """Let every codec of this process find `cls`; a later class of the same name takes its place."""
-    if not isinstance(cls, type):
-        raise TypeError(f"register_checkpoint_type takes a class, not {shown(repr(cls))}")
-    if not is_storable(cls):
-        raise TypeError(
-            f"`{cls.__qualname__}` cannot be stored: register a dataclass, an enum, a named tuple, "
-            f"a pydantic model or a msgspec struct"
-        )
-    _registered[tag_of(cls)] = cls
-    return cls
+@overload
+def register_checkpoint_type(
+    cls: type[T],
+    *,
+    version: int = 1,
+    upcast: Mapping[int, Upcast] | None = None,
+    names: Iterable[str] = (),
+    pickle: bool = False,
+    pickle_needs: Iterable[Callable[..., Any]] = (),
+) -> type[T]: ...
+
+
+@overload
+def register_checkpoint_type(
+    *,
+    version: int = 1,
+    upcast: Mapping[int, Upcast] | None = None,
+    names: Iterable[str] = (),
+    pickle: bool = False,
+    pickle_needs: Iterable[Callable[..., Any]] = (),
+) -> Callable[[type[T]], type[T]]: ...
+
+
+def register_checkpoint_type(
+    cls: Any = _LATER,
+    *,
+    version: int = 1,
+    upcast: Mapping[int, Upcast] | None = None,
+    names: Iterable[str] = (),
+    pickle: bool = False,
+    pickle_needs: Iterable[Callable[..., Any]] = (),
+) -> Any:
+    """Let every codec of this process find `cls`; a later class of the same name takes its place.
+
+    `version` is stored with each instance. `upcast` says, for each version before, how its fields become
+    those of the next. `names` are those it was stored under before, each like `"shop.orders:Order"`.
+
+    `pickle=True` stores instances of exactly this class by pickle. Reading a pickle runs code: of this
+    class, of the others registered so, and of what `pickle_needs` lists; it can name nothing else.
+    """
+    terms = known.terms_from(version, upcast, names, pickle, pickle_needs)
+
+    def register(cls: type[T]) -> type[T]:
+        known.register(cls, terms)
+        return cls
+
+    return register if cls is _LATER else register(cls)
 
 
 class Codec:
@@ -63,15 +104,20 @@ class Codec:
         self._types = {tag_of(cls): cls for cls in types if is_storable(cls)}
         self._kinds: dict[type, Kind] = {}
         _of_any_codec.update(self._types)
+        known.tell(self)
+
+    def forget(self) -> None:
+        """A class was registered: how each is written is to be found out again."""
+        self._kinds.clear()
 
     def encode(self, value: object, what: str = "$") -> bytes:
         """The bytes of a value; CodecError, with the path from `what`, if it cannot be stored."""
         try:
             return dump(self._close(value, 0))
         except Refused as refused:
-            raise CodecError(refused.message, path=refused.path(what)) from refused.__cause__
+            raise self._refusal(refused, value, what) from refused.__cause__
         except RecursionError:
-            raise CodecError(TOO_DEEP, path=what) from None
+            raise self._refusal(Refused(NO_ROOM), value, what) from None
 
     def decode(self, body: bytes, what: str = "$") -> Any:
         """The value of stored bytes; CodecError, and nothing else, if they hold none."""
@@ -85,7 +131,7 @@ class Codec:
         except Refused as refused:
             raise CodecError(refused.message, path=refused.path(what)) from refused.__cause__
         except RecursionError:
-            raise CodecError(TOO_DEEP, path=what) from None
+            raise CodecError(NO_ROOM, path=what) from None
         except (msgspec.MsgspecError, ValueError) as error:
             raise CodecError(
                 f"what is stored is not JSON, so it is damaged or cut short ({error})", path=what
@@ -94,7 +140,7 @@ class Codec:
     def pack(self, value: object, what: str) -> Encoded:
         """Close a value, so that nobody can change it any more; CodecError if it cannot be stored."""
         kind = type(value)
-        if kind in _ATOMS and (kind is not int or _INT_MIN <= value <= _INT_MAX):  # type: ignore[operator]
+        if kind in ATOMS and (kind is not int or INT_MIN <= value <= INT_MAX):  # type: ignore[operator]
             return Encoded(None, self, value)
         return Encoded(self.encode(value, what), self)
 
@@ -103,44 +149,44 @@ class Codec:
         try:
             return hashlib.sha256(dump_canonical(self._close(value, 0))).hexdigest()
         except Refused as refused:
-            raise CodecError(refused.message, path=refused.path(what)) from refused.__cause__
+            raise self._refusal(refused, value, what) from refused.__cause__
         except RecursionError:
-            raise CodecError(TOO_DEEP, path=what) from None
+            raise self._refusal(Refused(NO_ROOM), value, what) from None
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _close(self, value: Any, depth: int) -> Any:
-        """The JSON tree of a value. Most values are plain, so they are asked for first, and in one frame."""
+        """The JSON tree of a value. Most parts are plain, so they are asked for first, and in one frame.
+
+        What JSON can say as it is becomes part of the tree itself, not a copy: the tree is to be read only.
+        """
         kind = type(value)
-        if kind in _AS_THEY_ARE:
+        if kind in AS_THEY_ARE:
             return value
         if kind is int:
-            if _INT_MIN <= value <= _INT_MAX:
+            if INT_MIN <= value <= INT_MAX:
                 return value
-        elif kind is float and math.isfinite(value):
+        elif kind is float and isfinite(value):
             return value
         if depth >= DEPTH:
             raise Refused(TOO_DEEP)
-        step: Any = 0
-        try:
-            if kind is list:
-                items: list[Any] = []
-                for item in value:
-                    items.append(item if type(item) in _AS_THEY_ARE else self._close(item, depth + 1))
-                    step += 1
-                return items
-            if kind is dict and "$" not in value:
-                members: dict[str, Any] = {}
-                for step, item in value.items():
-                    if type(step) is not str:
-                        break
-                    members[step] = item if type(item) in _AS_THEY_ARE else self._close(item, depth + 1)
-                else:
-                    return members
-        except Refused as refused:
-            refused.at(f"[{step}]" if kind is list else key_step(step))
-            raise
-        how = VALUES.get(kind) or self._kinds.get(kind) or self._learn(kind)
+        if kind is list or (kind is dict and is_object(value)):
+            closed, step = value, None
+            try:
+                for step, item in enumerate(value) if kind is list else value.items():
+                    if (
+                        type(item) not in AS_THEY_ARE
+                        and (type(item) is not int or not INT_MIN <= item <= INT_MAX)
+                        and (part := self._close(item, depth + 1)) is not item
+                    ):
+                        if closed is value:
+                            closed = value.copy()
+                        closed[step] = part
+            except Refused as refused:
+                refused.at(key_step(step))
+                raise
+            return closed
+        how = self._how(kind)
         try:
             return how.close(value, self._close, depth)
         except (Refused, RecursionError):
@@ -148,12 +194,15 @@ class Codec:
         except Exception as error:
             raise Refused(f"this `{kind.__qualname__}` cannot be stored: {shown(error)}") from error
 
+    def _how(self, cls: type) -> Kind:
+        return VALUES.get(cls) or self._kinds.get(cls) or self._learn(cls)
+
     def _learn(self, cls: type) -> Kind:
-        """How to write a user's class; refused unless the class would be found again at reading."""
-        kind = kind_of(cls)
+        """How to write a class; refused unless it would be found again at reading."""
+        kind = numpy_kind(cls) or self._kind_now(cls)
         if kind is None:
             raise Refused(_why_not(cls))
-        found = self._find(kind.tag)
+        found = cls if kind.tag in NUMPY_BY_TAG else self._find(kind.tag)
         if found is None:
             raise Refused(
                 f"`{cls.__qualname__}` could not be found again when this is read: define it at the top of a module, "
@@ -166,6 +215,19 @@ class Codec:
             )
         self._kinds[cls] = kind
         return kind
+
+    def _kind_now(self, cls: type) -> Kind | None:
+        """How a user's class is stored, under the terms it was registered with."""
+        terms = known.terms_of(cls)
+        kind = kind_of(cls, terms.versions)
+        return PickleKind(cls, kind) if terms.pickled else kind
+
+    def _refusal(self, refused: Refused, value: object, what: str) -> CodecError:
+        """The error for people. A value that is too deep may contain itself, and then that is what to say."""
+        circle = circle_in(value, self._how) if refused.message in (TOO_DEEP, NO_ROOM) else None
+        if circle is not None:
+            return CodecError(circle.told(what), path=circle.path(what))
+        return CodecError(refused.message, path=refused.path(what))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -198,12 +260,12 @@ class Codec:
         tag = tree["$"]
         if type(tag) is not str:
             raise Refused("`$` should name a type, and holds something else")
-        how = VALUES_BY_TAG.get(tag) or self._kind_for(tag)
+        how = _BY_TAG.get(tag) or self._kind_for(tag, "by" in tree)
         if "v" not in tree or not tree.keys() <= how.members:
             raise Refused(f"a stored `{shown(tag)}` should have {_listed(how.members)}, and has {_listed(tree)}")
         return how
 
-    def _kind_for(self, tag: str) -> Kind:
+    def _kind_for(self, tag: str, pickled: bool) -> Kind:
         found = self._find(tag)
         cls = found or _of_any_codec.get(tag)
         if cls is None:
@@ -211,7 +273,12 @@ class Codec:
                 f"the type `{shown(tag)}` is not known here: import the module that defines it before this is read, "
                 f"or pass it to register_checkpoint_type"
             )
-        kind = self._kinds.get(cls) or kind_of(cls)
+        kind = self._kinds.get(cls) or self._kind_now(cls)
+        if pickled and not isinstance(kind, PickleKind):
+            raise Refused(
+                f"a `{shown(tag)}` was stored by pickle, and is read so only where the program says "
+                f"register_checkpoint_type({cls.__qualname__}, pickle=True)"
+            )
         if kind is None:
             raise Refused(_why_not(cls))
         if found is not None:  # a class that only another codec knows may go when that codec goes
@@ -219,8 +286,14 @@ class Codec:
         return kind
 
     def _find(self, tag: str) -> type | None:
-        """The class of a tag, from where classes are already known."""
-        return self._types.get(tag) or _registered.get(tag) or _loaded(tag) or self._moved(tag)
+        """The class of a tag, from where classes are already known. What somebody said goes before what is so."""
+        return (
+            known.renamed.get(tag)
+            or self._types.get(tag)
+            or known.registered.get(tag)
+            or known.loaded(tag)
+            or self._moved(tag)
+        )
 
     def _moved(self, tag: str) -> type | None:
         """The one known class of that name whose module goes by another name now, as a script's does."""
@@ -228,28 +301,10 @@ class Codec:
         anywhere = module == "__main__" or module not in sys.modules
         candidates = {
             cls
-            for cls in (*self._types.values(), *_registered.values())
+            for cls in (*self._types.values(), *known.registered.values())
             if cls.__qualname__ == name and (anywhere or cls.__module__ == "__main__")
         }
         return candidates.pop() if len(candidates) == 1 else None
-
-
-def _loaded(tag: str) -> type | None:
-    """The class in a loaded module; looked up without any hook that could import, or run code."""
-    module, names = _way(tag)
-    place: Any = sys.modules.get(module)
-    for name in names:
-        try:
-            place = object.__getattribute__(place, "__dict__").get(name)
-        except AttributeError:
-            return None
-    return place if isinstance(place, type) and tag_of(place) == tag else None
-
-
-@functools.lru_cache(maxsize=1024)
-def _way(tag: str) -> tuple[str, tuple[str, ...]]:
-    module, _, name = tag.partition(":")
-    return module, (name,) if "[" in name else tuple(name.split("."))  # pydantic's `Page[int]` is one name
 
 
 def _refuse_depth(tree: Any, depth: int) -> None:
@@ -269,7 +324,9 @@ def _why_not(cls: type) -> str:
     name = cls.__qualname__
     if issubclass(cls, tzinfo):
         return f"`{name}` is a time zone that cannot be stored: use `zoneinfo.ZoneInfo` or a fixed `datetime.timezone`"
-    base = next((base for base in cls.__mro__[1:] if base in _ATOMS or base in VALUES or base is list), None)
+    if is_special_array(cls):
+        return f"`{name}` extends `ndarray` and would not come back as itself: use a plain array (numpy.asarray)"
+    base = next((base for base in cls.__mro__[1:] if base in ATOMS or base in VALUES or base is list), None)
     if base is not None:
         return f"`{name}` extends `{base.__name__}` and would not come back as itself: use a plain `{base.__name__}`"
     if is_dataclass(cls):

@@ -1,4 +1,5 @@
-"""The classes of users that can be stored: dataclasses, enums, named tuples, pydantic models, msgspec structs.
+"""The classes of users that can be stored: dataclasses, enums, named tuples, pydantic models, msgspec structs,
+and exceptions, which have a module of their own.
 
 Reading fills an object; it never calls `__init__` or `__post_init__`, because data must not make
 code run. (A msgspec struct is the exception: msgspec offers no other way to make one.)
@@ -7,7 +8,6 @@ code run. (A msgspec struct is the exception: msgspec offers no other way to mak
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum, Flag
@@ -15,14 +15,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.durable.codec_walk import Close, Kind, Open, Refused, key_step, shown
+from holdfast.durable.codec_classes import computed_names, hides_nothing, slots_of, tag_of
+from holdfast.durable.codec_exceptions import ExceptionKind, is_exception
+from holdfast.durable.codec_plain import AS_THEY_ARE
+from holdfast.durable.codec_versions import FIRST, Versions
+from holdfast.durable.codec_walk import Close, Kind, Open, Refused, open_items, open_named, shown
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, so it has no hidden state of its own
 _UNDEFINED = object()
-
-
-def tag_of(cls: type) -> str:
-    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def is_storable(cls: object) -> bool:
@@ -30,22 +29,24 @@ def is_storable(cls: object) -> bool:
     return isinstance(cls, type) and _kind_class(cls) is not None
 
 
-def kind_of(cls: type) -> Kind | None:
+def kind_of(cls: type, versions: Versions = FIRST) -> Kind | None:
     """How the instances of a user's class are stored; None if they cannot be."""
     kind = _kind_class(cls)
-    return None if kind is None else kind(cls)
+    return None if kind is None else kind(cls, versions)
 
 
-def _kind_class(cls: type) -> type[EnumKind] | type[Record] | None:
+def _kind_class(cls: type) -> type[EnumKind] | type[Record] | type[ExceptionKind] | None:
     if issubclass(cls, Enum):
         return EnumKind if cls.__members__ or issubclass(cls, Flag) else None
     if is_model(cls):
         return None if cls is sys.modules["pydantic"].BaseModel else ModelKind
     if issubclass(cls, msgspec.Struct):
         return None if cls is msgspec.Struct else StructKind
+    if issubclass(cls, BaseException):
+        return ExceptionKind if is_exception(cls) else None
     if is_named_tuple(cls):
         return NamedTupleKind
-    if dataclasses.is_dataclass(cls) and all(base.__flags__ & _HEAP_TYPE for base in cls.__mro__[:-1]):
+    if dataclasses.is_dataclass(cls) and all(map(hides_nothing, cls.__mro__[:-1])):
         return DataclassKind
     return None
 
@@ -63,16 +64,19 @@ def is_named_tuple(cls: type) -> bool:
 class EnumKind:
     """An enum member by its name; a flag by its value, since combinations have no name."""
 
-    members = frozenset({"$", "v"})
+    members = frozenset({"$", "n", "v"})
 
-    def __init__(self, cls: type[Enum]) -> None:
+    def __init__(self, cls: type[Enum], versions: Versions) -> None:
         self._cls, self.tag, self._is_flag = cls, tag_of(cls), issubclass(cls, Flag)
+        self._versions = versions
 
     def close(self, value: Enum, close: Close, depth: int) -> dict[str, Any]:
-        return {"$": self.tag, "v": close(value._value_, depth + 1) if self._is_flag else value._name_}
+        tree = self._versions.head(self.tag)
+        tree["v"] = close(value._value_, depth + 1) if self._is_flag else value._name_
+        return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Enum:
-        stored = open(tree["v"], depth + 1)
+        stored = self._versions.raised(tree, open(tree["v"], depth + 1), self._cls.__qualname__)
         if self._is_flag:
             if type(stored) is not int:
                 raise Refused(f"`{self._cls.__qualname__}` is stored by its number, and this is none")
@@ -89,20 +93,15 @@ class EnumKind:
 class Record:
     """A class with named fields; each kind says how it is read, filled and made."""
 
-    members = frozenset({"$", "v"})
+    members = frozenset({"$", "n", "v"})
 
-    def __init__(self, cls: Any) -> None:
-        self.cls, self.tag = cls, tag_of(cls)
+    def __init__(self, cls: Any, versions: Versions) -> None:
+        self.cls, self.tag, self.versions = cls, tag_of(cls), versions
+        self.head = versions.head(self.tag)
         self.names: tuple[str, ...] = self.field_names()
-        cached = frozenset(
-            name
-            for base in cls.__mro__
-            for name, attribute in vars(base).items()
-            if isinstance(attribute, functools.cached_property)
-        )
         self._names = frozenset(self.names)
-        self._own = self._names | cached | {"__orig_class__"}  # typing leaves that on `Box[int](1)`
-        self._slots = _slots(cls) - self._own
+        self._own = self._names | computed_names(cls)
+        self._slots = slots_of(cls) - self._own
 
     def field_names(self) -> tuple[str, ...]:
         raise NotImplementedError
@@ -116,10 +115,15 @@ class Record:
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
         self.refuse_strangers(value)
-        return {"$": self.tag, "v": self.close_fields(value, close, depth)}
+        tree = self.head.copy()
+        tree["v"] = self.close_fields(value, close, depth)
+        return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
-        return self.make(self.reconciled(open_named(tree["v"], open, depth)))
+        stored = open_named(tree["v"], open, depth)
+        if self.versions is not FIRST or "n" in tree:
+            stored = self.versions.raised(tree, stored, self.cls.__qualname__)
+        return self.make(self.reconciled(stored))
 
     def refuse_strangers(self, value: Any) -> None:
         """Refuse what hangs on the instance without being a field: it would be lost in silence."""
@@ -141,7 +145,8 @@ class Record:
         name = ""
         try:
             for name in self.names:
-                closed[name] = close(getattr(value, name), depth + 1)
+                item = getattr(value, name)
+                closed[name] = item if type(item) in AS_THEY_ARE else close(item, depth + 1)
         except Refused as refused:
             refused.at(f".{name}")
             raise
@@ -173,30 +178,6 @@ class Record:
                     f"the field `{name}` of `{self.cls.__qualname__}` was not stored, and has no default: give it one"
                 )
         return made
-
-
-def open_named(tree: Any, open: Open, depth: int) -> dict[str, Any]:
-    if type(tree) is not dict:
-        raise Refused("an object of named fields belongs here, and something else is stored")
-    name = ""
-    try:
-        for name, item in tree.items():
-            if type(item) is dict or type(item) is list:
-                tree[name] = open(item, depth + 1)
-    except Refused as refused:
-        refused.at(key_step(name))
-        raise
-    return tree
-
-
-def _slots(cls: type) -> frozenset[str]:
-    found: set[str] = set()
-    for base in cls.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            private = name.startswith("__") and not name.endswith("__")
-            found.add(f"_{base.__name__.lstrip('_')}{name}" if private else name)
-    return frozenset(name for name in found if not name.endswith("__"))  # those belong to Python, and to pydantic
 
 
 class DataclassKind(Record):
@@ -249,7 +230,7 @@ class StructKind(Record):
 class ModelKind(Record):
     """A pydantic model by its state, not by `model_dump`: so fields keep their types, and nothing is validated."""
 
-    members = frozenset({"$", "v", "set", "extra", "private"})
+    members = frozenset({"$", "n", "v", "set", "extra", "private"})
 
     def field_names(self) -> tuple[str, ...]:
         self._fields: dict[str, Any] = self.cls.model_fields
@@ -267,7 +248,8 @@ class ModelKind(Record):
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
         self.refuse_strangers(value)
-        tree = {"$": self.tag, "v": self.close_fields(value, close, depth)}
+        tree = self.head.copy()
+        tree["v"] = self.close_fields(value, close, depth)
         tree["set"] = sorted(value.__pydantic_fields_set__)
         if value.__pydantic_extra__:
             tree["extra"] = close(value.__pydantic_extra__, depth + 1)
@@ -278,18 +260,27 @@ class ModelKind(Record):
         return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
-        fields = self.reconciled(open_named(tree["v"], open, depth))
+        fields = open_named(tree["v"], open, depth)
+        were_set = self._open_set(tree.get("set", []), open, depth)
+        if self.versions is not FIRST or "n" in tree:
+            before = frozenset(fields)
+            fields = self.versions.raised(tree, fields, self.cls.__qualname__)
+            were_set = self._set_since(were_set, before, frozenset(fields))
+        fields = self.reconciled(fields)
         made = object.__new__(self.cls)
         object.__setattr__(made, "__dict__", {name: fields[name] for name in self.names})
-        object.__setattr__(made, "__pydantic_fields_set__", self._open_set(tree.get("set", [])))
+        object.__setattr__(made, "__pydantic_fields_set__", were_set)
         object.__setattr__(made, "__pydantic_extra__", self._open_extra(tree.get("extra"), open, depth))
         object.__setattr__(made, "__pydantic_private__", self._open_private(tree.get("private"), open, depth))
         return made
 
-    def _open_set(self, tree: Any) -> set[str]:
-        if type(tree) is not list:
-            raise Refused("`set` should list the names of the fields that were set")
-        return set(_all_text(tree))
+    def _open_set(self, tree: Any, open: Open, depth: int) -> set[str]:
+        """The names of the fields that were set; an extra one may have a name that UTF-8 cannot say."""
+        return set(_all_text(open_items(tree, open, depth)))
+
+    def _set_since(self, were_set: set[str], before: frozenset[str], after: frozenset[str]) -> set[str]:
+        """The fields that count as set, after an older version became today's: those it was given, too."""
+        return were_set if before == after else (were_set - (before - after)) | (after - before)
 
     def _open_extra(self, tree: Any, open: Open, depth: int) -> dict[str, Any] | None:
         if tree is not None and not self._takes_extra:

@@ -65,7 +65,7 @@ def _order(tree: Any) -> None:
 
 
 def _escaped(tree: Any) -> Any:
-    """The tree, changed where it lies, with every text that UTF-8 cannot say written as bytes."""
+    """A copy of the tree, with every text that UTF-8 cannot say written as bytes. Parts of the tree may be a user's."""
     root = [tree]
     ahead: list[Any] = [root]
     while ahead:  # a loop, since the tree of odd dicts is three times as deep as the value
@@ -82,7 +82,7 @@ def _sayable(tree: Any) -> Any:
         return {"$": "str", "v": b64encode(tree.encode("utf-8", "surrogatepass")).decode("ascii")}
     if type(tree) is dict and any(map(_has_surrogates, tree)):
         return {"$": "dict", "v": [list(pair) for pair in tree.items()]}
-    return tree
+    return tree.copy() if type(tree) is dict or type(tree) is list else tree
 
 
 def _has_surrogates(text: str) -> bool:
@@ -99,7 +99,8 @@ class Value:
     members: frozenset[str] = _ALIKE
 
 
-def _exactly(kind: type, value: Any) -> Any:
+def exactly(kind: type, value: Any) -> Any:
+    """A part of what is stored, if it is of the kind that belongs there."""
     if type(value) is not kind:
         raise Refused(f"a `{kind.__name__}` belongs here, and a `{type(value).__name__}` is stored")
     return value
@@ -110,7 +111,7 @@ def _texted(tag: str, write: Callable[[Any], str], read: Callable[[str], Any]) -
     return Value(
         tag,
         lambda value, close, depth: {"$": tag, "v": write(value)},
-        lambda tree, open, depth: read(_exactly(str, open(tree["v"], depth + 1))),
+        lambda tree, open, depth: read(exactly(str, open(tree["v"], depth + 1))),
     )
 
 
@@ -161,11 +162,11 @@ def _odd_float(text: str) -> float:
 
 def _complex(parts: list[Any]) -> complex:
     real, imaginary = parts
-    return complex(_exactly(float, real), _exactly(float, imaginary))
+    return complex(exactly(float, real), exactly(float, imaginary))
 
 
 def _timedelta(parts: list[Any]) -> timedelta:
-    days, seconds, microseconds = (_exactly(int, part) for part in parts)
+    days, seconds, microseconds = (exactly(int, part) for part in parts)
     return timedelta(days, seconds, microseconds)
 
 
@@ -204,13 +205,13 @@ def _in_iso(zone: tzinfo | None) -> bool:
 
 def _opens_moment(kind: Any) -> Callable[[dict[str, Any], Open, int], Any]:
     def open_moment(tree: dict[str, Any], open: Open, depth: int) -> Any:
-        moment = kind.fromisoformat(_exactly(str, tree["v"]))
+        moment = kind.fromisoformat(exactly(str, tree["v"]))
         if "tz" in tree:
             zone = open(tree["tz"], depth + 1)
             if not isinstance(zone, tzinfo):
                 raise Refused(f"a time zone belongs here, and a `{type(zone).__name__}` is stored")
             moment = moment.replace(tzinfo=zone)
-        return moment.replace(fold=_exactly(int, tree["fold"])) if "fold" in tree else moment
+        return moment.replace(fold=exactly(int, tree["fold"])) if "fold" in tree else moment
 
     return open_moment
 
@@ -222,8 +223,8 @@ def _close_offset(zone: timezone, close: Close, depth: int) -> dict[str, Any]:
 
 
 def _open_offset(tree: dict[str, Any], open: Open, depth: int) -> timezone:
-    offset = _timedelta(_exactly(list, tree["v"]))
-    return timezone(offset, _exactly(str, open(tree["name"], depth + 1))) if "name" in tree else timezone(offset)
+    offset = _timedelta(exactly(list, tree["v"]))
+    return timezone(offset, exactly(str, open(tree["name"], depth + 1))) if "name" in tree else timezone(offset)
 
 
 def _zone_key(zone: ZoneInfo) -> str:
@@ -241,7 +242,7 @@ def _close_deque(value: deque[Any], close: Close, depth: int) -> dict[str, Any]:
 
 
 def _open_deque(tree: dict[str, Any], open: Open, depth: int) -> deque[Any]:
-    return deque(open_items(tree["v"], open, depth), _exactly(int, tree["maxlen"]) if "maxlen" in tree else None)
+    return deque(open_items(tree["v"], open, depth), exactly(int, tree["maxlen"]) if "maxlen" in tree else None)
 
 
 def _close_defaultdict(value: defaultdict[Any, Any], close: Close, depth: int) -> dict[str, Any]:
@@ -257,7 +258,7 @@ def _close_defaultdict(value: defaultdict[Any, Any], close: Close, depth: int) -
 
 
 def _open_defaultdict(tree: dict[str, Any], open: Open, depth: int) -> defaultdict[Any, Any]:
-    factory = _FACTORIES[_exactly(str, tree["of"])] if "of" in tree else None
+    factory = _FACTORIES[exactly(str, tree["of"])] if "of" in tree else None
     return defaultdict(factory, open_pairs(tree["v"], open, depth))
 
 

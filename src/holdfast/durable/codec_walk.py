@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 DEPTH = 200
-TOO_DEEP = f"the value contains itself, or is nested deeper than {DEPTH} levels: send it flat, or by reference"
+TOO_DEEP = f"the value is nested deeper than {DEPTH} levels: send it flat, or by reference"
+NO_ROOM = "the value is nested deeper than Python's stack has room for here: send it flat, or by reference"
 
 _SHOWN_STEPS = 12
 _SHOWN_TEXT = 60
@@ -30,10 +31,16 @@ class Refused(Exception):
         """Say where the refused part sits in the value around it."""
         self._steps.append(step)
 
-    def path(self, root: str) -> str:
-        steps = self._steps[::-1]
-        if len(steps) > 2 * _SHOWN_STEPS:  # a cycle would fill a screen with itself
-            steps = [*steps[:_SHOWN_STEPS], "…"]
+    @property
+    def steps(self) -> int:
+        """How far up the error has come."""
+        return len(self._steps)
+
+    def path(self, root: str, above: int = 0) -> str:
+        """The way from the root to the refused part, or to what is so many steps above it."""
+        steps = self._steps[above:][::-1]
+        if len(steps) > 2 * _SHOWN_STEPS:  # it would fill a screen
+            steps = [*steps[:_SHOWN_STEPS], "…", *steps[-_SHOWN_STEPS:]]
         return root + "".join(steps)
 
 
@@ -91,7 +98,8 @@ def open_items(tree: Any, open: Open, depth: int) -> list[Any]:
     index = 0
     try:
         for index, item in enumerate(tree):
-            tree[index] = open(item, depth + 1)
+            if type(item) is dict or type(item) is list:
+                tree[index] = open(item, depth + 1)
     except Refused as refused:
         refused.at(f"[{index}]")
         raise
@@ -141,3 +149,18 @@ def open_pairs(tree: Any, open: Open, depth: int) -> list[tuple[Any, Any]]:
             refused.at(key_step(key))
             raise
     return opened
+
+
+def open_named(tree: Any, open: Open, depth: int) -> dict[str, Any]:
+    """The fields of an object, opened where they lie."""
+    if type(tree) is not dict:
+        raise Refused("an object of named fields belongs here, and something else is stored")
+    name = ""
+    try:
+        for name, item in tree.items():
+            if type(item) is dict or type(item) is list:
+                tree[name] = open(item, depth + 1)
+    except Refused as refused:
+        refused.at(key_step(name))
+        raise
+    return tree

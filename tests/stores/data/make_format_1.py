@@ -4,10 +4,11 @@ import asyncio
 import sys
 from pathlib import Path
 
+from store_rules import record
+
 from holdfast.durable.ownership import Owner
 from holdfast.stores.file import FileStore
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import record
 
 
 async def fill(store: FileStore | SQLiteStore) -> None:

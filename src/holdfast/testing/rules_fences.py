@@ -1,23 +1,15 @@
-"""What is true of every store about the numbers of claims: whoever was followed by somebody else cannot disturb."""
+"""What is true of every store: the numbers of claims. Whoever was followed by somebody else cannot disturb."""
+
+from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 
-import pytest
-
-from holdfast.core.errors import CommitConflict, RunBusy
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import Along, Store
-from store_rules import ODD_IDS, Rule, after, fill, meaning, numbers, record
-from store_rules_beside import question
-from store_rules_runs import about, listed, on
-
-RULES_CLAIMS: list[Rule] = []
-
-
-def rule(function: Rule) -> Rule:
-    RULES_CLAIMS.append(function)
-    return function
+from ..core.errors import CommitConflict, RunBusy
+from ..durable.ownership import this_process
+from ..durable.ports import Along, Store
+from .rules_base import rule
+from .rules_samples import ODD_IDS, about, after, fill, listed, meaning, numbers, on, question, record, refused, text
 
 
 @rule
@@ -42,11 +34,11 @@ async def a_run_without_records_has_numbers_already(store: Store) -> None:
     with after(minutes=2):
         second = await store.claim("r", this_process("other"), seconds=60)
     assert second > first
-    with pytest.raises(CommitConflict):
+    with refused(CommitConflict):
         await store.append(record("r", 0), Along(fence=first))
     assert await store.runs() == []
     await store.append(record("r", 0), Along(fence=second))
-    with pytest.raises(CommitConflict):
+    with refused(CommitConflict):
         await store.append(record("r", 1), Along(fence=first))
 
 
@@ -55,20 +47,20 @@ async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> N
     await fill(store, "r", 1)
     first = await store.claim("r", this_process("mine"), seconds=60)
     await store.append(record("r", 1), Along(fence=first))
-    await store.post("r", "k", b"1")
+    await store.post("r", "k", text(1))
     with after(minutes=2):
         second = await store.claim("r", this_process("other"), seconds=60)
     late = Along(fence=first, consumed=("k",), asked=(question("r", "q"),), wake=on(1), drop_below=2)
-    with pytest.raises(CommitConflict, match="claimed by somebody else"):
+    with refused(CommitConflict, "claimed by somebody else"):
         await store.append(record("r", 2), replace(late, about=about(team="red")))
     assert numbers(await store.history("r")) == [0, 1]
-    assert await store.mail("r") == [("k", b"1")]
+    assert await store.mail("r") == [("k", text(1))]
     assert await store.pending() == []
     assert await store.wakes() == []
     assert await store.runs() == [listed(record("r", 1))]
     await store.append(record("r", 2), Along(fence=second))
     await store.append(record("r", 3))
-    with pytest.raises(CommitConflict):
+    with refused(CommitConflict):
         await store.put(record("r", 3, body="late"), Along(fence=first))
     await store.put(record("r", 3, body="in time"), Along(fence=second))
     assert meaning(await store.head("r")) == meaning(record("r", 3, body="in time"))
@@ -78,16 +70,16 @@ async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> N
 async def whoever_was_followed_by_somebody_else_cannot_remember(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.claim("r", this_process("mine"), seconds=60)
-    assert await store.remember("r", 1, "a", b"1", fence=first)
-    assert not await store.remember("r", 1, "a", b"1", fence=first)
+    assert await store.remember("r", 1, "a", text(1), fence=first)
+    assert not await store.remember("r", 1, "a", text(1), fence=first)
     with after(minutes=2):
         second = await store.claim("r", this_process("other"), seconds=60)
     for key in ("a", "b"):
-        with pytest.raises(CommitConflict, match="claimed by somebody else"):
-            await store.remember("r", 1, key, b"2", fence=first)
-    assert await store.remember("r", 1, "c", b"3", fence=second)
-    assert await store.remember("r", 1, "d", b"4")
-    assert await store.recall("r", 1) == {"a": b"1", "c": b"3", "d": b"4"}
+        with refused(CommitConflict, "claimed by somebody else"):
+            await store.remember("r", 1, key, text(2), fence=first)
+    assert await store.remember("r", 1, "c", text(3), fence=second)
+    assert await store.remember("r", 1, "d", text(4))
+    assert await store.recall("r", 1) == {"a": text(1), "c": text(3), "d": text(4)}
 
 
 @rule
@@ -96,7 +88,7 @@ async def who_claims_a_run_again_writes_under_the_new_number(store: Store) -> No
     await fill(store, "r", 1)
     first = await store.claim("r", mine, seconds=60)
     second = await store.claim("r", mine, seconds=60)
-    with pytest.raises(CommitConflict):
+    with refused(CommitConflict):
         await store.append(record("r", 1), Along(fence=first))
     await store.append(record("r", 1), Along(fence=second))
 
@@ -109,10 +101,10 @@ async def who_let_go_may_write_until_somebody_else_claims(store: Store) -> None:
     await store.release("r", mine)
     await store.append(record("r", 1), Along(fence=first))
     second = await store.claim("r", this_process("other"), seconds=60)
-    with pytest.raises(CommitConflict):
+    with refused(CommitConflict):
         await store.append(record("r", 2), Along(fence=first))
     await store.release("r", this_process("other"))
-    with pytest.raises(CommitConflict):
+    with refused(CommitConflict):
         await store.append(record("r", 2), Along(fence=first))
     await store.append(record("r", 2), Along(fence=second))
 
@@ -121,12 +113,12 @@ async def who_let_go_may_write_until_somebody_else_claims(store: Store) -> None:
 async def a_claim_that_is_refused_takes_nothing_from_the_one_that_holds(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.claim("r", this_process("mine"), seconds=60)
-    with pytest.raises(RunBusy):
+    with refused(RunBusy):
         await store.claim("r", this_process("other"), seconds=60)
     await store.append(record("r", 1), Along(fence=first))
     assert await asyncio.to_thread(store.renew, {"r": first}, seconds=600) == []
     await store.release("r", this_process("other"))
-    with pytest.raises(RunBusy):
+    with refused(RunBusy):
         await store.claim("r", this_process("other"), seconds=60)
 
 
@@ -159,10 +151,10 @@ async def renewing_says_what_somebody_else_has_claimed(store: Store) -> None:
         assert await asyncio.to_thread(store.renew, taken, seconds=600) == []
     with after(minutes=8):
         for run_id in ("a", *ODD_IDS[1::2]):
-            with pytest.raises(RunBusy):
+            with refused(RunBusy):
                 await store.claim(run_id, other, seconds=60)
         for run_id in lost:
-            with pytest.raises(RunBusy):
+            with refused(RunBusy):
                 await store.claim(run_id, mine, seconds=60)
 
 
@@ -185,6 +177,6 @@ async def of_many_claims_at_once_each_has_its_own_number(store: Store) -> None:
     assert len(set(given)) == 20
     for fence in given:
         if fence != max(given):
-            with pytest.raises(CommitConflict):
-                await store.remember("r", 1, "k", b"1", fence=fence)
-    assert await store.remember("r", 1, "k", b"1", fence=max(given))
+            with refused(CommitConflict):
+                await store.remember("r", 1, "k", text(1), fence=fence)
+    assert await store.remember("r", 1, "k", text(1), fence=max(given))

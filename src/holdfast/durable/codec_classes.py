@@ -1,0 +1,39 @@
+"""What the codec asks of a class, whatever kind it is of."""
+
+from __future__ import annotations
+
+import functools
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, so it has no hidden state of its own
+
+
+def tag_of(cls: type) -> str:
+    """The name a class is stored under."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def hides_nothing(cls: type) -> bool:
+    """Was this made by a class statement, so that its instances keep all they have where Python sees it?"""
+    return bool(cls.__flags__ & _HEAP_TYPE)
+
+
+def slots_of(cls: type) -> frozenset[str]:
+    """The names its instances keep in slots, without those that belong to Python, and to pydantic."""
+    found: set[str] = set()
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            found.add(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return frozenset(name for name in found if not name.endswith("__"))
+
+
+def computed_names(cls: type) -> frozenset[str]:
+    """What its instances carry without having been given it: it is computed again, and not stored."""
+    cached = (
+        name
+        for base in cls.__mro__
+        for name, attribute in vars(base).items()
+        if isinstance(attribute, functools.cached_property)
+    )
+    return frozenset({*cached, "__orig_class__"})  # typing leaves that on `Box[int](1)`

@@ -1,0 +1,200 @@
+"""What is true of every store: what is kept of a run, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..core.errors import CheckpointCorrupt, CommitConflict, RunBusy
+from ..durable.ownership import this_process
+from ..durable.ports import Along, Store, Wake
+from .rules_base import rule
+from .rules_samples import (
+    about,
+    fill,
+    listed,
+    meaning,
+    meanings,
+    numbers,
+    on,
+    places,
+    question,
+    record,
+    refused,
+    run_ids,
+    text,
+)
+
+
+@rule
+async def that_a_record_is_fleeting_is_stored_with_it(store: Store) -> None:
+    made = [record("r", 0, fleeting=True), record("r", 1, fleeting=False), record("r", 2, fleeting=True, outputs=True)]
+    for each in made:
+        await store.append(each)
+    await store.close()
+    assert [entry.fleeting for entry in await store.entries()] == [True, False, True]
+    assert meanings(await store.history("r")) == meanings(made)
+    assert await store.locate("r-0") == made[0].entry
+    assert await store.newest() == made[2].entry
+    assert meaning(await store.head("r")) == meaning(made[2])
+    await store.put(record("r", 2, fleeting=False))
+    assert await store.newest() == record("r", 2).entry
+    assert await store.remove("r", 0, follower=record("r", 1, fleeting=True))
+    assert await store.locate("r-1") == record("r", 1, fleeting=True).entry
+
+
+@rule
+async def what_an_append_drops_is_gone(store: Store) -> None:
+    await fill(store, "r", 3)
+    await fill(store, "s", 3)
+    await store.append(record("r", 3), Along(drop_below=3))
+    assert numbers(await store.history("r")) == [3]
+    assert places(await store.entries(run_id="r")) == [("r", 3)]
+    assert places(await store.entries()) == [("s", 0), ("s", 1), ("s", 2), ("r", 3)]
+    assert places(await store.entries(workflow="w", limit=2)) == [("s", 2), ("r", 3)]
+    assert await store.entries(before="r-2") == []
+    assert await store.locate("r-1") is None
+    assert await store.chain("r", 1) == []
+    assert not await store.remove("r", 2)
+    assert meanings(await store.chain("r", 3)) == meanings([record("r", 3)])
+    assert numbers(await store.history("s")) == [0, 1, 2]
+
+
+@rule
+async def a_run_that_keeps_only_its_latest_goes_on(store: Store) -> None:
+    for number in range(10):
+        base = max(0, number - number % 3)
+        await store.append(record("r", number, frame=number % 3 == 0, fleeting=True), Along(drop_below=base))
+        assert numbers(await store.chain("r", number)) == list(range(base, number + 1))
+        assert await store.newest(run_id="r") == record("r", number, frame=number % 3 == 0, fleeting=True).entry
+    await store.close()
+    assert numbers(await store.history("r")) == [9]
+    for number in (0, 8, 9, 11):
+        with refused(CommitConflict):
+            await store.append(record("r", number))
+    await store.append(record("r", 10))
+    assert numbers(await store.history("r")) == [9, 10]
+
+
+@rule
+async def what_has_outputs_is_never_dropped(store: Store) -> None:
+    for number in range(6):
+        await store.append(record("r", number, outputs=number in (1, 4)), Along(drop_below=number))
+    assert numbers(await store.history("r")) == [1, 4, 5]
+    assert numbers(await store.history("r", outputs_only=True)) == [1, 4]
+    assert await store.locate("r-1") == record("r", 1, outputs=True).entry
+    assert places(await store.entries()) == [("r", 1), ("r", 4), ("r", 5)]
+    await store.close()
+    assert numbers(await store.history("r")) == [1, 4, 5]
+
+
+@rule
+async def what_is_kept_for_its_outputs_cannot_be_read_without_what_it_is_based_on(store: Store) -> None:
+    await store.append(record("r", 0))
+    await store.append(record("r", 1, frame=False, outputs=True))
+    await store.append(record("r", 2), Along(drop_below=2))
+    assert numbers(await store.history("r", outputs_only=True)) == [1]
+    with refused(CheckpointCorrupt):
+        await store.chain("r", 1)
+    assert numbers(await store.chain("r", 2)) == [2]
+
+
+@rule
+async def a_refused_append_drops_nothing(store: Store) -> None:
+    await fill(store, "r", 3)
+    for number, workflow in [(2, "w"), (4, "w"), (3, "another")]:
+        with refused(CommitConflict):
+            await store.append(record("r", number, workflow=workflow), Along(drop_below=3))
+    assert numbers(await store.history("r")) == [0, 1, 2]
+
+
+@rule
+async def dropping_leaves_everything_beside_the_records(store: Store) -> None:
+    await store.append(record("r", 0, at=on(1)), Along(asked=(question("r", "q"),), about=about(team="red")))
+    await store.post("r", "used", text(0))
+    await store.append(record("r", 1, at=on(2)), Along(consumed=("used",), drop_below=1))
+    await store.post("r", "k", text(1))
+    await store.remember("r", 2, "k", text(1))
+    await store.append(record("r", 2, at=on(3)), Along(drop_below=2, wake="2026-01-01"))
+    assert await store.pending() == [question("r", "q")]
+    assert await store.mail("r") == [("k", text(1))]
+    assert not await store.post("r", "used", text(1))
+    assert await store.recall("r", 2) == {"k": text(1)}
+    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
+    assert await store.runs() == [listed(record("r", 2, at=on(3)), began=on(1), about=about(team="red"))]
+
+
+@rule
+async def what_is_put_may_drop_too(store: Store) -> None:
+    await fill(store, "r", 3)
+    await store.put(record("r", 3), Along(drop_below=3))
+    assert numbers(await store.history("r")) == [3]
+    await store.put(record("r", 1))
+    assert numbers(await store.history("r")) == [1, 3]
+
+
+# -------------------------------------------------------------------- dropping a run
+
+
+@rule
+async def a_dropped_run_is_gone_with_everything_beside_it(store: Store) -> None:
+    for run_id in ("r", "s"):
+        await store.claim(run_id, this_process("mine"), seconds=60)
+        await store.append(record(run_id, 0, at=on(1)), Along(about=about(team="red")))
+        await store.post(run_id, "used", text(0))
+        along = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
+        await store.append(record(run_id, 1, frame=False), along)
+        await store.post(run_id, "k", text(1))
+        await store.remember(run_id, 1, "k", text(1))
+    assert await store.drop("r")
+    await store.close()
+    assert not await store.drop("r")
+    assert await store.head("r") is None
+    assert await store.history("r") == []
+    assert await store.locate("r-1") is None
+    assert await store.mail("r") == []
+    assert await asyncio.to_thread(store.mailed, ["r", "s"]) == ["s"]
+    assert await store.recall("r", 1) == {}
+    assert places(await store.entries()) == [("s", 0), ("s", 1)]
+    assert [p.run_id for p in await store.pending()] == ["s"]
+    assert await store.wakes() == [Wake("s", "w", "2026-01-01")]
+    assert await run_ids(store) == ["s"]
+    assert await run_ids(store, tags={"team": "red"}) == ["s"]
+
+
+@rule
+async def a_dropped_run_may_begin_anew(store: Store) -> None:
+    await store.claim("r", this_process("mine"), seconds=60)
+    await store.post("r", "k", text(1))
+    await store.append(record("r", 0, at=on(1)), Along(consumed=("k",), about=about("caller", team="red")))
+    assert await store.drop("r")
+    fence = await store.claim("r", this_process("other"), seconds=60)
+    assert await store.post("r", "k", text(2))
+    await store.append(record("r", 0, workflow="another", at=on(2)), Along(fence=fence))
+    assert await store.mail("r") == [("k", text(2))]
+    assert await store.runs() == [listed(record("r", 0, workflow="another", at=on(2)))]
+
+
+@rule
+async def there_is_nothing_to_drop_of_a_run_without_records(store: Store) -> None:
+    assert not await store.drop("r")
+    await store.claim("r", this_process("mine"), seconds=60)
+    await store.post("r", "k", text(1))
+    await fill(store, "s", 1)
+    assert not await store.drop("r")
+    assert await run_ids(store) == ["s"]
+    assert await store.mail("r") == [("k", text(1))]
+    with refused(RunBusy):
+        await store.claim("r", this_process("other"), seconds=60)
+
+
+@rule
+async def when_the_newest_record_goes_the_run_is_woken_as_is_said_then(store: Store) -> None:
+    await fill(store, "r", 1)
+    await store.append(record("r", 1), Along(wake=on(5)))
+    await store.append(record("r", 2))
+    assert await store.remove("r", 2, wake=on(5))
+    assert await store.wakes() == [Wake("r", "w", on(5))]
+    assert await store.remove("r", 0, wake=on(9))
+    assert await store.wakes() == [Wake("r", "w", on(5))]
+    assert await store.remove("r", 1, wake=on(9))
+    assert await store.wakes() == []

@@ -1,0 +1,120 @@
+"""Stores that break one promise each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+from holdfast.core.errors import CheckpointCorrupt, CommitConflict
+from holdfast.durable.ownership import Owner
+from holdfast.durable.ports import NOTHING_ALONG, Along, Entry, Record
+from holdfast.stores.memory import MemoryStore
+
+
+class AppendsWithoutCheck(MemoryStore):
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await self.put(record, along)
+
+
+class ConsumesBeforeItAppends(MemoryStore):
+    """A refused append has consumed its mail and forgotten its memory."""
+
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        head = await self.head(record.entry.run_id)
+        if head is not None:
+            await self.put(head, Along(consumed=along.consumed, settled=along.settled))
+        await asyncio.sleep(0)  # and meanwhile somebody may look
+        await super().append(record, replace(along, consumed=(), settled=None))
+
+
+class ConsumesAfterItAppends(MemoryStore):
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await super().append(record, replace(along, consumed=()))
+        await asyncio.sleep(0)  # and meanwhile somebody may look
+        await super().put(record, along)
+
+
+class ForgetsWhatGoesAlong(MemoryStore):
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await super().append(record)
+
+
+class LetsASecondAnswerWin(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self._late: dict[tuple[str, str], bytes] = {}
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        if not await super().post(run_id, key, body):
+            self._late[run_id, key] = body
+        return True
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return [(key, self._late.get((run_id, key), body)) for key, body in await super().mail(run_id)]
+
+
+class LosesOrder(MemoryStore):
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return sorted(await super().mail(run_id))
+
+    async def entries(self, **which: Any) -> list[Entry]:
+        return sorted(await super().entries(**which), key=lambda entry: (entry.run_id, entry.number))
+
+
+class MixesMailOfRuns(MemoryStore):
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        return await super().post("any", key, body)
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await super().mail("any")
+
+
+class MixesRunsOfLikeNames(MemoryStore):
+    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
+        return await super().remember(run_id.lower(), place, key, body)
+
+    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        return await super().recall(run_id.lower(), place)
+
+
+class TidiesBodies(MemoryStore):
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        tidy = json.dumps(json.loads(record.body), sort_keys=True).encode()
+        await super().append(Record(record.entry, tidy), along)
+
+
+class ReadsOverGaps(MemoryStore):
+    async def chain(self, run_id: str, number: int) -> list[Record]:
+        try:
+            return await super().chain(run_id, number)
+        except CheckpointCorrupt:
+            return await self.history(run_id, upto=number)
+
+
+class LetsEverybodyDrive(MemoryStore):
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None: ...
+
+
+class BelievesWhatItKnew:
+    """One opening of a store: it looks up where a run is once, and counts by itself from then on."""
+
+    def __init__(self, shared: MemoryStore) -> None:
+        self._shared, self._latest = shared, dict[str, int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shared, name)
+
+    async def head(self, run_id: str) -> Record | None:
+        found = await self._shared.head(run_id)
+        self._latest.setdefault(run_id, -1 if found is None else found.entry.number)
+        return found
+
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        run_id, number = record.entry.run_id, record.entry.number
+        await self.head(run_id)
+        if number != self._latest[run_id] + 1:
+            raise CommitConflict(f"run {run_id!r} is not there")
+        await self._shared.put(record, along)
+        self._latest[run_id] = number
