@@ -333,6 +333,9 @@ async def test_half_written_files_are_ignored_and_cleaned_up(store: FileStore, r
     await store.remember("r", 1, "k", b"1")
     for folder in (root / "w" / "r", root / "w" / "r" / "memory"):
         (folder / ".tmp-1-1").write_text('{"format"')
+    with file_lock.locked(root / "w" / "r") as lock:
+        assert lock is not None
+        file_lock.write_word(lock)  # whoever was killed there had begun with that
     assert numbers(await store.history("r")) == [0]
     assert await store.recall("r", 1) == {"k": b"1"}
     other = FileStore(root)  # as a process that comes after the one that was killed

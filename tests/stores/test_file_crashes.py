@@ -108,6 +108,7 @@ ACTIONS: dict[str, tuple[Action, Action]] = {
     "put under another name": (prepare, lambda store: store.put(record("r", 1, checkpoint_id="x"), MORE)),
     "put of an old one": (prepare, lambda store: store.put(record("r", 0, body="put"), MORE)),
     "post": (prepare, lambda store: store.post("r", "d", b"4")),
+    "remember": (prepare, lambda store: store.remember("r", 1, "more", b"1")),
     "remove the newest": (prepare, lambda store: store.remove("r", 1)),
     "remove the newest and ask": (prepare, lambda store: store.remove("r", 1, asked=(question("r", "q1"),))),
     "remove an older one": (prepare, lambda store: store.remove("r", 0, asked=(question("r", "q9"),))),

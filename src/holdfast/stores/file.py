@@ -27,7 +27,6 @@ from . import file_reading as reading
 from .file_folders import Folders
 from .file_layout import Origin
 from .file_mail import has_letters
-from .file_memory import Kept
 from .file_records import records_in
 from .file_removing import discard, refuse_other_workflow, remove, replace
 from .file_run import Newest, Run, newest_path
@@ -132,7 +131,8 @@ class FileStore:
         return await self._off_loop(self._reading, self._newest, workflow, run_id)
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        return await self._off_loop(self._remember, run_id, place, key, body, fence)
+        wish = Wish(place, key, body, fence)
+        return await asyncio.wrap_future(self._working().together.remember(run_id, wish))
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._off_loop(self._reading, self._recall, run_id, place)
@@ -177,7 +177,8 @@ class FileStore:
         threads = self._threads
         if threads is None or threads.pid != os.getpid():  # threads do not follow into a forked child
             pool = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-file")
-            threads = self._threads = _Threads(os.getpid(), pool, Together(self._keep))
+            together = Together(pool.submit, lambda run_id, wishes: self._translating(self._remember, run_id, wishes))
+            threads = self._threads = _Threads(os.getpid(), pool, together)
         return threads
 
     def _translating(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -275,12 +276,7 @@ class FileStore:
             self._folders.throw_away(run)
             return True
 
-    def _remember(self, run_id: str, place: int, key: str, body: bytes, fence: int | None) -> bool:
-        wish = Wish(place, Kept(key, msgspec.Raw(disk.compact(body))), fence)
-        return self._working().together.remember(run_id, wish)
-
-    def _keep(self, run_id: str, wishes: list[Wish]) -> None:
-        """Write what several threads want to be remembered, and tell each what became of it."""
+    def _remember(self, run_id: str, wishes: list[Wish]) -> None:
         with self._folders.held(run_id, create=True) as run:
             assert run is not None
             beside.recover(run)

@@ -11,7 +11,7 @@ from ..durable.ports import Record
 from . import file_beside as beside
 from . import file_layout as disk
 from .file_layout import Cover
-from .file_records import Order, Stock, records_in
+from .file_records import Order, Stock
 from .file_run import newest_path
 
 COARSE = 2_000_000_000  # ns: the least exact time stamps a file system may have
@@ -47,10 +47,9 @@ def located(runs: list[Path], checkpoint_id: str) -> Cover | None:
     ending = _ending(disk.record_name(0, checkpoint_id))
     covers: list[Cover] = []
     for run in runs:
-        if any(_ending(name) == ending for name in records_in(run).names.values()):
-            stock = Stock(run)
-            paths = [path for path in stock.paths.values() if _ending(path.name) == ending]
-            covers += [cover for cover in map(disk.read_cover, paths) if stock.counts(cover)]
+        stock = Stock(run)
+        paths = [stock.paths[number] for number, name in stock.paths.names.items() if _ending(name) == ending]
+        covers += [cover for cover in map(disk.read_cover, paths) if stock.counts(cover)]
     return max(covers, key=lambda cover: cover.order, default=None)
 
 

@@ -44,9 +44,9 @@ def records_in(folder: Path) -> Records:
         return Records(folder, {})
     found: dict[int, str] = {}
     for name in names:
-        match = RECORD_NAME.fullmatch(name)
-        if match:
-            number = int(match[1])
+        start = name.partition("-")[0]
+        if name.endswith(".json") and len(start) >= 6 and start.isdecimal() and start != name:
+            number = int(start)
             found[number] = _later(folder, found[number], name) if number in found else name
         elif name.endswith(".json") and name not in (OWNER, OPEN) and not name.startswith(".") and LOCK in names:
             raise CheckpointCorrupt(f"{folder / name} does not have the name of a record; move it elsewhere")

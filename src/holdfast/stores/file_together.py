@@ -1,4 +1,4 @@
-"""Remembering for several threads at once.
+"""Remembering several things at once.
 
 To make a file safe takes long, and handlers that work side by side often finish together. So what is to be remembered
 while another file is being written waits for it, and then goes into one file.
@@ -11,76 +11,79 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ..core.errors import CommitConflict
+from . import file_layout as disk
 from .file_memory import Kept, write_memo
 from .file_run import Run
 
 
 @dataclass(eq=False, slots=True)
 class Wish:
-    """Something that is to be remembered, and the thread that waits for it."""
+    """Something that is to be remembered, and what became of it."""
 
     place: int
-    kept: Kept
+    key: str
+    body: bytes
     fence: int | None
-    answer: bool | BaseException = False
-    turn: Future[bool] = field(default_factory=Future)  # True: it is for this one to write; False: it has its answer
+    kept: Future[bool] = field(default_factory=Future)
 
 
 class Together:
-    """Lets the threads of a process that have something to remember in one run share the work."""
+    """Collects what is to be remembered, run by run, as long as something of that run is being written."""
 
-    def __init__(self, keep: Callable[[str, list[Wish]], None]) -> None:
-        self._keep = keep  # gives every wish its answer, or raises
+    def __init__(self, start: Callable[[Callable[[], None]], object], write: Callable[[str, list[Wish]], None]) -> None:
+        self._start = start  # lets a thread work
+        self._write = write  # gives every wish its answer, or raises
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[Wish]] = {}  # by run; there is an entry as long as somebody writes
+        self._waiting: dict[str, list[Wish]] = {}  # by run; there is an entry as long as a thread works for it
 
-    def remember(self, run_id: str, wish: Wish) -> bool:
-        """Whether it was kept. Whoever comes while nobody writes does it, for all who came meanwhile."""
+    def remember(self, run_id: str, wish: Wish) -> Future[bool]:
+        """Whether it is kept, as soon as that is sure."""
         with self._lock:
-            is_first = run_id not in self._waiting
-            self._waiting.setdefault(run_id, []).append(wish)
-        if is_first or wish.turn.result():
-            self._write(run_id)
-        if isinstance(wish.answer, BaseException):
-            raise wish.answer
-        return wish.answer
+            if run_id in self._waiting:
+                self._waiting[run_id].append(wish)
+            else:
+                self._start(lambda: self._work(run_id))
+                self._waiting[run_id] = [wish]
+        return wish.kept
 
-    def _write(self, run_id: str) -> None:
+    def _work(self, run_id: str) -> None:
+        while wishes := self._next(run_id):
+            wanted = [wish for wish in wishes if wish.kept.set_running_or_notify_cancel()]
+            try:
+                self._write(run_id, wanted)
+            except BaseException as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
+                for wish in wanted:
+                    if not wish.kept.done():
+                        wish.kept.set_exception(error)
+
+    def _next(self, run_id: str) -> list[Wish]:
         with self._lock:
             wishes, self._waiting[run_id] = self._waiting[run_id], []
-        try:
-            self._keep(run_id, wishes)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it has to hear of it, whatever it is
-            for wish in wishes:
-                wish.answer = error
-        finally:
-            self._hand_over(run_id)
-            for wish in wishes:
-                if not wish.turn.done():
-                    wish.turn.set_result(False)
-
-    def _hand_over(self, run_id: str) -> None:
-        with self._lock:
-            if self._waiting[run_id]:
-                self._waiting[run_id][0].turn.set_result(True)
-            else:
+            if not wishes:
                 del self._waiting[run_id]
+            return wishes
 
 
 def keep(run: Run, run_id: str, wishes: list[Wish]) -> None:
     """Write down what is wished for, each place in one file, unless it is there already or comes too late."""
-    fresh: dict[int, list[Wish]] = {}
+    answers: list[tuple[Wish, bool]] = []
+    fresh: dict[int, list[Kept]] = {}
     for wish in wishes:
         try:
             run.refuse_late(run_id, wish.fence)
-        except CommitConflict as error:
-            wish.answer = error
+            kept = Kept(wish.key, msgspec.Raw(disk.compact(wish.body)))
+        except (CommitConflict, ValueError) as error:  # that is its own fault
+            wish.kept.set_exception(error)
             continue
-        if wish.kept.key not in run.keys(wish.place):
-            run.keys(wish.place).add(wish.kept.key)
-            fresh.setdefault(wish.place, []).append(wish)
+        is_new = wish.key not in run.keys(wish.place)
+        answers.append((wish, is_new))
+        if is_new:
+            run.keys(wish.place).add(wish.key)
+            fresh.setdefault(wish.place, []).append(kept)
     for place, group in fresh.items():
-        write_memo(run.folder, place, [wish.kept for wish in group])
-        for wish in group:
-            wish.answer = True
+        write_memo(run.folder, place, group)
+    for wish, is_new in answers:
+        wish.kept.set_result(is_new)
