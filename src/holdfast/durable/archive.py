@@ -20,6 +20,7 @@ from .chain import Chain
 from .codec import Codec
 from .ownership import Owner
 from .ports import About, Along, Entry, Pending, Record, Store
+from .transacting import Transaction, Translated
 from .wire import header_of, read_commit, read_note, read_outcome, write_commit, write_note, write_outcome
 
 
@@ -77,6 +78,9 @@ class Archive(Protocol):
 
     async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
         """Keep a note before the superstep commits; durable when it returns. The first one under a key stands."""
+
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+        """One whose result is noted; None if this storage has no transactions."""
 
     async def recall(self, run_id: str, place: int) -> Memory:
         """What was kept at that place."""
@@ -200,6 +204,13 @@ class StoreArchive:
 
     async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
         await self.store.remember(run_id, place, key, write_note(note), fence=self._fences.get(run_id))
+
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+        begin = getattr(self.store, "transaction", None)
+        if begin is None:
+            return None
+        made: Transaction[bytes] = begin(run_id, place, key, fence=self._fences.get(run_id))
+        return Translated(made, write_note, lambda body: read_note(run_id, key, body, self._codec))
 
     async def recall(self, run_id: str, place: int) -> Memory:
         kept = await self.store.recall(run_id, place)

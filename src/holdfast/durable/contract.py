@@ -15,6 +15,7 @@ from . import clock
 from .checkpoint import WorkflowCheckpoint, unview, view
 from .codec import Codec
 from .ownership import Lease, Owner
+from .transacting import Transaction
 
 T = TypeVar("T")
 CONTRACT = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
@@ -162,6 +163,9 @@ class ContractArchive:
 
     async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
         """Not kept: `shortcomings` says so."""
+
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+        return None
 
     async def recall(self, run_id: str, place: int) -> Memory:
         return Memory()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from ..core.errors import CheckpointCorrupt
 from .ports import NOTHING_ALONG, Along, Entry, Pending, Record, Store
 from .sums import is_summed, summed, verified
+from .transacting import Transacting, Transaction, Translated
 
 _SUMS_SINCE = 3  # the format of the first texts that had sums
 
@@ -73,6 +74,20 @@ class Guarded:
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         closed = self._close(body, "memory", run_id, place, key)
         return await self.inner.remember(run_id, place, key, closed, fence=fence)
+
+    @property
+    def transaction(self) -> Callable[..., Transaction[bytes]]:
+        begin = cast(Transacting, self.inner).transaction  # there is none if the store cannot
+
+        def guarded(run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes]:
+            at, what = ("memory", run_id, place, key), f"what run {run_id!r} remembered as {key!r}"
+            return Translated(
+                begin(run_id, place, key, fence=fence),
+                lambda body: self._close(body, *at),
+                lambda body: self._open(body, *at, what=what),
+            )
+
+        return guarded
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         kept: Mapping[str, bytes] = await self.inner.recall(run_id, place)

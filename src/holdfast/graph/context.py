@@ -126,6 +126,7 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
         retry: RetryPolicy | None = None,
         timeout: float | timedelta | None = None,
         remember: type[Exception] | tuple[type[Exception], ...] = (),
+        transaction: bool = False,
         **kwargs: Any,
     ) -> Any:
         """Call a function once: `result = await ctx.step("charge card", charge, order)`.
@@ -137,6 +138,9 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
 
         An error is raised, and the function called again with the handler; errors of the classes in `remember` are
         remembered and raised again instead. In a plain handler this waits and gives the result itself.
+
+        With `transaction=True`, on a storage in PostgreSQL, a plain function is called with a `psycopg.Connection` to
+        that database as its first argument: what it writes is committed together with its result, or not at all.
         """
 
     @abstractmethod

@@ -32,7 +32,7 @@ from ..graph.policy import RetryPolicy, limits
 from .answering import check_answerable, default_for, until
 from .limits import TimeLimit
 from .scope import Scope
-from .steps import Place, Step, done_once
+from .steps import Place, Step, check_transaction, done_once
 from .timers import NOT_WORTH_A_NOTE, Notes, Parked
 
 
@@ -267,6 +267,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         retry: RetryPolicy | None = None,
         timeout: float | timedelta | None = None,
         remember: type[Exception] | tuple[type[Exception], ...] = (),
+        transaction: bool = False,
         **kwargs: Any,
     ) -> Any:
         self._check_open("step")
@@ -276,13 +277,17 @@ class HandlerContext(WorkflowContext[Any, Any]):
             raise TypeError(f"the step {name!r} calls a function, not {function!r}")
         key = step_key(self.delivery.id, name, self._steps[name])
         self._steps[name] += 1
-        step = Step(name, key, function, args, kwargs, limits(retry, timeout, None), remember)
+        step = Step(name, key, function, args, kwargs, limits(retry, timeout, None), remember, transaction)
+        if transaction:
+            check_transaction(step, self.executor_id, self._notes)
         running = self._stepped(step)
         return running if threading.get_ident() == self._thread else self._block(running)
 
     async def _stepped(self, step: Step) -> Any:
         scope = self.scope
         place = Place(scope.run_id, scope.epoch, self.executor_id, self._notes, scope.pack, self._told_retry)
+        if step.transaction:
+            await scope.settled()  # what it writes must not be there before what led to it
         try:
             return await done_once(step, place)
         except Parked as parked:

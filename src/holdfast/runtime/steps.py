@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..core.errors import HandlerTimeout, StepFailed
+from ..core.errors import CodecError, CommitConflict, HandlerTimeout, StepFailed
 from ..core.events import WorkflowErrorDetails
 from ..core.model import Note
 from ..core.parcel import Pack
@@ -20,6 +20,7 @@ from .failing import details_of
 from .threads import in_own_thread, in_thread
 from .timers import Notes
 
+_IN_VAIN = (CodecError, CommitConflict)  # the result cannot be stored; the run is driven by somebody else
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 
@@ -34,6 +35,7 @@ class Step:
     kwargs: dict[str, Any]
     limits: Limits
     remember: Errors  # errors that are a result too
+    transaction: bool = False  # done in the database of the storage, together with remembering its result
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +59,54 @@ async def done_once(step: Step, place: Place) -> Any:
     await attempts.begin()
     while True:
         try:
-            result = await _called(step, place)
+            result = await (_transacted(step, place) if step.transaction else _called(step, place))
         except Exception as error:
+            if step.transaction and isinstance(error, _IN_VAIN):
+                raise
             details = details_of(place.executor, error)
             if await attempts.again(step.limits.retry, error, details, place.on_retry):
                 continue
             if isinstance(error, step.remember):
                 await place.notes.put(step.key, _of_error(step, place, error, details))
             raise
-        parcel = place.pack(result, f"$.step[{step.name!r}]")
-        await place.notes.put(step.key, Note("", value=parcel))
-        return parcel.open()  # not the very object: what is recalled later is none either
+        if not step.transaction:
+            result = _of_result(step, place, result)
+            await place.notes.put(step.key, result)
+        return _recalled(step, place, result)  # not the very object: what is recalled later is none either
 
 
 async def _called(step: Step, place: Place) -> Any:
     call = partial(step.function, *step.args, **_with_key(step, place))
-    limit = step.limits.timeout
     if inspect.iscoroutinefunction(step.function):
-        running = call()
-    elif limit is not None:
-        running = in_own_thread(call, name=f"{place.executor}/{step.name}")
-    else:
-        running = in_thread(call)
+        return await _in_time(call(), step, place)
+    if step.limits.timeout is not None:
+        return await _in_time(in_own_thread(call, name=f"{place.executor}/{step.name}"), step, place)
+    return await _in_time(in_thread(call), step, place)
+
+
+async def _transacted(step: Step, place: Place) -> Note:
+    """What was noted of a step that is done in a transaction: now, or by whoever has done it before."""
+    transaction = place.notes.transaction(step.key)
+    assert transaction is not None  # whoever called us made sure
+    notes: list[Note] = []
+
+    def work(connection: Any) -> Note:
+        result = step.function(connection, *step.args, **_with_key(step, place))
+        if inspect.isawaitable(result):
+            raise _not_async(step)
+        notes.append(_of_result(step, place, result))
+        return notes[-1]
+
+    doing = in_own_thread(
+        partial(transaction.do, work), name=f"{place.executor}/{step.name}", on_abandon=transaction.give_up
+    )
+    noted = await _in_time(doing, step, place) or notes[-1]
+    place.notes.learn(step.key, noted)
+    return noted
+
+
+async def _in_time(running: Awaitable[Any], step: Step, place: Place) -> Any:
+    limit = step.limits.timeout
     try:
         async with asyncio.timeout(limit) as scope:
             result = await running
@@ -93,6 +121,24 @@ async def _called(step: Step, place: Place) -> Any:
         ) from error
 
 
+def check_transaction(step: Step, executor: str, notes: Notes) -> None:
+    """Raises, in words, if a step cannot be done in a transaction."""
+    if inspect.iscoroutinefunction(step.function):
+        raise _not_async(step)
+    if notes.transaction(step.key) is None:
+        raise RuntimeError(
+            f"the step {step.name!r} of {executor!r} wants a transaction, and where this run is stored there is none: "
+            f"use PostgresCheckpointStorage, or leave transaction=True out and give the function an idempotency_key"
+        )
+
+
+def _not_async(step: Step) -> TypeError:
+    return TypeError(
+        f"the step {step.name!r} is done in a transaction, so its function must be a plain one: it is called in a "
+        f"thread, with a psycopg.Connection; {step.function!r} is async"
+    )
+
+
 def _with_key(step: Step, place: Place) -> dict[str, Any]:
     """A function that has a parameter for it gets a key that is the same for every attempt at this very step."""
     try:
@@ -102,6 +148,10 @@ def _with_key(step: Step, place: Place) -> dict[str, Any]:
     if not wanted or "idempotency_key" in step.kwargs:
         return step.kwargs
     return {**step.kwargs, "idempotency_key": idempotency_key(place.run_id, place.epoch, step.key)}
+
+
+def _of_result(step: Step, place: Place, result: Any) -> Note:
+    return Note("", value=place.pack(result, f"$.step[{step.name!r}]"))
 
 
 def _of_error(step: Step, place: Place, error: Exception, details: WorkflowErrorDetails) -> Note:

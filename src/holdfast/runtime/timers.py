@@ -10,6 +10,7 @@ from ..core.events import WorkflowErrorDetails, WorkflowRunState
 from ..core.model import Checkpoint, Note, attempt_key
 from ..durable import clock
 from ..durable.archive import Archive
+from ..durable.transacting import Transaction
 
 WAITS_HERE = 60.0  # seconds; whoever has to wait longer is put aside, and holds neither memory nor task
 NOT_WORTH_A_NOTE = 1.0  # seconds; after a restart so much may be waited for again
@@ -60,6 +61,14 @@ class Notes:
             self._writing.add(writing)
             writing.add_done_callback(self._wrote)
             await asyncio.shield(writing)  # a handler that sleeps twice at once, and is left, has said both
+
+    def transaction(self, key: str) -> Transaction[Note] | None:
+        """One whose result is noted under that key; None if where the run is stored there are none."""
+        return None if self._archive is None else self._archive.transaction(self._at.run_id, self._at.place, key)
+
+    def learn(self, key: str, note: Note) -> None:
+        """It was noted, by a transaction."""
+        self._known[key] = note
 
     def _wrote(self, writing: asyncio.Future[None]) -> None:
         self._writing.discard(writing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.model import Retention
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 
@@ -11,7 +12,8 @@ class PostgresCheckpointStorage(BuiltInStorage):
 
     `dsn` is a connection string of libpq; what it leaves out comes from the environment (`PGHOST`, ...). The
     schema and its tables are created at the first use. `patience` says how many seconds a server may be away
-    before StoreUnavailable is raised, `connections` how many are open at most: one writes, the others read.
+    before StoreUnavailable is raised, `connections` how many are open at most: one writes, the others read. Steps that
+    are done in a transaction have as many for themselves.
     """
 
     def __init__(
@@ -22,6 +24,7 @@ class PostgresCheckpointStorage(BuiltInStorage):
         patience: float = 30.0,
         connections: int = 5,
         seal: Seal | None = None,
+        retention: Retention = Retention.FullHistory,
     ) -> None:
         try:
             from .postgres_store import PostgresStore
@@ -30,4 +33,4 @@ class PostgresCheckpointStorage(BuiltInStorage):
                 "PostgresCheckpointStorage needs the driver psycopg: pip install 'holdfast[postgres]'"
             ) from missing
         store = PostgresStore(dsn, schema=schema, patience=patience, connections=connections)
-        super().__init__(store, seal=seal)
+        super().__init__(store, seal=seal, retention=retention)

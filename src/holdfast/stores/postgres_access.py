@@ -11,14 +11,14 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..core.errors import DurabilityError, StoreUnavailable
 from .postgres_errors import ONES_OWN
-from .postgres_link import Link
+from .postgres_link import Guest, Link
 from .postgres_schema import Connection, quoted
 from .postgres_tables import FORMAT
 
@@ -64,6 +64,18 @@ class Database:
         """The same from a thread without an event loop."""
         return self._start_reading(query, values).result()
 
+    @contextmanager
+    def guest(self) -> Iterator[Guest]:
+        """A connection for somebody else's statements, for one use. As many at a time as we have ourselves."""
+        with self._lock:
+            lanes = self._open_lanes()
+        with lanes.room_for_guests:
+            guest = lanes.link.guest()
+            try:
+                yield guest
+            finally:
+                guest.leave()
+
     async def close(self) -> None:
         with self._lock:
             lanes, self._lanes = self._lanes, None
@@ -105,21 +117,22 @@ class _Lanes:
     def __init__(self, dsn: str, schema: str, patience: float, connections: int) -> None:
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="holdfast-postgres-read")
-        self._link = Link(dsn, schema, patience)
+        self.room_for_guests = threading.BoundedSemaphore(connections)
+        self.link = Link(dsn, schema, patience)
         work = f"SELECT {quoted(schema)}.work({FORMAT}, $1, $2)".encode()
         self._writer = threading.Thread(
-            target=_write_for_ever, args=(self.jobs, self._link, work), name="holdfast-postgres-write", daemon=True
+            target=_write_for_ever, args=(self.jobs, self.link, work), name="holdfast-postgres-write", daemon=True
         )
         self._writer.start()
 
     def read(self, query: bytes, values: Sequence[object]) -> list[Row]:
-        return self._link.use(lambda db, again: db.execute(query, values, binary=True).fetchall())
+        return self.link.use(lambda db, again: db.execute(query, values, binary=True).fetchall())
 
     def close(self) -> None:
         self.jobs.put(None)
         self._writer.join()
         self.readers.shutdown()
-        self._link.close()
+        self.link.close()
 
 
 class _Job:

@@ -38,6 +38,7 @@ BEGIN
             WHEN 'put' THEN said := {schema}.put(job, sheets[n]);
             WHEN 'remove' THEN said := {schema}.remove(job, sheets[n]);
             WHEN 'drop' THEN said := {schema}.drop(job);
+            WHEN 'finish' THEN said := {schema}.finish(job, sheets[n]);
         END CASE;
         answers[n] := said;
     END LOOP;
@@ -253,6 +254,23 @@ BEGIN
         WHERE run_id = wanted.run_id AND place = wanted.place AND key = wanted.key AND body = sheet;
     END IF;
     RETURN to_jsonb(FOUND);
+END $holdfast$;
+
+-- Remembers at the end of somebody else's transaction, or spoils it.
+CREATE FUNCTION {schema}.finish(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+DECLARE
+    kept jsonb;
+BEGIN
+    IF current_setting('holdfast.step', true) IS DISTINCT FROM job->>'step' THEN
+        RAISE EXCEPTION 'this is not the transaction that was begun for the step' USING ERRCODE = 'HF003';
+    END IF;
+    kept := {schema}.remember(job, sheet);
+    IF kept = '"fenced"' THEN
+        RAISE EXCEPTION 'the run was claimed by somebody else' USING ERRCODE = 'HF001';
+    ELSIF kept = 'false' THEN
+        RAISE EXCEPTION 'the step was done already' USING ERRCODE = 'HF002';
+    END IF;
+    RETURN kept;
 END $holdfast$;
 
 CREATE FUNCTION {schema}.post(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$

@@ -19,6 +19,7 @@ from .postgres_errors import CROWDED, Passing, away, passing, refused, stays_ref
 from .postgres_schema import Connection, prepare, quoted
 
 T = TypeVar("T")
+C = TypeVar("C", bound="psycopg.Connection[tuple[Any, ...]]")
 Work = Callable[[Connection, bool], T]
 """Done on a connection. The second argument says that it may have been done already, and the answer was lost."""
 
@@ -39,6 +40,37 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
 
     def __del__(self, _: Any = None, /) -> None:
         """Nothing to say: libpq closes the socket, and only in the process that opened it."""
+
+
+class _Ours(_Connection):
+    """One for our own statements."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = RawCursor
+
+
+class Guest(_Connection):
+    """One that is given to somebody else's function, inside a transaction that is ours to end."""
+
+    def commit(self) -> None:
+        raise RuntimeError(
+            "what a step writes is committed with its result: return, and it is; raise, and it is undone"
+        )
+
+    def rollback(self) -> None:
+        raise RuntimeError("what a step writes is undone if it raises; use `with connection.transaction():` for a part")
+
+    def canceller(self) -> Callable[[], None]:
+        """Stops the statement that is under way. May be called from any thread, at any time."""
+        try:
+            return self.pgconn.cancel_conn().blocking
+        except psycopg.NotSupportedError:  # an older libpq
+            return self.pgconn.get_cancel().cancel
+
+    def leave(self) -> None:
+        """Undo what is not committed, and end."""
+        self.pgconn.finish()
 
 
 class Link:
@@ -67,11 +99,22 @@ class Link:
 
         Raises StoreUnavailable if it stays away longer than our patience. Errors of the driver come out translated.
         """
+
+        def on_a_connection(again: bool) -> T:
+            with self._lend() as db:
+                return work(db, again)
+
+        return self._patiently(on_a_connection)
+
+    def guest(self) -> Guest:
+        """A connection for one use that is not ours: as the driver makes it, and nothing is set."""
+        return self._patiently(lambda again: self._reach(Guest))
+
+    def _patiently(self, work: Callable[[bool], T]) -> T:
         again, since, pause = False, None, 0.0
         while True:
             try:
-                with self._lend() as db:
-                    found = work(db, again)
+                found = work(again)
             except Passing as trouble:
                 again = trouble.sent = again or trouble.sent
                 since = self._bear(trouble, since)
@@ -132,7 +175,7 @@ class Link:
 
     def _connect(self) -> Connection:
         """A connection in autocommit mode that prepares no statements: a pooler may stand in between."""
-        db = self._reach()
+        db = self._reach(_Ours)
         try:
             db.adapters.register_dumper(list, ListBinaryDumper)  # as text, every quote in a body would be escaped
             prepare(db, self._schema, self.where, known=self._known)
@@ -149,12 +192,10 @@ class Link:
         self._known = True
         return db
 
-    def _reach(self) -> Connection:
+    def _reach(self, kind: type[C]) -> C:
         for attempt in range(ATTEMPTS):
             try:
-                return _Connection.connect(
-                    self._dsn, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor, client_encoding="UTF8"
-                )
+                return kind.connect(self._dsn, autocommit=True, prepare_threshold=None, client_encoding="UTF8")
             except psycopg.Error as error:
                 if stays_refused(error):
                     raise refused(error, self.where) from error

@@ -43,6 +43,7 @@ from .postgres_queries import (
     runs_query,
 )
 from .postgres_schema import quoted
+from .postgres_transaction import PostgresTransaction
 
 NO_LIMIT = 2**63 - 1
 
@@ -176,6 +177,13 @@ class PostgresStore:
         if said == "fenced" and fence is not None:
             raise fenced(run_id, fence)
         return bool(said)
+
+    def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> PostgresTransaction:
+        """As `Transacting` says; the connection is a `psycopg.Connection`."""
+        job = {"run_id": _shown(run_id), "place": place, "key": _shown(key)}
+        if fence is not None:
+            job["fence"] = fence
+        return PostgresTransaction(self._db, self._schema, run_id, job, fence)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return {_meant(key): body for key, body in await self._read(RECALL, run_id, place)}
