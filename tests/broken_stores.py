@@ -72,7 +72,7 @@ class MixesMailOfRuns(MemoryStore):
 
 
 class MixesRunsOfLikeNames(MemoryStore):
-    async def remember(self, run_id: str, place: int, key: str, body: bytes) -> bool:
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         return await super().remember(run_id.lower(), place, key, body)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:

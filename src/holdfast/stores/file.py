@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
+from ..core.model import FullHistory, Retention
 from ..durable.ownership import Owner
 from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Wake
 from ..durable.seal import Seal
@@ -374,5 +375,7 @@ class FileStore:
 class FileCheckpointStorage(BuiltInStorage):
     """Runs kept in a directory a person can read: one JSON file per checkpoint. Several processes may share it."""
 
-    def __init__(self, storage_path: str | os.PathLike[str], *, seal: Seal | None = None) -> None:
-        super().__init__(FileStore(storage_path), seal=seal)
+    def __init__(
+        self, storage_path: str | os.PathLike[str], *, seal: Seal | None = None, retention: Retention = FullHistory
+    ) -> None:
+        super().__init__(FileStore(storage_path), seal=seal, retention=retention)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
+from ..core.model import FullHistory, Retention
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import (
@@ -312,5 +313,5 @@ class MemoryStore:
 class InMemoryCheckpointStorage(BuiltInStorage):
     """Runs kept in this process, for tests and short-lived programs; gone with it."""
 
-    def __init__(self, *, seal: Seal | None = None) -> None:
-        super().__init__(MemoryStore(), seal=seal)
+    def __init__(self, *, seal: Seal | None = None, retention: Retention = FullHistory) -> None:
+        super().__init__(MemoryStore(), seal=seal, retention=retention)

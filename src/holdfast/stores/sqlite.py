@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
+from ..core.model import FullHistory, Retention
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Wake, fenced, needs_follower
@@ -359,5 +360,7 @@ def _where(asked: dict[str, str | None]) -> tuple[str, list[str]]:
 class SQLiteCheckpointStorage(BuiltInStorage):
     """Runs kept in one SQLite file, fully durable, shared by any number of processes of one machine."""
 
-    def __init__(self, path: str | os.PathLike[str], *, seal: Seal | None = None) -> None:
-        super().__init__(SQLiteStore(path), seal=seal)
+    def __init__(
+        self, path: str | os.PathLike[str], *, seal: Seal | None = None, retention: Retention = FullHistory
+    ) -> None:
+        super().__init__(SQLiteStore(path), seal=seal, retention=retention)
