@@ -281,7 +281,9 @@ class FileStore:
         with self._folders.held(run_id, create=True) as run:
             assert run is not None
             beside.recover(run)
-            keep(run, run_id, wishes)
+            answers = keep(run, run_id, wishes)
+        for wish, is_kept in answers:
+            wish.kept.set_result(is_kept)
 
     def _post(self, run_id: str, key: str, body: bytes) -> bool:
         content = msgspec.Raw(disk.compact(body))

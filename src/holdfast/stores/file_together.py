@@ -67,8 +67,11 @@ class Together:
             return wishes
 
 
-def keep(run: Run, run_id: str, wishes: list[Wish]) -> None:
-    """Write down what is wished for, each place in one file, unless it is there already or comes too late."""
+def keep(run: Run, run_id: str, wishes: list[Wish]) -> list[tuple[Wish, bool]]:
+    """Write down what is wished for, each place in one file, unless it is there already or comes too late.
+
+    The answers to those that are not refused, to be told when the run is free for them again.
+    """
     answers: list[tuple[Wish, bool]] = []
     fresh: dict[int, list[Kept]] = {}
     for wish in wishes:
@@ -85,5 +88,4 @@ def keep(run: Run, run_id: str, wishes: list[Wish]) -> None:
             fresh.setdefault(wish.place, []).append(kept)
     for place, group in fresh.items():
         write_memo(run.folder, place, group)
-    for wish, is_new in answers:
-        wish.kept.set_result(is_new)
+    return answers
