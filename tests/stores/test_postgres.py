@@ -186,7 +186,8 @@ async def test_whoever_claims_a_run_sees_everything_written_under_the_claim_befo
         remembering = asyncio.ensure_future(store.remember("r", 1, "k", b"1", fence=fence))
         await come_to_wait(schema)
         claiming = asyncio.ensure_future(other.claim("r", this_process("other"), seconds=60))
-        await come_to_wait(schema, 2)
+        await asyncio.wait([claiming, asyncio.ensure_future(come_to_wait(schema, 2))], return_when="FIRST_COMPLETED")
+        assert not claiming.done()
         db.rollback()
     assert await claiming > fence
     assert await other.recall("r", 1) == {"k": b"1"}
