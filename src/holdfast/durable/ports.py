@@ -112,9 +112,7 @@ def needs_follower(run_id: str, number: int) -> CommitConflict:
 
 def fenced(run_id: str, fence: int) -> CommitConflict:
     """The error of a write by somebody whose claim was taken over."""
-    return CommitConflict(
-        f"run {run_id!r} was claimed by somebody else after claim {fence}: stop driving it here"
-    )
+    return CommitConflict(f"run {run_id!r} was claimed by somebody else after claim {fence}: stop driving it here")
 
 
 class Store(Protocol):
