@@ -1,0 +1,103 @@
+"""What a disk may hold after a power failure, at each moment of a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from .disk import Change, Disk, File, Image, Naming
+from .recording import Call
+
+CHANGING = {"open", "write", "resize", "resize by path", "rename", "link", "remove", "make folder", "set time"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The power failed when so many calls were made, and this is what it left."""
+
+    calls: int
+    left: str
+    image: Image
+
+
+Failures = Callable[[Sequence[Call], Disk], Iterator[Failure]]
+
+
+def prefixes(calls: Sequence[Call], disk: Disk) -> Iterator[Failure]:
+    """After each call that changes something: all up to there is on the disk, whether it was synced or not."""
+    before: Failure | None = None
+    for at, call in enumerate(calls):
+        if call.what in CHANGING and before is not None:
+            # not earlier: what was acknowledged since the last change has to be there as well
+            yield Failure(at, before.left, before.image)
+        disk.take(at, call)
+        if call.what in CHANGING:
+            before = Failure(at, f"all up to call {at} ({call})", disk.image())
+    if before is not None:
+        yield Failure(len(calls), before.left, before.image)
+
+
+def losses(calls: Sequence[Call], disk: Disk) -> Iterator[Failure]:
+    """Before each sync, when most is at stake: some of what was not synced is lost, in all the ways below."""
+    for at, call in enumerate(calls):
+        if call.what == "sync":
+            yield from _losses_at(at, disk)
+        disk.take(at, call)
+    yield from _losses_at(len(calls), disk)
+
+
+def losses_everywhere(calls: Sequence[Call], disk: Disk) -> Iterator[Failure]:
+    """The same before each call that changes something."""
+    for at, call in enumerate(calls):
+        if call.what in CHANGING or call.what == "sync":
+            yield from _losses_at(at, disk)
+        disk.take(at, call)
+    yield from _losses_at(len(calls), disk)
+
+
+def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
+    names, files = disk.namings, disk.unsafe_files()
+
+    def left(what: str, namings: Sequence[Naming], chosen: Callable[[File], Sequence[Change]]) -> Failure:
+        return Failure(at, f"before call {at}, {what}", disk.image(namings, chosen))
+
+    def everything(file: File) -> Sequence[Change]:
+        return file.changes
+
+    def nothing(file: File) -> Sequence[Change]:
+        return ()
+
+    yield left("nothing that was not synced", [], nothing)
+    yield left("every name and no content that was not synced", names, nothing)
+    yield left("no name and all content that was not synced", [], everything)
+    yield left("every name, and zeros for content", names, lambda file: [c.zeroed() for c in file.changes])
+    for naming in names:
+        others = [one for one in names if one is not naming]
+        yield left(f"the names of call {naming.at} and no others", [naming], everything)
+        yield left(f"all but the names of call {naming.at}", others, everything)
+    for path, file in files.items():
+        yield left(f"all but the content of {path}", names, lambda one, file=file: () if one is file else one.changes)
+        yield left(f"no content but that of {path}", names, lambda one, file=file: one.changes if one is file else ())
+    if files:
+        last = max(files.values(), key=lambda file: file.changes[-1].at)
+        *early, end = last.changes
+        for what, found in (
+            ("half of the last write", [*early, end.cut()]),
+            ("all but the last write", early),
+            ("of the last file nothing but the last write", [end]),
+            ("of the last file nothing but half of the last write", [end.cut()]),
+        ):
+            yield left(what, names, lambda one, found=found: found if one is last else one.changes)
+
+
+def chosen(failures: Callable[[], Iterator[Failure]], most: int | None) -> Iterator[Failure]:
+    """Of failures that leave the same the last one, of which most is asked; at most so many, evenly spread.
+
+    They are gone through twice, so that not all of them are kept in mind at once.
+    """
+    last = {failure.image.key(): number for number, failure in enumerate(failures())}
+    numbers = sorted(last.values())
+    if most is not None and len(numbers) > most:
+        numbers = [numbers[n * (len(numbers) - 1) // (most - 1)] for n in range(most)]
+    wanted = set(numbers)
+    yield from (failure for number, failure in enumerate(failures()) if number in wanted)

@@ -1,0 +1,53 @@
+"""Wherever the power fails, the store opens, what was acknowledged is there, and the run goes on to the same end."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from .conftest import Record, Recording
+from .disk import Disk
+from .failures import Failures, chosen, losses, losses_everywhere, prefixes
+from .going_on import Trial
+from .order import is_rebuilt
+
+LONG = bool(os.environ.get("HOLDFAST_LONG"))
+AT_ONCE = 8
+MOST, EVERY = (None, 1) if LONG else (150, 8)  # failures, and of these so many are gone on with
+
+
+async def survive(recorded: Recording, failures: Failures, home: Path) -> Trial:
+    trial = Trial(recorded.kind, recorded.calls, home, recorded.command(), EVERY)
+    left = chosen(lambda: failures(recorded.calls, Disk(is_rebuilt)), MOST)
+    while some := list(islice(left, AT_ONCE)):
+        await trial.check(some)
+    print(f"{trial.opened} failures, {trial.gone_on} gone on with")
+    return trial
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+async def test_after_any_call(recording: Record, kind: str, tmp_path: Path) -> None:
+    trial = await survive(recording(kind), prefixes, tmp_path / "failures")
+    assert trial.opened >= 100
+    assert len(trial.seen) >= 20, "commits, memory and mail were there and not yet there"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+async def test_what_was_not_synced_may_be_lost(recording: Record, kind: str, tmp_path: Path) -> None:
+    trial = await survive(recording(kind), losses_everywhere if LONG else losses, tmp_path / "failures")
+    assert trial.opened >= 100
+    assert len(trial.seen) >= 20, "commits, memory and mail were there and not yet there"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [("sqlite", "synchronous=OFF"), ("file", "no fsync"), ("file", "no fsync of folders")],
+)
+async def test_a_store_that_does_not_sync_loses_something(
+    recording: Record, kind: str, fault: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match="the power failed when"):
+        await survive(recording(kind, fault), losses, tmp_path / "failures")

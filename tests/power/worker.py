@@ -1,0 +1,125 @@
+"""The process that is recorded: makes the run of `story`, and says what was acknowledged, and when.
+
+python -m power.worker sqlite|file <folder> <fault>
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import itertools
+import json
+import os
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage
+from holdfast.durable.storage import BuiltInStorage
+from holdfast.stores import file_layout, sqlite
+
+from .story import FIRST, RUN, Watch, answer, build
+
+CHECKPOINT_AT = (
+    24  # pages in the WAL: SQLite folds it into the database some times in this short run, not once at its end
+)
+WRITES = ("append", "remember", "post", "put", "remove", "drop", "claim", "release")
+
+
+def place(kind: str, folder: Path) -> Path:
+    """Where the store is: in a folder that is made with it."""
+    return folder / "made" / ("runs.db" if kind == "sqlite" else "runs")
+
+
+def storage_in(kind: str, folder: Path) -> BuiltInStorage:
+    return {"sqlite": SQLiteCheckpointStorage, "file": FileCheckpointStorage}[kind](place(kind, folder))
+
+
+class Marking:
+    """Passes everything on to a store; tells the recorder when a write begins and when it was acknowledged."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        return self._marked(name, method) if name in WRITES else method
+
+    def _marked(self, name: str, method: Any) -> Any:
+        async def write(*args: Any, **kwargs: Any) -> Any:
+            number, about = next(self._numbers), _about(name, args, kwargs)
+            mark("begun", write=number, what=name, **about)
+            result = await method(*args, **kwargs)
+            mark("done", write=number, what=name, **about)
+            return result
+
+        return write
+
+
+def _about(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a reader has to know of a write to tell whether it is there."""
+    if name == "append":
+        record = args[0]
+        along = args[1] if len(args) > 1 else kwargs["along"]
+        return {
+            "number": record.entry.number,
+            "body": record.body.decode(),
+            "settled": along.settled,
+            "consumed": along.consumed,
+            "asked": [question.request_id for question in along.asked],
+            "closed": along.closed,
+        }
+    if name == "remember":
+        return {"place": args[1], "key": args[2], "body": args[3].decode()}
+    return {"key": args[1], "body": args[2].decode()} if name == "post" else {}
+
+
+def mark(happened: str, **about: Any) -> None:
+    """Write a line between the recorded calls."""
+    text = json.dumps({"happened": happened, **about}).encode()
+    ctypes.CDLL(None).recorder_mark(text, ctypes.c_size_t(len(text)))
+
+
+def break_it(fault: str) -> None:
+    """Leave out what a store must do, to see that it is missed."""
+    prepare = sqlite.prepare
+
+    def prepared(db: sqlite3.Connection, path: str) -> None:
+        prepare(db, path)
+        db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_AT}")
+        if fault.startswith("synchronous="):
+            db.execute(f"PRAGMA {fault}")
+
+    sqlite.prepare = prepared  # type: ignore[assignment]
+    if fault == "no fsync":
+        os.fsync = lambda fd: None
+    elif fault == "no fsync of folders":
+        file_layout.sync_folder = lambda folder: None
+
+
+async def drive(kind: str, folder: Path, *given: Any, **options: Any) -> dict[str, Any]:
+    """One life of a process, from opening the store to closing it. The answers to what is asked then."""
+    storage = storage_in(kind, folder)
+    storage.store = Marking(storage.store)  # type: ignore[assignment]
+    watch = Watch(stepped=lambda name: mark("stepped", name=name), pace=0.03)
+    async with storage:
+        stream: Any = build(storage, watch).run(*given, run_id=RUN, stream=True, **options)
+        async for event in stream:
+            if event.commit is not None:
+                mark("told", number=event.commit)
+        asked = (await stream).get_request_info_events()
+        return {event.request_id: answer(event.data) for event in asked}
+
+
+async def main(kind: str, folder: Path) -> None:
+    responses = await drive(kind, folder, FIRST)
+    while responses:
+        responses = await drive(kind, folder, responses=responses)
+
+
+if __name__ == "__main__":
+    break_it(sys.argv[3])
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
