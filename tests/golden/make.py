@@ -14,23 +14,34 @@ from pathlib import Path
 
 from golden_later import build_counting, build_nested, build_sleeping
 from golden_workflow import GIVEN, build, build_asking
-from holdfast import FileCheckpointStorage, HandlerFailed, SQLiteCheckpointStorage
+from holdfast import (
+    FileCheckpointStorage,
+    HandlerFailed,
+    LatestOnly,
+    PostgresCheckpointStorage,
+    SQLiteCheckpointStorage,
+)
+from holdfast.durable import ownership
 from holdfast.durable.codec import DEFAULT_CODEC
 from holdfast.durable.letters import cancel_key, cancel_letter, input_key, input_letter
+from holdfast.durable.storage import BuiltInStorage
 from holdfast.runtime import failing
+from postgres_dump import dump
+from postgres_server import dsn, fresh_schema
 
 
-async def fill(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -> None:
+async def fill(storage: BuiltInStorage) -> None:
     """A run that is done, one that stopped at a failure with finished siblings remembered, and one that waits."""
     await build(storage, broken=False).run(GIVEN, run_id="done")
     with suppress(HandlerFailed):
         await build(storage, broken=True).run(GIVEN, run_id="failed")
     await build_asking(storage).run("gold", run_id="waiting")
     await fill_later(storage)
+    await build_counting(storage).run(1, run_id="tagged", tags={"customer": "ada", "urgent": "yes"})
     await storage.close()
 
 
-async def fill_later(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -> None:
+async def fill_later(storage: BuiltInStorage) -> None:
     """Runs inside runs, a run that failed once and sleeps, one that was moved back, and letters that wait."""
     await build_nested(storage).run(3, run_id="nested")
     await build_sleeping(storage, broken=True).run("good morning", run_id="asleep")
@@ -48,12 +59,25 @@ async def fill_later(storage: FileCheckpointStorage | SQLiteCheckpointStorage) -
     await storage.store.post("stopped", cancel_key(0, 1), cancel_letter(1))
 
 
+async def fill_latest(storage: BuiltInStorage) -> None:
+    """A run that keeps only its latest checkpoint, and waits."""
+    await build_asking(storage).run("gold", run_id="latest only")
+    await storage.close()
+
+
 async def main(folder: Path) -> None:
+    ownership._self = lambda pid: ("host", "machine", 1, "0")  # type: ignore[assignment]
     failing._trace = lambda error: "left out: it would name the folders of the machine that made this"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     await fill(SQLiteCheckpointStorage(folder / "runs.db"))
+    await fill_latest(SQLiteCheckpointStorage(folder / "runs.db", retention=LatestOnly))
     await fill(FileCheckpointStorage(folder / "runs"))
+    await fill_latest(FileCheckpointStorage(folder / "runs", retention=LatestOnly))
+    with fresh_schema() as schema:
+        await fill(PostgresCheckpointStorage(dsn(), schema=schema))
+        await fill_latest(PostgresCheckpointStorage(dsn(), schema=schema, retention=LatestOnly))
+        dump(schema, folder / "runs.sql")
     storage = SQLiteCheckpointStorage(folder / "runs.db")
     dicts = [checkpoint.to_dict() for checkpoint in await storage.list_checkpoints(run_id="failed")]
     (folder / "checkpoints.json").write_text(json.dumps(dicts, indent=1))

@@ -4,50 +4,70 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres_dump import load
 
 from golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
 from golden_workflow import GIVEN, build, build_asking
 from holdfast import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
+    PostgresCheckpointStorage,
     SQLiteCheckpointStorage,
     WorkflowCheckpoint,
     WorkflowRunState,
 )
 from holdfast.durable import clock
+from postgres_server import dsn, fresh_schema
 
 FORMATS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
 LOG = ["counted", "left"]
 OUTPUTS = ["left was here", {"total": 6, "log": LOG, "parcel": GIVEN}]
 
 
-KINDS = ("sqlite", "file")
+KINDS = {"runs.db": "sqlite", "runs": "file", "runs.sql": "postgres"}
+STORES = [(format.name, kind) for format in FORMATS for name, kind in KINDS.items() if (format / name).exists()]
 
 
-@pytest.fixture(params=[(format.name, kind) for format in FORMATS for kind in KINDS], ids="-".join)
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return copy_of(*request.param, tmp_path)
+@pytest.fixture(params=STORES, ids="-".join)
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    async with copy_of(*request.param, tmp_path) as storage:
+        yield storage
 
 
-@pytest.fixture(params=[(format.name, kind) for format in FORMATS[2:] for kind in KINDS], ids="-".join)
-def later_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(params=[store for store in STORES if store[0] >= "v3"], ids="-".join)
+async def later_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     """One that knows what came with format 3."""
-    return copy_of(*request.param, tmp_path)
+    async with copy_of(*request.param, tmp_path) as storage:
+        yield storage
 
 
-def copy_of(name: str, kind: str, tmp_path: Path) -> Any:
+@pytest.fixture(params=[store for store in STORES if store[0] >= "v4"], ids="-".join)
+async def latest_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    """One that knows what came with format 4."""
+    async with copy_of(*request.param, tmp_path) as storage:
+        yield storage
+
+
+@asynccontextmanager
+async def copy_of(name: str, kind: str, tmp_path: Path) -> AsyncIterator[Any]:
     """A copy of a golden store: reading must not change what is kept."""
     format = Path(__file__).parent / name
     shutil.copytree(format, tmp_path / "copy")
-    return (
-        SQLiteCheckpointStorage(tmp_path / "copy" / "runs.db")
-        if kind == "sqlite"
-        else FileCheckpointStorage(tmp_path / "copy" / "runs")
-    )
+    if kind == "sqlite":
+        yield SQLiteCheckpointStorage(tmp_path / "copy" / "runs.db")
+    elif kind == "file":
+        yield FileCheckpointStorage(tmp_path / "copy" / "runs")
+    else:
+        with fresh_schema() as schema:
+            load(format / "runs.sql", schema)
+            async with PostgresCheckpointStorage(dsn(), schema=schema) as storage:
+                yield storage
 
 
 def test_there_is_a_golden_store_of_every_format() -> None:
@@ -130,6 +150,19 @@ async def test_letters_that_wait_are_read(later_storage: Any) -> None:
     assert (await build_counting(later_storage).run(run_id="sent to")).get_outputs() == [1, 11]
     stopped = await build_asking(later_storage).run(run_id="stopped")
     assert stopped.get_final_state() is WorkflowRunState.CANCELLED
+
+
+async def test_runs_are_found_by_their_tags(latest_storage: Any) -> None:
+    (found,) = await latest_storage.list_runs(tags={"customer": "ada", "urgent": "yes"})
+    assert (found.run_id, found.status) == ("tagged", WorkflowRunState.IDLE)
+
+
+async def test_a_run_that_keeps_only_its_latest_goes_on_so(latest_storage: Any) -> None:
+    assert len(await latest_storage.list_checkpoint_ids(run_id="latest only")) == 1
+    responses = {"golden question": {"good": True}}
+    result = await build_asking(latest_storage).run(run_id="latest only", responses=responses)
+    assert result.get_outputs() == ["gold is good"]
+    assert len(await latest_storage.list_checkpoint_ids(run_id="latest only")) == 1
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda path: path.name)
