@@ -9,6 +9,7 @@ from .disk import Change, Disk, File, Image, Naming
 from .recording import Call
 
 CHANGING = {"open", "write", "resize", "resize by path", "rename", "link", "remove", "make folder", "set time"}
+WORST = "nothing that was not synced"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
     def nothing(file: File) -> Sequence[Change]:
         return ()
 
-    yield left("nothing that was not synced", [], nothing)
+    yield left(WORST, [], nothing)
     yield left("every name and no content that was not synced", names, nothing)
     yield left("no name and all content that was not synced", [], everything)
     yield left("every name, and zeros for content", names, lambda file: [c.zeroed() for c in file.changes])
@@ -91,13 +92,25 @@ def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
 
 
 def chosen(failures: Callable[[], Iterator[Failure]], most: int | None) -> Iterator[Failure]:
-    """Of failures that leave the same the last one, of which most is asked; at most so many, evenly spread.
+    """Of failures that leave the same the last one, of which most is asked. At most so many: all the worst, as far as
+    there is room, and of the others as many as fit, evenly spread.
 
     They are gone through twice, so that not all of them are kept in mind at once.
     """
-    last = {failure.image.key(): number for number, failure in enumerate(failures())}
-    numbers = sorted(last.values())
-    if most is not None and len(numbers) > most:
-        numbers = [numbers[n * (len(numbers) - 1) // (most - 1)] for n in range(most)]
-    wanted = set(numbers)
+    last: dict[bytes, int] = {}
+    worst: set[bytes] = set()
+    for number, failure in enumerate(failures()):
+        key = failure.image.key()
+        last[key] = number
+        if failure.left.endswith(WORST):
+            worst.add(key)
+    first = _spread(sorted(last[key] for key in worst), most)
+    others = _spread(sorted(set(last.values()) - set(first)), None if most is None else most - len(first))
+    wanted = {*first, *others}
     yield from (failure for number, failure in enumerate(failures()) if number in wanted)
+
+
+def _spread(numbers: list[int], most: int | None) -> list[int]:
+    if most is None or len(numbers) <= most:
+        return numbers
+    return [numbers[n * len(numbers) // most] for n in range(most)]
