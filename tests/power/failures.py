@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .disk import Change, Disk, File, Image, Naming
+from .disk import Change, Chosen, Disk, File, Image, Naming
 from .recording import Call
 
 CHANGING = {"open", "write", "resize", "resize by path", "rename", "link", "remove", "make folder", "set time"}
@@ -18,6 +18,7 @@ class Failure:
     calls: int
     left: str
     image: Image
+    first: bool = False  # to be tried whatever else is
 
 
 Failures = Callable[[Sequence[Call], Disk], Iterator[Failure]]
@@ -29,12 +30,14 @@ def prefixes(calls: Sequence[Call], disk: Disk) -> Iterator[Failure]:
     for at, call in enumerate(calls):
         if call.what in CHANGING and before is not None:
             # not earlier: what was acknowledged since the last change has to be there as well
-            yield Failure(at, before.left, before.image)
+            yield replace(before, calls=at)
+        if call.what == "mark" and before is not None:
+            before = replace(before, first=True)
         disk.take(at, call)
         if call.what in CHANGING:
             before = Failure(at, f"all up to call {at} ({call})", disk.image())
     if before is not None:
-        yield Failure(len(calls), before.left, before.image)
+        yield replace(before, calls=len(calls))
 
 
 def losses(calls: Sequence[Call], disk: Disk) -> Iterator[Failure]:
@@ -58,8 +61,8 @@ def losses_everywhere(calls: Sequence[Call], disk: Disk) -> Iterator[Failure]:
 def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
     names, files = disk.namings, disk.unsafe_files()
 
-    def left(what: str, namings: Sequence[Naming], chosen: Callable[[File], Sequence[Change]]) -> Failure:
-        return Failure(at, f"before call {at}, {what}", disk.image(namings, chosen))
+    def left(what: str, namings: Sequence[Naming], chosen: Chosen, *, first: bool = False) -> Failure:
+        return Failure(at, f"before call {at}, {what}", disk.image(namings, chosen), first)
 
     def everything(file: File) -> Sequence[Change]:
         return file.changes
@@ -67,7 +70,7 @@ def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
     def nothing(file: File) -> Sequence[Change]:
         return ()
 
-    yield left("nothing that was not synced", [], nothing)
+    yield left("nothing that was not synced", [], nothing, first=True)
     yield left("every name and no content that was not synced", names, nothing)
     yield left("no name and all content that was not synced", [], everything)
     yield left("every name, and zeros for content", names, lambda file: [c.zeroed() for c in file.changes])
@@ -91,13 +94,25 @@ def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
 
 
 def chosen(failures: Callable[[], Iterator[Failure]], most: int | None) -> Iterator[Failure]:
-    """Of failures that leave the same the last one, of which most is asked; at most so many, evenly spread.
+    """Of failures that leave the same the last one, of which most is asked. At most so many: those that are to be
+    tried first, and of the others as many as fit, evenly spread.
 
     They are gone through twice, so that not all of them are kept in mind at once.
     """
-    last = {failure.image.key(): number for number, failure in enumerate(failures())}
-    numbers = sorted(last.values())
-    if most is not None and len(numbers) > most:
-        numbers = [numbers[n * (len(numbers) - 1) // (most - 1)] for n in range(most)]
-    wanted = set(numbers)
+    last: dict[bytes, int] = {}
+    foremost: set[bytes] = set()
+    for number, failure in enumerate(failures()):
+        key = failure.image.key()
+        last[key] = number
+        if failure.first:
+            foremost.add(key)
+    first = _spread(sorted(last[key] for key in foremost), most)
+    others = _spread(sorted(set(last.values()) - set(first)), None if most is None else most - len(first))
+    wanted = {*first, *others}
     yield from (failure for number, failure in enumerate(failures()) if number in wanted)
+
+
+def _spread(numbers: list[int], most: int | None) -> list[int]:
+    if most is None or len(numbers) <= most:
+        return numbers
+    return [numbers[n * len(numbers) // most] for n in range(most)]

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Coroutine, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,10 +51,11 @@ class Trial:
 
     async def _look(self, failure: Failure) -> Found:
         folder = self._written(failure)
-        if self.kind == "sqlite":
-            _check_database(place(self.kind, folder))
         async with storage_in(self.kind, folder) as storage:
-            return await look(storage, owed_at(self.calls, failure.calls))
+            found = await look(storage, owed_at(self.calls, failure.calls))
+            if self.kind == "sqlite":
+                _check_database(place(self.kind, folder))
+            return found
 
     async def _go_on(self, failure: Failure, found: Found) -> None:
         async with storage_in(self.kind, self._written(failure)) as storage:  # afresh: nobody has looked at it
@@ -68,7 +70,7 @@ class Trial:
                 f"{failure.left}. Then: {type(error).__name__}: {error}\n"
                 f"What it left is in {self._written(failure)}; the same again: {self.replay}"
             ) from error
-        shutil.rmtree(self._folder(failure))
+        shutil.rmtree(self._folder(failure), ignore_errors=True)  # a claim may be being renewed there, by a thread
         return result
 
     def _written(self, failure: Failure) -> Path:
@@ -82,12 +84,8 @@ class Trial:
 
 
 def _check_database(path: Path) -> None:
-    if path.exists():
-        db = sqlite3.connect(path)
-        try:
-            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        finally:
-            db.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 async def go_on(storage: BuiltInStorage, owed: Owed, found: Found) -> None:

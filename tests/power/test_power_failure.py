@@ -16,7 +16,7 @@ from .order import is_rebuilt
 
 LONG = bool(os.environ.get("HOLDFAST_LONG"))
 AT_ONCE = 8
-MOST, EVERY = (None, 1) if LONG else (150, 8)  # failures, and of these so many are gone on with
+MOST, EVERY = (None, 1) if LONG else (100, 10)  # failures, and of these so many are gone on with
 
 
 async def survive(recorded: Recording, failures: Failures, home: Path) -> Trial:
