@@ -53,7 +53,7 @@ class Trial:
         folder = self._written(failure)
         async with storage_in(self.kind, folder) as storage:
             found = await look(storage, owed_at(self.calls, failure.calls))
-            if self.kind == "sqlite":
+            if self.kind.startswith("sqlite"):
                 _check_database(place(self.kind, folder))
             return found
 

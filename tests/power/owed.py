@@ -55,6 +55,16 @@ class Owed:
     def consumed_by(self, head: int) -> set[str]:
         return {key for number in range(head + 1) for key in self.begun[number]["consumed"]}
 
+    def handled_by(self, head: int) -> set[str]:
+        """The deliveries whose outcomes are in the commits up to that one."""
+        bodies = [json.loads(self.begun[number]["body"]) for number in range(head + 1)]
+        return {one["delivery"] for body in bodies for one in body.get("done", ())}
+
+    def kept_after(self, head: int) -> list[int]:
+        """The commits that are there when that one is the newest. Outputs are never let go."""
+        below = max((self.begun[number]["drop_below"] or 0 for number in range(head + 1)), default=0)
+        return [number for number in range(head + 1) if number >= below or self.begun[number]["outputs"]]
+
     def settled_by(self, head: int) -> int:
         """The last place whose memory is of no use any more."""
         return max((self.begun[number]["settled"] or -1 for number in range(head + 1)), default=-1)
@@ -83,9 +93,10 @@ async def look(storage: BuiltInStorage, owed: Owed) -> Found:
     records = await store.history(RUN)
     numbers = [record.entry.number for record in records]
     head = numbers[-1] if numbers else -1
-    assert numbers == list(range(head + 1)), f"there are gaps between the commits {numbers}"
     assert owed.done <= head, f"commit {owed.done} was acknowledged, and the last one there is {head}"
     assert head in owed.begun or head == -1, f"commit {head} is there, and nobody had begun to write it"
+    kept = owed.kept_after(head)
+    assert numbers == kept, f"the commits {numbers} are there, and should be {kept}"
     for record in records:
         told = json.loads(owed.begun[record.entry.number]["body"])
         assert json.loads(record.body) == told, f"commit {record.entry.number} is not what was written"
@@ -93,10 +104,11 @@ async def look(storage: BuiltInStorage, owed: Owed) -> Found:
     assert open_now == owed.open_after(head), f"other questions are open than after commit {head}: {open_now}"
     memory = await _memory(storage, owed, head)
     mail = await _mail(storage, owed, head)
-    assert len(await storage.list_checkpoints(run_id=RUN)) == head + 1
-    done = {one["delivery"] for record in records for one in json.loads(record.body).get("done", ())}
+    entries = [record.entry for record in records]
+    listed = [entry.checkpoint_id for entry in entries if not entry.fleeting or entry is entries[-1]]
+    assert [one.checkpoint_id for one in await storage.list_checkpoints(run_id=RUN)] == listed
     outcomes = {key for _, key in memory if "/" not in key}
-    return Found(head, done | outcomes, frozenset({head, *memory, *mail}))
+    return Found(head, owed.handled_by(head) | outcomes, frozenset({head, *memory, *mail}))
 
 
 async def _memory(storage: BuiltInStorage, owed: Owed, head: int) -> set[tuple[int, str]]:

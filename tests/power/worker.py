@@ -1,6 +1,6 @@
 """The process that is recorded: makes the run of `story`, and says what was acknowledged, and when.
 
-python -m power.worker sqlite|file <folder> <fault>
+python -m power.worker sqlite|file|sqlite-latest|file-latest <folder> <fault>
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage
+from holdfast import FileCheckpointStorage, FullHistory, LatestOnly, SQLiteCheckpointStorage
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.stores import file_layout, sqlite
 
@@ -24,16 +24,21 @@ from .story import FIRST, RUN, Watch, answer, build
 CHECKPOINT_AT = (
     24  # pages in the WAL: SQLite folds it into the database some times in this short run, not once at its end
 )
+KINDS = ["sqlite", "file", "sqlite-latest", "file-latest"]
 WRITES = ("append", "remember", "post", "put", "remove", "drop", "claim", "release")
 
 
 def place(kind: str, folder: Path) -> Path:
     """Where the store is: in a folder that is made with it."""
-    return folder / "made" / ("runs.db" if kind == "sqlite" else "runs")
+    return folder / "made" / ("runs.db" if kind.startswith("sqlite") else "runs")
 
 
 def storage_in(kind: str, folder: Path) -> BuiltInStorage:
-    return {"sqlite": SQLiteCheckpointStorage, "file": FileCheckpointStorage}[kind](place(kind, folder))
+    """A storage with all of its history, or only with what is newest."""
+    storage: Any = SQLiteCheckpointStorage if kind.startswith("sqlite") else FileCheckpointStorage
+    retention = LatestOnly if kind.endswith("-latest") else FullHistory
+    opened: BuiltInStorage = storage(place(kind, folder), retention=retention)
+    return opened
 
 
 class Marking:
@@ -66,6 +71,8 @@ def _about(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
         along = args[1] if len(args) > 1 else kwargs["along"]
         return {
             "number": record.entry.number,
+            "outputs": record.entry.outputs,
+            "drop_below": along.drop_below,
             "body": record.body.decode(),
             "settled": along.settled,
             "consumed": along.consumed,
