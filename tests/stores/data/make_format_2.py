@@ -4,12 +4,13 @@ import asyncio
 import sys
 from pathlib import Path
 
+from store_rules import record
+from store_rules_beside import question
+
 from holdfast.durable.ownership import Owner
 from holdfast.durable.ports import Along
 from holdfast.stores.file import FileStore
 from holdfast.stores.sqlite import SQLiteStore
-from store_rules import record
-from store_rules_beside import question
 
 
 async def fill(store: FileStore | SQLiteStore) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from store_rules import record
+from store_rules_beside import question
 
 from holdfast.durable.ownership import Owner
 from holdfast.durable.ports import Along
 from holdfast.stores.postgres_schema import STEPS
 from holdfast.stores.postgres_store import PostgresStore
 from postgres_server import dsn, fresh_schema
-from store_rules import record
-from store_rules_beside import question
 
 TABLES = ("runs", "commits", "memory", "mail", "requests", "leases")
 ODD = "a\0b"
