@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from ..core.errors import CheckpointCorrupt, CheckpointMissing
+from ..core.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
 from ..core.events import CheckpointInfo, WorkflowRunState
 from ..core.model import Checkpoint, Commit, Memory, Note, Outcome, Retention, RunHeader
 from ..core.request import Request
@@ -84,6 +84,9 @@ class Archive(Protocol):
 
     async def recall(self, run_id: str, place: int) -> Memory:
         """What was kept at that place."""
+
+    async def check_newest(self, checkpoint: Checkpoint) -> None:
+        """Raises CommitConflict if its run has been moved on since."""
 
     def mailed(self, run_ids: list[str]) -> list[str]:
         """Those of the runs that have mail. Called from a thread; may block."""
@@ -218,6 +221,14 @@ class StoreArchive:
             {key: read_outcome(run_id, key, body, self._codec) for key, body in kept.items() if "/" not in key},
             {key: read_note(run_id, key, body, self._codec) for key, body in kept.items() if "/" in key},
         )
+
+    async def check_newest(self, checkpoint: Checkpoint) -> None:
+        head = await self.store.head(checkpoint.run_id)
+        if head is None or head.entry.number != checkpoint.number:
+            raise CommitConflict(
+                f"run {checkpoint.run_id!r} was moved on by another process since its commit {checkpoint.number} was "
+                f"read: stop driving it here"
+            )
 
     def mailed(self, run_ids: list[str]) -> list[str]:
         return self.store.mailed(run_ids)

@@ -170,6 +170,9 @@ class ContractArchive:
     async def recall(self, run_id: str, place: int) -> Memory:
         return Memory()
 
+    async def check_newest(self, checkpoint: Checkpoint) -> None:
+        """Nothing is remembered here that could be gone."""
+
     def mailed(self, run_ids: list[str]) -> list[str]:
         return []
 

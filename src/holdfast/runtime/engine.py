@@ -134,8 +134,12 @@ class Drive:
                 watched = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
                 step = Superstep(scope, cast, self._archive, at, plan, memory, watched)
                 try:
-                    async with aclosing(self._act(step, at)) as live:
-                        async for event in live:
+                    if self._options.streaming:
+                        async with aclosing(self._act(step, at)) as live:
+                            async for event in live:
+                                yield event
+                    else:
+                        for event in await self._acted(step, at):
                             yield event
                     if self._stopped:
                         await self._halt(step)
@@ -307,16 +311,10 @@ class Drive:
 
     async def _act(self, step: Superstep, at: Checkpoint) -> AsyncGenerator[WorkflowEvent, None]:
         """Let the handlers run, and pass on what they tell meanwhile."""
-        if self._cancelled or at.since_input >= self._definition.max_iterations:
+        if self._is_to_stop(at):
             return
-        yield self._report.say("superstep_started", at, iteration=at.iteration + 1, state=WorkflowRunState.IN_PROGRESS)
+        yield self._report.started(at)
         live = self._report.live
-        if not self._options.streaming:
-            await self._act_here(step)
-            while not live.empty():
-                if (event := live.get_nowait()) is not None:
-                    yield event
-            return
         self._acting = asyncio.create_task(step.act())
         self._acting.add_done_callback(lambda _: live.put_nowait(None))
         while (event := await live.get()) is not None:
@@ -324,8 +322,18 @@ class Drive:
         if not (self._cancelled or self._stopped):
             self._acting.result()
 
+    async def _acted(self, step: Superstep, at: Checkpoint) -> list[WorkflowEvent]:
+        """The same without a reader to pass anything on to: the handlers run in the task of whoever called."""
+        if self._is_to_stop(at):
+            return []
+        started = self._report.started(at)
+        await self._act_here(step)
+        return [started, *self._report.taken()]
+
+    def _is_to_stop(self, at: Checkpoint) -> bool:
+        return self._cancelled or at.since_input >= self._definition.max_iterations
+
     async def _act_here(self, step: Superstep) -> None:
-        """Without a reader to pass anything on to, the handlers run in the task of whoever called."""
         self._acting = asyncio.current_task()
         try:
             await step.act()

@@ -207,7 +207,7 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
     match found:
         case Stored(at=at):
             await cast.restore_all(at.executors)
-            return Entered(at, None, await archive.recall(at.run_id, at.place) if archive else NO_MEMORY)
+            return Entered(at, None, await _recalled(at, archive) if archive else NO_MEMORY)
         case Moved(head=head, source=source):
             await cast.restore_all(source.executors)
             return await _moved_back(head, source, archive)
@@ -223,6 +223,17 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
     if archive is not None:
         await store(archive, first, at)
     return Entered(at, first)
+
+
+async def _recalled(at: Checkpoint, archive: Archive) -> Memory:
+    """What was finished at a place. Raises CommitConflict if the run was moved on while we were held up.
+
+    Then the memory is gone, and to take that for one that never was would be to do again what is committed.
+    """
+    memory = await archive.recall(at.run_id, at.place)
+    if at.messages:
+        await archive.check_newest(at)
+    return memory
 
 
 async def _moved_back(head: Checkpoint, source: Checkpoint, archive: Archive | None) -> Entered:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from .watching import Key, Told, is_watched, key_of, publish
 
 
 class Reporter:
-    """Makes the events of one drive. What handlers tell meanwhile waits in `live`."""
+    """Makes the events of one drive. What handlers tell meanwhile waits in `live`, or to be `taken` if nobody reads."""
 
     def __init__(self, archive: Archive | None, streaming: bool) -> None:
         self._archive, self._streaming = archive, streaming
@@ -28,6 +28,8 @@ class Reporter:
         self._number = -1  # of the commit that was told last
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.live: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
+        self._waiting: list[WorkflowEvent] = []
+        self._add: Callable[[WorkflowEvent], None] = self.live.put_nowait if streaming else self._waiting.append
 
     def of_run(self, run_id: str) -> None:
         """From here on it is known which run is told of."""
@@ -37,9 +39,19 @@ class Reporter:
         """Pass on what a handler tells, also from a plain function's thread."""
         self._publish([event])
         if threading.get_ident() == self._thread:
-            self.live.put_nowait(event)
+            self._add(event)
         else:
-            self._loop.call_soon_threadsafe(self.live.put_nowait, event)
+            self._loop.call_soon_threadsafe(self._add, event)
+
+    def taken(self) -> list[WorkflowEvent]:
+        """What handlers told since it was taken last, for a drive without a reader."""
+        told = self._waiting[:]
+        self._waiting.clear()
+        return told
+
+    def started(self, at: Checkpoint) -> WorkflowEvent:
+        """A superstep begins."""
+        return self.say("superstep_started", at, iteration=at.iteration + 1, state=WorkflowRunState.IN_PROGRESS)
 
     def told(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
         """Everything that a commit tells; those who watch hear it too."""
