@@ -8,7 +8,7 @@ BENCH := .venv-bench
 BENCH_READY := $(BENCH)/.ready
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types contracts unit bench lock clean
+.PHONY: demo test lint types contracts unit bench lock clean mutants
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
@@ -18,6 +18,10 @@ test: $(READY)
 
 lint types contracts unit: $(READY)
 	@$(BIN)/python tests/check.py $@
+
+# Puts deliberate bugs into copies of the source, one at a time; a test must notice each. `ONLY=sums` for some of them.
+mutants: $(READY)
+	@$(BIN)/python tests/mutants --only "$(ONLY)"
 
 # Measures this package and its peers side by side; `make bench BENCH_ARGS="--quick --cases chain"` for less.
 bench: $(BENCH_READY)

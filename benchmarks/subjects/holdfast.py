@@ -202,8 +202,8 @@ async def move(stream: Any, *, upto: int) -> None:
 
 
 async def page(kept: Any) -> None:
-    """The newest twenty checkpoints; all ids, if the storage knows no pages."""
-    await kept.list_checkpoint_ids(run_id="one")
+    """The newest twenty checkpoints."""
+    await kept.list_checkpoint_ids(run_id="one", limit=20)
 
 
 class Hub(Executor):

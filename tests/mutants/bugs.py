@@ -1,0 +1,259 @@
+"""Bugs that this library must not have, each as a small change to its source, and the tests that must notice.
+
+A bug that no test notices is a missing test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A change to one file: the text `good`, which is in it once, becomes `bad`."""
+
+    name: str
+    file: str  # under src/holdfast
+    good: str
+    bad: str
+    tests: tuple[str, ...]  # under tests; one of them must fail
+
+
+DIES = "properties/test_die_at_any_write.py"
+HANDLES = "properties/test_die_with_a_handle.py"
+RULES = "stores/test_rules.py"
+INSIDE = "properties/test_die_in_a_sub_workflow.py"
+WAITING = "properties/test_die_while_waiting.py"
+
+ENGINE = (
+    Bug(
+        "what was remembered is not recalled",
+        "runtime/runner.py",
+        "if (known := self._recalled.get(delivery.id)) is not None:",
+        "if (known := self._recalled.get(delivery.id)) is not None and False:",
+        (DIES,),
+    ),
+    Bug(
+        "outcomes are not remembered before the commit",
+        "runtime/runner.py",
+        "        if self._archive is not None and not known:\n            keeping",
+        "        if self._archive is not None and not known and False:\n            keeping",
+        (DIES,),
+    ),
+    Bug(
+        "it is told before it is stored",
+        "runtime/engine.py",
+        "                    at = await self._commit(step, at, decided.commit)\n",
+        "                    early = kernel.apply(at.header, at, decided.commit)\n"
+        "                    for event in self._report.told(decided.commit, early):\n"
+        "                        yield event\n"
+        "                    at = await self._commit(step, at, decided.commit)\n",
+        ("runtime/test_running.py",),
+    ),
+    Bug(
+        "outcomes are merged in the order they finished",
+        "kernel/merging.py",
+        "[outcomes[delivery.id] for delivery in made.deliveries]",
+        "list(outcomes.values())",
+        ("kernel", "runtime/test_supersteps.py"),
+    ),
+    Bug(
+        "conditions are asked again after a crash",
+        "kernel/planning.py",
+        "        calls.extend((taker, message.payload, sources, message.reply) for taker in message.takers)\n",
+        "        asked = graph.outgoing.get(message.source or '', ())\n"
+        "        said = message.payload.open()\n"
+        "        again = [e.target for e in asked if getattr(e, 'condition', None) and e.condition(said)]\n"
+        "        calls.extend((taker, message.payload, sources, message.reply) for taker in again or message.takers)\n",
+        ("runtime/test_conditions.py",),
+    ),
+    Bug(
+        "what memory holds is not forgotten with the commit",
+        "runtime/engine.py",
+        "        settled = at.place if commit.place != at.place else None\n",
+        "        settled = None\n",
+        ("runtime/test_running.py", DIES),
+    ),
+    Bug(
+        "a failed commit is passed over",
+        "runtime/storing.py",
+        "    except HoldfastError:\n        raise\n    except Exception as error:",
+        "    except HoldfastError:\n        return\n    except Exception as error:",
+        ("runtime/test_running.py",),
+    ),
+    Bug(
+        "a run may go on with another input",
+        "runtime/opening.py",
+        "    if head.header.input_digest != digest:\n",
+        "    if False:\n",
+        ("runtime/test_position.py", "runtime/test_running.py"),
+    ),
+    Bug(
+        "a run may go on with another graph",
+        "runtime/opening.py",
+        "    if changed:\n        raise GraphChanged(",
+        "    if changed and False:\n        raise GraphChanged(",
+        ("runtime/test_position.py",),
+    ),
+)
+
+MAIL = (
+    Bug(
+        "mail is not consumed",
+        "durable/archive.py",
+        "            settled,\n            consumed,\n",
+        "            settled,\n            (),\n",
+        (HANDLES, "runtime/test_requests.py"),
+    ),
+    Bug(
+        "the second answer wins",
+        "stores/memory.py",
+        "            if key in mail.used:\n                return False\n",
+        "            mail.used.discard(key)\n",
+        (RULES,),
+    ),
+    Bug(
+        "an answer is not checked",
+        "runtime/answering.py",
+        "        return answer_as(value, wanted)\n",
+        "        return value\n",
+        ("runtime/test_requests.py",),
+    ),
+)
+
+TIME = (
+    Bug(
+        "a sleep begins anew after a crash",
+        "runtime/timers.py",
+        "        self._known = dict(recalled)\n",
+        "        self._known = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
+        (WAITING, "runtime/test_timers.py"),
+    ),
+    Bug(
+        "attempts are counted anew after a crash",
+        "runtime/attempts.py",
+        "        before = notes.failed(key)\n",
+        "        before = []  # type: list[Note]\n",
+        (WAITING,),
+    ),
+    Bug(
+        "a step is not remembered",
+        "runtime/steps.py",
+        "            await place.notes.put(step.key, result)\n",
+        "",
+        ("runtime/test_steps.py",),
+    ),
+    Bug(
+        "steps of one name are one step",
+        "core/model.py",
+        'return f"{delivery}/step/{number}/{name}"',
+        'return f"{delivery}/step/0/{name}"',
+        ("runtime/test_steps.py",),
+    ),
+)
+
+RUNS = (
+    Bug(
+        "a call of a sub-workflow begins a new run each time",
+        "durable/ids.py",
+        '    return _derived(f"child/{epoch}/{delivery}/{run_id}")\n',
+        "    return str(uuid.uuid4())\n",
+        (INSIDE,),
+    ),
+    Bug(
+        "what a waiting sub-workflow needs is dropped",
+        "durable/chain.py",
+        "        if needed is None:\n",
+        "        if True:\n",
+        ("runtime/test_retention.py",),
+    ),
+    Bug(
+        "a run that keeps only its latest keeps all",
+        "durable/archive.py",
+        "        return self._chain.unneeded_below(after.number, self.needed)\n",
+        "        return None\n",
+        ("runtime/test_retention.py",),
+    ),
+    Bug(
+        "the claim of a run that is alive is taken over",
+        "durable/ownership.py",
+        "        return self.until < clock.seconds() or self.owner.is_dead()\n",
+        "        return True\n",
+        (RULES, "runtime/test_running.py"),
+    ),
+    Bug(
+        "the numbers of claims are not looked at",
+        "durable/archive.py",
+        "            self._fences.get(after.run_id),\n",
+        "            None,\n",
+        ("runtime/test_fences.py",),
+    ),
+)
+
+STORES = (
+    Bug(
+        "in memory, a commit is taken wherever the run is",
+        "stores/memory.py",
+        "            if entry.number != latest + 1:\n",
+        "            if False:\n",
+        (RULES,),
+    ),
+    Bug(
+        "in SQLite, a commit is taken wherever the run is",
+        "stores/sqlite.py",
+        "            if entry.number != latest + 1:\n",
+        "            if False:\n",
+        (RULES,),
+    ),
+    Bug(
+        "SQLite does not wait for the disk",
+        "stores/sqlite_schema.py",
+        'db.execute("PRAGMA synchronous = FULL")',
+        'db.execute("PRAGMA synchronous = OFF")',
+        ("power",),
+    ),
+    Bug(
+        "files are not synced",
+        "stores/file_layout.py",
+        "            os.fsync(file.fileno())\n",
+        "            file.fileno()\n",
+        ("power", "stores/test_file.py"),
+    ),
+    Bug(
+        "folders are not synced",
+        "stores/file_layout.py",
+        "        os.fsync(handle)\n",
+        "        pass\n",
+        ("power", "stores/test_file.py"),
+    ),
+    Bug(
+        "sums are not looked at",
+        "durable/sums.py",
+        "    if text != _BEGIN + _sum(plain, place) + _END + plain[1:]:\n",
+        "    if False:\n",
+        ("durable/test_guard.py",),
+    ),
+    Bug(
+        "a seal is not bound to its place",
+        "durable/guard.py",
+        '    return "\\0".join(map(str, place)).encode("utf-8", "surrogatepass")\n',
+        '    return b""\n',
+        ("durable/test_guard.py", RULES),
+    ),
+    Bug(
+        "a change is stored against the wrong end",
+        "durable/edits.py",
+        "    tail = _same_end(before, after, min(len(before), len(after)) - start)\n",
+        "    tail = _same_end(before, after, min(len(before), len(after)))\n",
+        ("durable/test_edits.py",),
+    ),
+    Bug(
+        "chains with a missing link are read",
+        "durable/archive.py",
+        "        elif before is None or before.number != commit.number - 1:\n",
+        "        elif before is None:\n",
+        ("durable/test_gaps.py",),
+    ),
+)
+
+BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES)
