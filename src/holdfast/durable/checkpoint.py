@@ -20,6 +20,7 @@ from ..kernel.history import apply
 from ..kernel.telling import request_events
 from . import clock
 from .codec import DEFAULT_CODEC, Codec, Encoded, encoded
+from .codec_walk import shown
 from .ports import Entry, Record
 from .texts import json_of
 from .wire import header_of, read_commit, read_requests, write_commit
@@ -130,12 +131,15 @@ class WorkflowCheckpoint:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
         """Take back what `to_dict` gave. Raises CheckpointCorrupt, saying what is wrong, for anything else."""
+        if not isinstance(data, Mapping):
+            raise CheckpointCorrupt(f"a checkpoint is a mapping, as to_dict gives it, not a {type(data).__name__}")
         known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(data) - known):
-            raise CheckpointCorrupt(f"a checkpoint has no field {unknown[0]!r}")
+        if unknown := sorted(map(str, set(data) - known)):
+            raise CheckpointCorrupt(f"a checkpoint has no field {shown(unknown[0])!r}")
+        what = f"checkpoint {shown(data.get('checkpoint_id'))!r}"
         if data.get("version", VERSION) != VERSION:
             raise CheckpointCorrupt(
-                f"checkpoint {data.get('checkpoint_id')!r} is of version {data['version']!r}, and this version "
+                f"{what} is of version {shown(data['version'])!r}, and this version "
                 f"reads {VERSION!r}; use a newer Holdfast"
             )
         try:
@@ -147,10 +151,10 @@ class WorkflowCheckpoint:
             made["status"] = WorkflowRunState(data.get("status", WorkflowRunState.IDLE))
             made["pending_request_info_events"] = _asked_events(data)
             return cls(**made)
+        except RecursionError:
+            raise CheckpointCorrupt(f"{what} is not what to_dict gives: it is nested too deep") from None
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise CheckpointCorrupt(
-                f"checkpoint {data.get('checkpoint_id')!r} is not what to_dict gives: {error}"
-            ) from error
+            raise CheckpointCorrupt(f"{what} is not what to_dict gives: {shown(error)}") from error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WorkflowCheckpoint:
         return self

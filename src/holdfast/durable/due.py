@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from .damage import moment
 from .ports import Wake
 
 
@@ -18,7 +19,7 @@ class DueRun:
 
 
 def due_run(stored: Wake) -> DueRun:
-    return DueRun(stored.run_id, stored.workflow, datetime.fromisoformat(stored.at))
+    return DueRun(stored.run_id, stored.workflow, moment(stored.at, f"when to wake run {stored.run_id!r}"))
 
 
 def stored_moment(at: datetime) -> str:

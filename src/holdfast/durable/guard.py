@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from ..core.errors import CheckpointCorrupt
+from .damage import decoded
 from .ports import NOTHING_ALONG, Along, Entry, Pending, Record, Store
 from .sums import is_summed, summed, verified
 from .transacting import Transacting, Transaction, Translated
@@ -136,10 +137,7 @@ def _bound(place: Sequence[object]) -> bytes:
 
 def _from_before(text: bytes, what: str) -> bytes:
     """A text without a sum, if it is of a format that had none."""
-    try:
-        head = _head(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointCorrupt(f"{what} is damaged: {error}") from error
+    head = decoded(_head, text, what)
     if head.sealed is not None:
         raise CheckpointCorrupt(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
     if head.format >= _SUMS_SINCE:

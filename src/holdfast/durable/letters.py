@@ -8,6 +8,7 @@ from ..core.errors import CheckpointCorrupt
 from ..core.parcel import Parcel
 from ..core.request import Request
 from .codec import Codec, encoded
+from .damage import decoded
 from .texts import json_of
 
 FORMAT = 2
@@ -72,10 +73,7 @@ def cancel_letter(number: int) -> bytes:
 
 def read_letter(run_id: str, key: str, body: bytes) -> Letter:
     """Raises CheckpointCorrupt, naming the letter, if it is not one."""
-    try:
-        letter: Letter = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointCorrupt(f"the mail {key!r} of run {run_id!r} is damaged: {error}") from error
+    letter: Letter = decoded(_decode, body, f"the mail {key!r} of run {run_id!r}")
     if letter.format not in READABLE:
         raise CheckpointCorrupt(
             f"the mail {key!r} of run {run_id!r} is of format {letter.format}; use a newer Holdfast"

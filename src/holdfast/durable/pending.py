@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from . import clock
+from .damage import decoded, moment
 from .ports import Pending
+
+_read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class PendingRequest:
 
 
 def pending_request(stored: Pending) -> PendingRequest:
+    what = f"the question {stored.request_id!r} of run {stored.run_id!r}"
     return PendingRequest(
         stored.request_id,
         stored.run_id,
@@ -39,7 +44,7 @@ def pending_request(stored: Pending) -> PendingRequest:
         stored.executor,
         stored.request_type,
         stored.response_type,
-        json.loads(stored.schema),
-        datetime.fromisoformat(stored.at),
-        None if stored.deadline is None else datetime.fromisoformat(stored.deadline),
+        decoded(_read_schema, stored.schema.encode(), f"the schema of {what}"),
+        moment(stored.at, what),
+        None if stored.deadline is None else moment(stored.deadline, f"the deadline of {what}"),
     )

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..core.events import WorkflowRunState
+from .damage import damaged
 from .ports import RunEntry
+
+_STATES = frozenset(WorkflowRunState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class RunInfo:
 
 
 def run_info(entry: RunEntry) -> RunInfo:
+    if entry.status not in _STATES:
+        raise damaged(f"the list of runs, at run {entry.run_id!r},", f"{entry.status!r} is no status")
     return RunInfo(
         entry.run_id,
         entry.workflow,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -66,7 +65,7 @@ class Seal:
         try:
             body = _decode(text).sealed
             nonce, closed = (base64.b64decode(part, validate=True) for part in (body.nonce, body.text))
-        except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
+        except (ValueError, RecursionError) as error:  # of msgspec and of base64, too
             raise CheckpointCorrupt(
                 f"{what} is not sealed, or is damaged, and this storage reads only what is"
             ) from error

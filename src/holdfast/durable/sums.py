@@ -7,20 +7,20 @@ from hashlib import sha256
 from ..core.errors import CheckpointCorrupt
 
 _LETTERS = 32  # of the sum, in hexadecimal
-_BEGIN, _END = b'{"sum":"', b'",'
+_BEGIN, _END, _CLOSE = b'{"sum":"', b'",', b'"}'
 _SIZE = len(_BEGIN) + _LETTERS + len(_END)
 
 
 def summed(text: bytes, *place: object) -> bytes:
     """A JSON object with the sum of it, and of its place, as its first member."""
-    return _BEGIN + _sum(text, place) + _END + text[1:]
+    return _joined(text, place)
 
 
 def verified(text: bytes, *place: object, what: str) -> bytes:
     """The object without its sum. Raises CheckpointCorrupt, saying what it is, unless it is as it was written, where
     it was written."""
-    plain = b"{" + text[_SIZE:]
-    if text != _BEGIN + _sum(plain, place) + _END + plain[1:]:
+    plain = b"{}" if text[_SIZE - len(_END) :] == _CLOSE else b"{" + text[_SIZE:]
+    if text != _joined(plain, place):
         raise CheckpointCorrupt(
             f"{what} is damaged, or was written somewhere else: its sum does not fit; restore it from a backup"
         )
@@ -30,6 +30,11 @@ def verified(text: bytes, *place: object, what: str) -> bytes:
 def is_summed(text: bytes) -> bool:
     """False for what was written before there were sums."""
     return text.startswith(_BEGIN)
+
+
+def _joined(text: bytes, place: tuple[object, ...]) -> bytes:
+    more = _CLOSE if text == b"{}" else _END + text[1:]  # no comma before nothing
+    return _BEGIN + _sum(text, place) + more
 
 
 def _sum(text: bytes, place: tuple[object, ...]) -> bytes:

@@ -35,9 +35,11 @@ from ..core.model import (
 from ..core.parcel import Parcel
 from ..core.request import Request
 from .codec import Codec, encoded
+from .damage import damaged, decoded, moment
 from .edits import WORTH_IT, Splice, StoredEdit, splice_of
 from .ports import Record
 from .texts import json_of
+from .wire_checks import check_commit, check_requests
 from .wire_shapes import (
     FORMAT,
     NOTHING,
@@ -107,14 +109,10 @@ def write_commit(
 def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
     """A commit from its record. Raises CheckpointCorrupt, naming it, if it is not one."""
     entry = record.entry
-    try:
-        shape = _decode_commit(record.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointCorrupt(
-            f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} is damaged: {error}"
-        ) from error
     what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+    shape = decoded(_decode_commit, record.body, what)
     _check_format(shape.format, what)
+    check_commit(shape, what)
     if shape.run is not None and shape.run.run_id != entry.run_id:
         raise CheckpointCorrupt(
             f"checkpoint {entry.checkpoint_id} is filed under run {entry.run_id!r} but was written by run "
@@ -176,11 +174,11 @@ def write_outcome(outcome: Outcome) -> bytes:
 
 def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
     what = f"what run {run_id!r} remembered as {key!r}"
-    try:
-        shape = _decode_outcome(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointCorrupt(f"{what} is damaged: {error}") from error
+    shape = decoded(_decode_outcome, body, what)
     _check_format(shape.format, what)
+    if shape.delivery != key:
+        raise damaged(what, f"it is the outcome of another delivery, {shape.delivery!r}")
+    check_requests(shape.requests, what)
     return Outcome(
         delivery=shape.delivery,
         executor=shape.executor,
@@ -202,11 +200,10 @@ def write_note(note: Note) -> bytes:
 
 def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
     what = f"what run {run_id!r} noted as {key!r}"
-    try:
-        shape = _decode_note(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointCorrupt(f"{what} is damaged: {error}") from error
+    shape = decoded(_decode_note, body, what)
     _check_format(shape.format, what)
+    if shape.due:  # what came of a step is not due
+        moment(shape.due, what)
     failure = None if shape.failure is None else _read_failure(shape.failure)
     value = _parcel(shape.value, codec) if bytes(shape.value) else None
     return Note(shape.due, failure, shape.final, value)

@@ -24,7 +24,7 @@ from ..core.parcel import Pack, Parcel, copied
 from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
 from ..graph.executor import Executor
-from . import claims, deferring, watching
+from . import claims, deferring, opening, watching
 from .answering import check_free, checked, expired, overdue, post_answers
 from .cast import Cast
 from .deciding import decide
@@ -111,6 +111,7 @@ class Drive:
             cast, entered = await self._open()
             at, memory = entered.at, entered.memory
             plan: Plan | None = kernel.plan(self._definition.graph, at.place, at.messages, at.held)
+            opening.check_recalled(at, plan, memory)
             for event in await self._opening(entered, plan):
                 yield event
             if (taken := await self._stop_first(entered)) is not None:

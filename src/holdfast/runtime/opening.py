@@ -9,9 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from .. import kernel
-from ..core.errors import CheckpointMissing, GraphChanged, InputMismatch, RoutingFailed, RunError
+from ..core.errors import CheckpointCorrupt, CheckpointMissing, GraphChanged, InputMismatch, RoutingFailed, RunError
 from ..core.events import WorkflowRunState
-from ..core.model import Checkpoint, Commit, Memory, RunHeader, Stamp
+from ..core.model import Checkpoint, Commit, Memory, Plan, RunHeader, Stamp
 from ..core.parcel import Pack
 from ..durable import clock
 from ..durable.archive import Archive
@@ -327,6 +327,28 @@ def _check_graph(definition: Definition, at: Checkpoint) -> None:
             f"Resume it with the graph that started it",
             differences=changed,
         )
+    known = definition.graph.executors
+    for name in (
+        *at.executors,
+        *(r.executor for r in at.requests.values()),
+        *(t for m in at.messages for t in m.takers),
+    ):
+        if name not in known:  # the graph is the one that was stored, so nobody can have meant it
+            raise CheckpointCorrupt(
+                f"checkpoint {at.stamp.checkpoint_id} of run {at.run_id!r} is damaged: it names the executor {name!r}, "
+                f"which the graph it was stored with does not have"
+            )
+
+
+def check_recalled(at: Checkpoint, plan: Plan, memory: Memory) -> None:
+    """Raises CheckpointCorrupt if what is remembered was done by others than those who are to do it."""
+    for delivery in plan.deliveries:
+        known = memory.outcomes.get(delivery.id)
+        if known is not None and known.executor != delivery.executor:
+            raise CheckpointCorrupt(
+                f"what run {at.run_id!r} remembered as {delivery.id!r} is damaged: it was done by {known.executor!r}, "
+                f"and is for {delivery.executor!r}"
+            )
 
 
 def _check_name(definition: Definition, head: Checkpoint) -> None:

@@ -1,0 +1,188 @@
+"""A run of a workflow on a store that meets a fault, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import isawaitable
+from typing import Any
+
+from ..core.events import WorkflowEvent, WorkflowRunState
+from ..core.model import Retention
+from ..durable.ports import Store
+from ..durable.storage import BuiltInStorage
+from ..workflow.result import WorkflowRunResult
+from ..workflow.workflow import Workflow
+from .clocks import FakeClock
+from .human import ScriptedHuman
+from .ledger import Ledger
+from .wrapping import Call, WrappedStore
+
+Answer = Callable[[WorkflowEvent], Any]
+"""A scripted human: the answer to a `request_info` event; may be async."""
+
+Wrap = Callable[[Any], Any]
+"""Puts a faulty store around a sound one."""
+
+_RUN = "crash-everywhere"
+_MOST_PAUSES = 10_000  # of a run that meets nothing
+_PATIENCE = 10  # one that met something may pause so many times more, and not for ever
+
+
+class NotTheSame(AssertionError):
+    """A run that died and went on came to something else than one that did not, or repeated what was committed."""
+
+
+@dataclass
+class Seen:
+    """What came of a run."""
+
+    outputs: list[Any]
+    state: dict[str, Any]
+    status: str
+    effects: list[Any]
+
+    def differences(self, other: Seen) -> list[str]:
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in vars(self))
+        return [f"{name}: {mine!r} instead of {theirs!r}" for name, mine, theirs in pairs if mine != theirs]
+
+
+Delivery = tuple[str | None, str | None]
+
+
+@dataclass
+class Witness:
+    """Which deliveries are durable, and which handlers were called: the same one must not be in both."""
+
+    durable: set[Delivery] = field(default_factory=set)
+    called: list[Delivery] = field(default_factory=list)
+    broken: list[Delivery] = field(default_factory=list)
+    before: frozenset[Delivery] = frozenset()  # those that were durable when this drive of the run began
+    drives: int = 0
+
+    def begin(self) -> None:
+        """Another drive of the run begins."""
+        self.before = frozenset(self.durable)
+        self.drives += 1
+
+    def see(self, event: WorkflowEvent) -> None:
+        if event.type == "executor_invoked":
+            delivery = (event.run_id, event.delivery)
+            self.called.append(delivery)
+            # a sub-workflow does not wait for us: what it did may be durable when we hear that it began
+            if delivery in (self.before if event.path else self.durable):
+                self.broken.append(delivery)
+
+
+class _WatchedStore(WrappedStore):
+    """Tells a witness which outcomes are durable."""
+
+    def __init__(self, inner: Store, witness: Witness) -> None:
+        super().__init__(inner)
+        self._witness = witness
+
+    async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
+        result = await call()
+        if name == "append":
+            record = args[0]
+            done = json.loads(record.body).get("done", ())
+            self._witness.durable |= {(record.entry.run_id, one["delivery"]) for one in done}
+        elif name == "remember" and "/" not in args[2]:
+            self._witness.durable.add((args[0], args[2]))
+        return result
+
+
+@dataclass
+class Trial:
+    """A workflow, and how it is run again and again."""
+
+    workflow: Workflow
+    message: Any
+    answer: Answer | None
+    ledger: Ledger | None
+    store: Callable[[], Store]
+    private: dict[str, Any]
+    retention: Retention
+    pauses: int = _MOST_PAUSES
+
+    async def run_through(self) -> tuple[Witness, Seen, int]:
+        """A run that meets nothing, and how many durable writes it made."""
+        witness = Witness()
+        watched = _WatchedStore(self.store(), witness)
+        seen, _ = await self._finish(watched, witness, watched, BaseException)
+        self.pauses = witness.drives + _PATIENCE
+        return witness, seen, watched.writes
+
+    async def run_into(self, wrap: Wrap, expected: type[BaseException]) -> tuple[Seen, Witness, BaseException | None]:
+        """A run on a store that `wrap` makes faulty. If it raises what is expected, it goes on on the sound one.
+
+        What it came to, who was called, and what was raised.
+        """
+        witness = Witness()
+        watched = _WatchedStore(self.store(), witness)
+        seen, raised = await self._finish(watched, witness, wrap(watched), expected)
+        return seen, witness, raised
+
+    async def _finish(
+        self, sound: Any, witness: Witness, faulty: Any, expected: type[BaseException]
+    ) -> tuple[Seen, BaseException | None]:
+        if self.ledger is not None:
+            self.ledger.clear()  # a new world
+        raised: BaseException | None = None
+        try:
+            with FakeClock() as later:
+                try:
+                    seen = await self._to_the_end(faulty, witness, later)
+                except expected as error:
+                    if faulty is sound:
+                        raise
+                    raised = error
+                    seen = await self._to_the_end(sound, witness, later)
+        finally:
+            await sound.close()
+        return seen, raised
+
+    async def _to_the_end(self, store: Any, witness: Witness, later: FakeClock) -> Seen:
+        """Move the run on until there is nothing more to do for it."""
+        storage = BuiltInStorage(store, retention=self.retention)
+
+        async def go_on(responses: Mapping[str, Any]) -> WorkflowRunResult:
+            return await self._drive(witness, None, storage, **({"responses": responses} if responses else {}))
+
+        result = await self._drive(witness, self.message, storage)
+        for _ in range(self.pauses):
+            responses = await self._answers(result)
+            if result.wakes_at is not None:
+                later.until(result.wakes_at)
+            elif not responses:
+                break
+            if responses and isinstance(self.answer, ScriptedHuman):
+                result = await self.answer.give(responses, go_on, clock=later)
+            else:
+                result = await go_on(responses)
+        else:
+            raise NotTheSame(f"the run does not come to an end: it was moved on {self.pauses} times")
+        head = await storage.get_latest(run_id=_RUN)
+        assert head is not None
+        effects = [] if self.ledger is None else self.ledger.effects
+        return Seen(result.get_outputs(), dict(head.state), head.status.value, effects)
+
+    async def _drive(self, witness: Witness, message: Any, storage: BuiltInStorage, **more: Any) -> WorkflowRunResult:
+        given = () if more or await storage.get_latest(run_id=_RUN) is not None else (message,)
+        options = {"run_id": _RUN, "checkpoint_storage": storage, "private": self.private, **more}
+        witness.begin()
+        stream: Any = self.workflow.run(*given, stream=True, **options)
+        async for event in stream:
+            witness.see(event)
+        result: WorkflowRunResult = await stream
+        return result
+
+    async def _answers(self, result: WorkflowRunResult) -> dict[str, Any]:
+        if result.get_final_state() is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS or self.answer is None:
+            return {}
+        answered = {}
+        for event in result.get_request_info_events():
+            given: Any | Awaitable[Any] = self.answer(event)
+            answered[event.request_id] = await given if isawaitable(given) else given
+        return answered
