@@ -110,8 +110,7 @@ class Drive:
         try:
             cast, entered = await self._open()
             at, memory = entered.at, entered.memory
-            plan: Plan | None = kernel.plan(self._definition.graph, at.place, at.messages, at.held)
-            opening.check_recalled(at, plan, memory)
+            plan: Plan | None = opening.planned(self._definition, at, memory)
             for event in await self._opening(entered, plan):
                 yield event
             if (taken := await self._stop_first(entered)) is not None:

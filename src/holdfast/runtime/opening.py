@@ -340,8 +340,9 @@ def _check_graph(definition: Definition, at: Checkpoint) -> None:
             )
 
 
-def check_recalled(at: Checkpoint, plan: Plan, memory: Memory) -> None:
-    """Raises CheckpointCorrupt if what is remembered was done by others than those who are to do it."""
+def planned(definition: Definition, at: Checkpoint, memory: Memory) -> Plan:
+    """What is to be done next. Raises CheckpointCorrupt if what is remembered of it was done by somebody else."""
+    plan = kernel.plan(definition.graph, at.place, at.messages, at.held)
     for delivery in plan.deliveries:
         known = memory.outcomes.get(delivery.id)
         if known is not None and known.executor != delivery.executor:
@@ -349,6 +350,7 @@ def check_recalled(at: Checkpoint, plan: Plan, memory: Memory) -> None:
                 f"what run {at.run_id!r} remembered as {delivery.id!r} is damaged: it was done by {known.executor!r}, "
                 f"and is for {delivery.executor!r}"
             )
+    return plan
 
 
 def _check_name(definition: Definition, head: Checkpoint) -> None:

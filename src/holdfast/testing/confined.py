@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..stores.sqlite import SQLiteStore
-from ..stores.sqlite_access import Database, Prepare, Work
+from ..stores.sqlite_access import Database, Work
 
 T = TypeVar("T")
 _NO_LIMIT = 2**32 - 2  # pages: the most that SQLite has
@@ -46,10 +46,12 @@ class _Confined(Database):
         def limited(db: sqlite3.Connection) -> T:
             store = self._store
             store.writes += 1
+            read_only = store.read_only_at is not None and store.writes >= store.read_only_at
             db.execute(f"PRAGMA max_page_count = {store.pages or _NO_LIMIT}")
-            db.execute(
-                f"PRAGMA query_only = {int(store.read_only_at is not None and store.writes >= store.read_only_at)}"
-            )
-            return work(db)
+            db.execute(f"PRAGMA query_only = {int(read_only)}")
+            try:
+                return work(db)
+            finally:
+                db.execute("PRAGMA query_only = 0")  # for whoever gets the connection next
 
         return limited

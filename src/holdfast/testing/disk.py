@@ -23,10 +23,12 @@ class FailingDisk:
     """Inside `with FailingDisk(folder, at=3):` what is written below the folder fails from the third operation on.
 
     It fails as a full disk does, with ENOSPC: a file gets the first half of what is written to it, and nothing more.
-    With `read_only` as one that can only be read, with EROFS: nothing can be deleted either. An operation is a file or a
-    folder that is created, a write, a sync, a renaming or, with `read_only`, a deletion. With `once` only that one fails.
-    `operations` counts; without `at` none fails. It works for what Python writes in this process, by `open` and `os`, from any
-    thread: for the store of files, and for one of your own. One at a time in a process.
+    With `read_only` as one that can only be read, with EROFS: nothing can be deleted either. An operation is a file or
+    a folder that is created, a write, a sync, a renaming or, with `read_only`, a deletion. With `once` only that one
+    fails. `operations` counts; without `at` none fails. A sync that does not fail is not made: it would only take time.
+
+    It works for what Python writes in this process, by `open` and `os`, from any thread: for the store of files, and
+    for one of your own. One at a time in a process.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class FailingDisk:
         self._at, self._once, self._read_only = at, once, read_only
         self._lock = threading.Lock()
         self._real: dict[str, Callable[..., Any]] = {}
+        self._real_open: Any = open
         self._files: dict[int, str] = {}  # open below the folder, by handle
         self.operations = 0
         self.failures = 0
@@ -47,14 +50,14 @@ class FailingDisk:
             setattr(os, name, self._by_path(self._real[name]))
         for name in _FILLING:
             setattr(os, name, self._by_handle(name, self._real[name]))
-        os.open, os.close = self._open, self._close  # type: ignore[assignment]
-        builtins.open = self._open_file  # type: ignore[assignment]
+        os.open, os.close = self._open, self._close
+        self._real_open, builtins.open = builtins.open, self._open_file
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        builtins.open = io.open
+        builtins.open = self._real_open
         for name, real in self._real.items():
             setattr(os, name, real)
 
@@ -85,9 +88,10 @@ class FailingDisk:
 
     def _by_handle(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(handle: int, *args: Any) -> Any:
-            if handle in self._files and not (name == "ftruncate" and not self._read_only):
-                self.meet(self._files[handle])
-            return real(handle, *args)
+            if handle not in self._files or (name == "ftruncate" and not self._read_only):
+                return real(handle, *args)
+            self.meet(self._files[handle])
+            return None if name == "fsync" else real(handle, *args)
 
         return call
 
@@ -101,18 +105,18 @@ class FailingDisk:
         self._files[handle] = os.fsdecode(path)
         return handle
 
-    def _close(self, handle: int) -> None:
-        self._files.pop(handle, None)
-        self._real["close"](handle)
+    def _close(self, fd: int) -> None:
+        self._files.pop(fd, None)
+        self._real["close"](fd)
 
     def _open_file(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if set(mode) <= set("rbt") or not self._is_below(file):
-            return io.open(file, mode, *args, **kwargs)
+            return self._real_open(file, mode, *args, **kwargs)
         self.meet(os.fsdecode(file))
         raw = _File(self, file, mode.replace("b", "").replace("t", ""))
         self._files[raw.fileno()] = os.fsdecode(file)
         buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
-        return buffered if "b" in mode else io.TextIOWrapper(buffered, **kwargs)  # type: ignore[type-var]
+        return buffered if "b" in mode else io.TextIOWrapper(buffered, **kwargs)
 
     def closed(self, handle: int) -> None:
         self._files.pop(handle, None)

@@ -16,6 +16,8 @@ from .failing import FailingStore
 from .ledger import Ledger
 from .trial import Answer, NotTheSame, Seen, Trial, Witness
 
+__all__ = ["CrashReport", "NotTheSame", "crash_everywhere"]
+
 Fault = type[CrashingStore] | type[FailingStore]
 Point = tuple[int, bool]
 """A durable write, and whether it was done."""
@@ -46,40 +48,57 @@ async def crash_everywhere(
 
     The run is made once and its durable writes are counted. Then it is made again for each write and each side of it,
     dies there, and goes on. Outputs, state, status and effects must be the same, and no handler may be called whose
-    outcome was durable. `answer` answers its questions, such as a `ScriptedHuman`; a run that sleeps is moved on in time.
-    `store` makes an empty store for each run, which keeps what `retention` says and is closed at the end. Raises
+    outcome was durable. `answer` answers its questions, such as a `ScriptedHuman`; a run that sleeps is moved on in
+    time. `store` makes an empty store for each run, which keeps what `retention` says and is closed at the end. Raises
     NotTheSame, saying where it died and what differs.
 
-    With `fault=FailingStore` nobody dies: the write fails, done or not done, and whoever drives the run must hear of it.
-    `only=(7, True)` tries one point alone: after write 7.
+    With `fault=FailingStore` nobody dies: the write fails, done or not done, and whoever drives the run must hear of
+    it. `only=(7, True)` tries one point alone: after write 7.
     """
     trial = Trial(workflow, message, answer, ledger, store, dict(private or {}), retention)
     witness, expected, writes = await trial.run_through()
     points = [(at, after) for at in range(1, writes + 1) for after in (False, True)] if only is None else [only]
     repeated = 0
     for at, after in points:
-        seen, again, told = await _meet(trial, fault, at, after)
-        if found := _wrong(seen, again, expected, quiet=fault is FailingStore and not after and told is None):
+        seen, again, quiet = await _meet(trial, fault, at, after)
+        if found := _wrong(seen, again, expected, quiet=quiet):
             where = f"{_words(fault)} {'after' if after else 'before'} its write {at} of {writes}"
             raise NotTheSame(f"{where}, and {found}; only=({at}, {after}) tries this alone")
         repeated += max(0, len(again.called) - len(witness.called))
     return CrashReport(writes, len(points), repeated)
 
 
-async def _meet(trial: Trial, fault: Fault, at: int, after: bool) -> tuple[Seen, Witness, BaseException | None]:
-    """What a run came to that met a fault there, and what its driver heard of it."""
-    expected: type[BaseException] = Crash if fault is CrashingStore else DurabilityError
-    return await trial.run_into(lambda inner: fault(inner, at, after=after), expected)
+async def _meet(trial: Trial, fault: Fault, at: int, after: bool) -> tuple[Seen, Witness, bool]:
+    """What a run came to that met a fault there, and whether its driver heard nothing of what was not written."""
+    expected: type[BaseException] = DurabilityError if _fails(fault) else Crash
+    made: list[Any] = []
+
+    def wrap(inner: Any) -> Any:
+        made.append(fault(inner, at, after=after))
+        return made[0]
+
+    seen, witness, raised = await trial.run_into(wrap, expected)
+    lost = [] if after or not _fails(fault) else [args for name, args in made[0].failed if not _is_spare(name, args)]
+    return seen, witness, raised is None and bool(lost)
+
+
+def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a write may fail without a word: an outcome that is in the commit, too, need not be remembered."""
+    return name == "remember" and "/" not in args[2]
 
 
 def _wrong(seen: Seen, again: Witness, expected: Seen, *, quiet: bool) -> str | None:
     if quiet:
         return "nobody heard that nothing was written"
-    if again.broken:
-        return f"then called again what was durable: {again.broken}"
+    if complaint := again.complaint():
+        return f"then it {complaint}"
     found = seen.differences(expected)
     return f"came to something else: {'; '.join(found)}" if found else None
 
 
 def _words(fault: Fault) -> str:
-    return "it died" if fault is CrashingStore else "its store failed"
+    return "its store failed" if _fails(fault) else "it died"
+
+
+def _fails(fault: Fault) -> bool:
+    return issubclass(fault, FailingStore)

@@ -22,15 +22,15 @@ class FailingStore(WrappedStore):
         super().__init__(inner)
         self._at: Container[int] = (at,) if isinstance(at, int) else at
         self._after = after
-        self.failures = 0  # so many it has raised
+        self.failed: list[tuple[str, tuple[Any, ...]]] = []  # the writes that did, by name and arguments
 
     async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
         number = self.writes
         if number not in self._at:
             return await call()
         if not self._after:
-            self.failures += 1
+            self.failed.append((name, args))
             raise StoreUnavailable(f"write {number} ({name}) failed, as a test wants it; nothing was written")
         await call()
-        self.failures += 1
+        self.failed.append((name, args))
         raise StoreUnavailable(f"write {number} ({name}) was done, and a test wants its acknowledgement lost")

@@ -21,12 +21,12 @@ class ScriptedHuman:
     """Answers the questions of a run.
 
     `script` is a list of answers, given in the order in which questions are asked, or a mapping from types of questions
-    to answers. An answer that is a function is called with the question. Asked the same question again, after a crash, the
-    human says the same again. Asked what the script does not foresee, it raises AssertionError.
+    to answers. An answer that is a function is called with the question. Asked the same question again, after a crash,
+    the human says the same again. Asked what the script does not foresee, it raises AssertionError.
 
     `wrong` is said before each answer, and must be refused. `late` is how long the human thinks, by the clock of the
-    test: if a deadline passes meanwhile, the run goes on without the answer. `twice` says each answer again, which must be
-    refused. `asked` holds the questions, in the order in which they came.
+    test: if a deadline passes meanwhile, the run goes on without the answer. `twice` says each answer again, which must
+    be refused. `asked` holds the questions, in the order in which they came.
     """
 
     def __init__(

@@ -15,8 +15,9 @@ class SlowStore(WrappedStore):
     """Passes everything on to another store, late, and what it answered later still.
 
     `turns` says how many turns of the event loop each operation waits before it is passed on, and as many again
-    before it is answered; what is asked for meanwhile may overtake it. A list is gone through again and again: `[9, 0, 4]`
-    makes the second operation overtake the first. With a `clock`, each operation also takes so many `seconds` of its time.
+    before it is answered; what is asked for meanwhile may overtake it. A list is gone through again and again:
+    `[9, 0, 4]` makes the second operation overtake the first. With a `clock`, each operation also takes so many
+    `seconds` of its time.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ Wrap = Callable[[Any], Any]
 """Puts a faulty store around a sound one."""
 
 _RUN = "crash-everywhere"
-_MOST_PAUSES = 10_000  # of a run that meets nothing
+_MOST_PAUSES = 1000  # of a run that meets nothing
 _PATIENCE = 10  # one that met something may pause so many times more, and not for ever
 
 
@@ -60,11 +60,18 @@ class Witness:
     broken: list[Delivery] = field(default_factory=list)
     before: frozenset[Delivery] = frozenset()  # those that were durable when this drive of the run began
     drives: int = 0
+    endless: bool = False  # it was moved on far too often
 
     def begin(self) -> None:
         """Another drive of the run begins."""
         self.before = frozenset(self.durable)
         self.drives += 1
+
+    def complaint(self) -> str | None:
+        """What is wrong whatever the run came to."""
+        if self.broken:
+            return f"called again what was durable: {self.broken}"
+        return f"does not come to an end, however often it is moved on ({self.drives} times)" if self.endless else None
 
     def see(self, event: WorkflowEvent) -> None:
         if event.type == "executor_invoked":
@@ -111,6 +118,8 @@ class Trial:
         witness = Witness()
         watched = _WatchedStore(self.store(), witness)
         seen, _ = await self._finish(watched, witness, watched, BaseException)
+        if found := witness.complaint():
+            raise NotTheSame(f"without any fault, it {found}")
         self.pauses = witness.drives + _PATIENCE
         return witness, seen, watched.writes
 
@@ -161,8 +170,10 @@ class Trial:
                 result = await self.answer.give(responses, go_on, clock=later)
             else:
                 result = await go_on(responses)
+            if witness.broken:
+                break  # it may go on like that for ever
         else:
-            raise NotTheSame(f"the run does not come to an end: it was moved on {self.pauses} times")
+            witness.endless = True
         head = await storage.get_latest(run_id=_RUN)
         assert head is not None
         effects = [] if self.ledger is None else self.ledger.effects
