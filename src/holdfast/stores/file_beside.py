@@ -75,6 +75,9 @@ class Page(Stored):
     leaving: bool = False  # when the last record is gone, so is everything beside it
 
 
+_PAGES = msgspec.json.Decoder(Page)
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What is so beside the records of a run at one moment."""
@@ -237,7 +240,7 @@ def run_in(folder: Path) -> RunEntry | None:
 
 def _page_in(folder: Path) -> Page | None:
     try:
-        page = disk.read(folder / OPEN, Page)
+        page = disk.read(folder / OPEN, _PAGES)
     except FileNotFoundError:
         return None
     for state in (page.open, *([page.next.open] if page.next else [])):

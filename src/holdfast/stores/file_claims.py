@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from . import file_layout as disk
@@ -35,9 +37,12 @@ class Claim(Stored):
         return self.lease is not None and not self.lease.is_over()
 
 
+_CLAIMS = msgspec.json.Decoder(Claim)
+
+
 def claim_in(folder: Path) -> Claim | None:
     try:
-        return disk.read(folder / OWNER, Claim)
+        return disk.read(folder / OWNER, _CLAIMS)
     except FileNotFoundError:
         return None
 

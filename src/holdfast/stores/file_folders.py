@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..durable.ports import Entry
 from . import file_layout as disk
-from .file_layout import FORMAT, GONE, MARK, NEW, TEMPORARY, Mark
+from .file_layout import FORMAT, GONE, MARK, MARKS, NEW, TEMPORARY, Mark
 from .file_lock import hint_of, leave_hint, locked, word_in, word_of, write_word
 from .file_mail import Letters, letters_in
 from .file_run import Known, Run, trusted
@@ -33,7 +33,7 @@ class Folders:
         """The version of the format of the store, None if there is none. Raises if it is not one we know."""
         if self._format is None:
             try:
-                self._format = disk.read(self.root / MARK, Mark).format
+                self._format = disk.read(self.root / MARK, MARKS).format
             except FileNotFoundError:
                 return None
         return self._format

@@ -116,6 +116,9 @@ class Sheet(Cover, kw_only=True, omit_defaults=True):
 
 S = TypeVar("S", bound=Stored)
 
+# Made once, before there are threads: two that find out at the same time what a class is like crash the process.
+MARKS, _COVERS, _SHEETS = msgspec.json.Decoder(Mark), msgspec.json.Decoder(Cover), msgspec.json.Decoder(Sheet)
+
 
 def safe_name(text: str) -> str:
     """A file name for any text: never hidden, never a path, and never the same for two texts.
@@ -165,13 +168,13 @@ def cover_of(sheet: Sheet) -> Cover:
 
 def read_sheet(path: Path) -> Sheet:
     """The record in that file. Raises CheckpointCorrupt unless it is the record that its name and folders say."""
-    return _in_place(read(path, Sheet), path)
+    return _in_place(read(path, _SHEETS), path)
 
 
 def read_cover(path: Path) -> Cover:
     """As `read_sheet`, without the body: of a large file only the beginning is read, and whether it has an end."""
     cover = _beginning(path)
-    return _in_place(read(path, Cover) if cover is None else cover, path)
+    return _in_place(read(path, _COVERS) if cover is None else cover, path)
 
 
 C = TypeVar("C", bound=Cover)
@@ -197,18 +200,18 @@ def _beginning(path: Path) -> Cover | None:
             file.seek(-3, os.SEEK_END)
             if not body or file.read() != b"\n}\n":
                 return None
-        cover = msgspec.json.decode(start + b"}", type=Cover)
+        cover = _COVERS.decode(start + b"}")
     except (OSError, ValueError):  # whoever reads all of it says what is wrong
         return None
     return cover if cover.format <= FORMAT else None
 
 
-def read(path: Path, kind: type[S]) -> S:
+def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
     """What is in a file. Raises CheckpointCorrupt, naming it, if that cannot be trusted; FileNotFoundError as it is."""
     try:
         data = path.read_bytes()
         data.decode()
-        found = msgspec.json.decode(data, type=kind)
+        found = decoder.decode(data)
     except FileNotFoundError as error:
         if path.is_symlink():
             raise CheckpointCorrupt(f"{path} cannot be read: it is a link to nothing") from error

@@ -26,6 +26,9 @@ class Letter(Stored):
     body: msgspec.Raw
 
 
+_LETTERS = msgspec.json.Decoder(Letter)
+
+
 class Letters:
     """Which mail a run has and had, by the safe names of the keys.
 
@@ -91,7 +94,7 @@ def forget_letters(folder: Path) -> None:
 
 
 def read_letter(path: Path) -> Letter:
-    letter = disk.read(path, Letter)
+    letter = disk.read(path, _LETTERS)
     if path.name.partition("-")[2] != f"{disk.safe_name(letter.key)}.json":
         raise CheckpointCorrupt(f"{path} is not what its name says: it holds {letter.key!r}; put it back or delete it")
     return letter

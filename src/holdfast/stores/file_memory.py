@@ -36,6 +36,9 @@ class Memo(Stored, omit_defaults=True):
         return [Kept(self.key, self.body), *self.more]
 
 
+_MEMOS = msgspec.json.Decoder(Memo)
+
+
 def write_memo(folder: Path, place: int, kept: list[Kept]) -> None:
     """Keep what is new at a place, all or nothing."""
     disk.make_folder(folder / MEMORY)
@@ -76,7 +79,7 @@ def forget(folder: Path, upto: int | None = None) -> None:
 
 
 def _read_memo(path: Path, place: int) -> Memo:
-    memo = disk.read(path, Memo)
+    memo = disk.read(path, _MEMOS)
     if path.name != _memo_name(place, memo.key):
         raise CheckpointCorrupt(f"{path} is not what its name says: it holds {memo.key!r}; put it back or delete it")
     return memo
