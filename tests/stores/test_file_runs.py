@@ -227,6 +227,12 @@ def fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return done
 
 
+async def rested(store: FileStore) -> None:
+    """Until the thread that wrote for run r has found that nobody waits any more."""
+    while "r" in store._working().together._waiting:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+
 async def begun(store: FileStore) -> None:
     """Until a thread has begun to write for those who want to remember something in run r, and nobody else waits."""
     together = store._working().together
@@ -245,6 +251,7 @@ async def test_what_finishes_together_is_remembered_together(
 ) -> None:
     await fill(store, "r", 1)
     await store.remember("r", 0, "before", b"0")
+    await rested(store)
     done = fsyncs(monkeypatch)
     wanted = {f"k{n}": str(n).encode() for n in range(10)}
     with file_lock.locked(tmp_path / "w" / "r"):
