@@ -8,7 +8,7 @@ BENCH := .venv-bench
 BENCH_READY := $(BENCH)/.ready
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types contracts unit bench lock clean mutants
+.PHONY: demo test lint types contracts unit bench lock clean mutants soak
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
@@ -22,6 +22,10 @@ lint types contracts unit: $(READY)
 # Puts deliberate bugs into copies of the source, one at a time; a test must notice each. `ONLY=sums` for some of them.
 mutants: $(READY)
 	@$(BIN)/python tests/mutants --only "$(ONLY)"
+
+# Worlds made from numbers, in each of which something goes wrong, until stopped; `SOAK_MINUTES=30` for so long.
+soak: $(READY)
+	@$(BIN)/python tests/simulation --soak
 
 # Measures this package and its peers side by side; `make bench BENCH_ARGS="--quick --cases chain"` for less.
 bench: $(BENCH_READY)

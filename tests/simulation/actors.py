@@ -1,0 +1,213 @@
+"""Executors that do what the plan says, and workflows made of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from datetime import timedelta
+from operator import add
+from typing import Any, Protocol
+
+from holdfast import (
+    Case,
+    Default,
+    Executor,
+    RetryPolicy,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowExecutor,
+    handler,
+    persistent,
+    response_handler,
+)
+from simulation.plan import Edge, Graph, Node
+from simulation.script import Act, Question, Seen, Token, acts_of, default_of
+
+Ctx = WorkflowContext[Token, Token]
+
+
+class ScriptedFailure(Exception):
+    """What the plan wants to go wrong."""
+
+
+class Surroundings(Protocol):
+    """What executors meet in a world."""
+
+    def called(self, node: Node, seen: Seen, ctx: Ctx) -> None: ...
+    def about_to_return(self, node: Node, seen: Seen) -> None:
+        """Raises ScriptedFailure if it is to fail."""
+
+    def step(self, node: Node, seen: Seen, number: int, key: str) -> None: ...
+    def stepped(self, node: Node, seen: Seen, number: int) -> None:
+        """The result of a step is known to the handler."""
+
+    def asked_for(self, edge: Edge, token: Token) -> None: ...
+
+
+WORLD: ContextVar[Surroundings] = ContextVar("world")
+
+
+class Actor(Executor):
+    """Its handlers are async."""
+
+    count = persistent(0)
+
+    def __init__(self, node: Node, has_edges: bool) -> None:
+        policy = RetryPolicy(max_attempts=node.attempts, initial_interval=node.backoff, max_interval=1000)
+        super().__init__(node.name, retry=policy if node.attempts > 1 else None)
+        self._part, self.has_edges = lambda: node, has_edges  # a function is not copied with each clone
+
+    @property
+    def node(self) -> Node:
+        return self._part()
+
+    @handler
+    async def one(self, token: Token, ctx: Ctx) -> None:
+        await self._act(Seen.of(self.node, token, None), ctx)
+
+    @handler
+    async def many(self, tokens: list[Token], ctx: Ctx) -> None:
+        await self._act(Seen.of(self.node, tokens, None), ctx)
+
+    @response_handler
+    async def replied(self, original_request: Question, response: int, ctx: Ctx) -> None:
+        await self._act(Seen.of(self.node, response, original_request), ctx)
+
+    async def _act(self, seen: Seen, ctx: Ctx) -> None:
+        for waits in play(self, seen, ctx):
+            await waits()
+
+
+class PlainActor(Actor):
+    """Its handlers are plain functions."""
+
+    @handler
+    def one(self, token: Token, ctx: Ctx) -> None:  # type: ignore[override]
+        self._do(Seen.of(self.node, token, None), ctx)
+
+    @handler
+    def many(self, tokens: list[Token], ctx: Ctx) -> None:  # type: ignore[override]
+        self._do(Seen.of(self.node, tokens, None), ctx)
+
+    @response_handler
+    def replied(self, original_request: Question, response: int, ctx: Ctx) -> None:  # type: ignore[override]
+        self._do(Seen.of(self.node, response, original_request), ctx)
+
+    def _do(self, seen: Seen, ctx: Ctx) -> None:
+        for waits in play(self, seen, ctx):
+            waits()
+
+
+def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
+    """One handler call; what it yields is to be waited for."""
+    node, world = actor.node, WORLD.get()
+    world.called(node, seen, ctx)
+    for n in range(node.steps):
+        policy = RetryPolicy(max_attempts=node.step_fails + 1, initial_interval=0.5)
+        step = _step(world, node, seen, n)
+        yield lambda step=step, policy=policy: ctx.step("work", step, retry=policy)
+        world.stepped(node, seen, n)
+    if node.sleep and not seen.is_reply:
+        yield lambda: ctx.sleep(node.sleep)
+    for _ in range(0 if node.plain else node.ticks):
+        yield lambda: asyncio.sleep(0)
+    actor.count += 1
+    seen.count = actor.count
+    seen.listed = len(ctx.get_state("log", ()))
+    seen.kept = ctx.get_state(f"last {node.name}") is not None
+    for act in acts_of(node, seen, actor.has_edges):
+        _do(act, node, ctx)
+    world.about_to_return(node, seen)
+
+
+def _step(world: Surroundings, node: Node, seen: Seen, number: int) -> Callable[..., Any]:
+    def plainly(idempotency_key: str) -> str:
+        world.step(node, seen, number, idempotency_key)
+        return seen.trail
+
+    async def work(idempotency_key: str) -> str:
+        for _ in range(node.ticks % 4):
+            await asyncio.sleep(0)
+        return plainly(idempotency_key)
+
+    return plainly if node.plain_steps else work
+
+
+def _do(act: Act, node: Node, ctx: Ctx) -> None:
+    match act.kind:
+        case "send":
+            ctx.send_message(act.value)
+        case "yield":
+            ctx.yield_output(act.value)
+        case "ask":
+            limit: dict[str, Any] = {}
+            if node.deadline:
+                limit = {"deadline": timedelta(seconds=node.deadline), "default": default_of(act.value)}
+            ctx.request_info(act.value, int, **limit)
+        case "append":
+            ctx.append_state("log", act.value)
+        case "set":
+            ctx.set_state(f"last {node.name}", act.value)
+        case "delete":
+            ctx.delete_state(f"last {node.name}")
+        case "add":
+            ctx.set_state("sum", act.value)
+
+
+def build(graph: Graph) -> Workflow:
+    """The workflow of a graph."""
+    made = {node.name: _executor(graph, node) for node in graph.nodes}
+    builder = WorkflowBuilder(name=graph.name, start_executor=made[graph.start.name], reducers={"sum": add})
+    for edge in graph.edges:
+        _add(builder, edge, [made[name] for name in edge.sources], [made[name] for name in edge.targets])
+    return builder.build()
+
+
+def _executor(graph: Graph, node: Node) -> Executor:
+    sends = graph.sends(node.name)
+    if node.child is not None:
+        return WorkflowExecutor(build(node.child), node.name, allow_direct_output=not sends)
+    return (PlainActor if node.plain else Actor)(node, sends)
+
+
+def _add(builder: WorkflowBuilder, edge: Edge, sources: list[Executor], targets: list[Executor]) -> None:
+    match edge.kind:
+        case "direct":
+            builder.add_edge(sources[0], targets[0])
+        case "when":
+            builder.add_edge(sources[0], targets[0], _asked(edge, lambda token: edge.says_yes(token.trail, token.hops)))
+        case "fan out":
+            builder.add_fan_out_edges(sources[0], targets)
+        case "fan in":
+            builder.add_fan_in_edges(sources, targets[0])
+        case "switch":
+            cases = [Case(_asked(edge, _is_case(edge, n)), target) for n, target in enumerate(targets[:-1])]
+            builder.add_switch_case_edge_group(sources[0], [*cases, Default(targets[-1])])
+        case "select":
+            builder.add_multi_selection_edge_group(sources[0], targets, _selecting(edge))
+
+
+def _is_case(edge: Edge, number: int) -> Callable[[Token], bool]:
+    return lambda token: edge.case(token.trail) == number
+
+
+def _selecting(edge: Edge) -> Callable[[Token, list[str]], list[str]]:
+    def selected(token: Token, targets: list[str]) -> list[str]:
+        WORLD.get().asked_for(edge, token)
+        return edge.selected(token.trail)
+
+    return selected
+
+
+def _asked(edge: Edge, verdict: Callable[[Token], bool]) -> Callable[[Token], Any]:
+    def condition(token: Token) -> bool:
+        WORLD.get().asked_for(edge, token)
+        return verdict(token)
+
+    async def slow_condition(token: Token) -> bool:
+        await asyncio.sleep(0.05)  # longer than the last outcome of a superstep waits for its commit
+        return condition(token)
+
+    return slow_condition if edge.slow else condition

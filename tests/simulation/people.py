@@ -1,0 +1,72 @@
+"""Those who answer: each question once, in their own time; some answer again, and some never."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast import RequestError
+from holdfast.durable import clock
+from holdfast.durable.ports import Pending
+from simulation.plan import Node, chance
+from simulation.script import Question, answer_to, is_ignored
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+
+class People:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._nodes = {node.name: node for node in world.plan.graph.every_node()}
+
+    async def answers(self, *, again: bool) -> dict[str, Any]:
+        """What somebody gives to a run that waits: answers, or nothing but time."""
+        world = self._world
+        listed: list[Pending] = await world.bare.pending(run_id="run")
+        await self._check_listed(listed)
+        if again or world.plan.repeated:
+            await self.answer_again()
+        waiting = [one for one in listed if not self._is_left_alone(one)]
+        if not waiting:
+            world.clock.until(min(datetime.fromisoformat(one.deadline) for one in listed if one.deadline))
+            return {}
+        if all(one.request_id in world.witness.posted for one in waiting) and world.loop.dice.randrange(2):
+            return {}  # it was given already, only the program died that was to take it in
+        chosen = waiting if world.plan.batch else [min(waiting, key=lambda one: chance(self._question(one).trail))]
+        return {"responses": {one.request_id: self._answer(one) for one in chosen}}
+
+    async def answer_again(self) -> None:
+        """Say something else to what was answered: it must be refused."""
+        posted = sorted(self._world.witness.posted)
+        if not posted:
+            return
+        request_id = self._world.loop.dice.choice(posted)
+        await self._be_refused({request_id: 5000})
+
+    async def _be_refused(self, responses: dict[str, int]) -> None:
+        world = self._world
+        came_to = await world.drive({"responses": responses}, expects=RequestError)
+        if not isinstance(came_to, RequestError):
+            world.witness.broken.append(f"the answer {responses} was taken, although there was one before: {came_to!r}")
+
+    async def _check_listed(self, listed: list[Pending]) -> None:
+        latest = await self._world.storage(self._world.bare).get_latest(run_id="run")
+        assert latest is not None
+        if sorted(latest.pending_request_info_events) != sorted(one.request_id for one in listed):
+            self._world.witness.broken.append(f"{listed} are listed, but open are {latest.pending_request_info_events}")
+
+    def _question(self, pending: Pending) -> Question:
+        return Question(**self._world.witness.questions[pending.request_id])
+
+    def _asker(self, question: Question) -> Node:
+        return self._nodes[question.asker]
+
+    def _answer(self, pending: Pending) -> int:
+        question = self._question(pending)
+        return answer_to(question, self._asker(question))
+
+    def _is_left_alone(self, pending: Pending) -> bool:
+        question = self._question(pending)
+        late = pending.deadline is not None and clock.now() >= datetime.fromisoformat(pending.deadline)
+        return late or is_ignored(question, self._asker(question))

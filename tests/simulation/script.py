@@ -1,0 +1,89 @@
+"""What handlers do, said once: the model foretells it, and the executors do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from simulation.plan import Node, chance, trail
+
+
+@dataclass(frozen=True)
+class Token:
+    """A message. No two of a run have the same trail."""
+
+    trail: str
+    hops: int  # so far it still goes
+
+
+@dataclass(frozen=True)
+class Question:
+    trail: str
+    hops: int
+    asker: str
+
+
+@dataclass(frozen=True)
+class Act:
+    kind: str
+    value: Any = None
+
+
+@dataclass
+class Seen:
+    """What a handler call goes by."""
+
+    trail: str  # the name of the call
+    hops: int
+    is_reply: bool
+    count: int = 0  # how many messages the executor has handled, with this one
+    listed: int = 0  # the length of the list
+    kept: bool = False  # whether its own value is there
+
+    @staticmethod
+    def of(node: Node, given: Any, question: Question | None) -> Seen:
+        if question is not None:
+            return Seen(trail(node.name, question.trail, given), question.hops, True)
+        tokens = given if isinstance(given, list) else [given]
+        return Seen(trail(node.name, *(token.trail for token in tokens)), min(t.hops for t in tokens) - 1, False)
+
+
+def acts_of(node: Node, seen: Seen, has_edges: bool) -> Iterator[Act]:
+    """What a call does, in order; the same wherever it is done."""
+    if node.appends:
+        yield Act("append", f"{node.name} {seen.trail}")
+    if node.sets:
+        gone = seen.kept and chance("gone", seen.trail) % 4 == 0
+        yield Act("delete") if gone else Act("set", seen.trail)
+    if node.adds:
+        yield Act("add", chance("add", seen.trail) % 100)
+    if node.asks and not seen.is_reply and chance("ask", seen.trail) % 2:
+        yield Act("ask", Question(seen.trail, seen.hops, node.name))
+        return
+    said = _said(node, seen)
+    sent = node.sends if has_edges and seen.hops > 0 else 0
+    for n in range(sent):
+        yield Act("send", Token(trail("send", said, n), seen.hops))
+    if node.yields or not sent:
+        yield Act("yield", Token(trail("yield", said), seen.hops))
+
+
+def _said(node: Node, seen: Seen) -> str:
+    count = seen.count if node.counts else 0
+    listed = seen.listed if node.reads else 0
+    return trail(seen.trail, count, listed)
+
+
+def answer_to(question: Question, asker: Node) -> int:
+    """What a person says, or, if the question is left alone, what its default says."""
+    return default_of(question) if is_ignored(question, asker) else chance("answer", question.trail) % 1000
+
+
+def default_of(question: Question) -> int:
+    return -1 - chance("default", question.trail) % 1000
+
+
+def is_ignored(question: Question, asker: Node) -> bool:
+    """Whether nobody answers before the deadline."""
+    return asker.deadline > 0 and chance("ignored", question.trail) % 2 == 0

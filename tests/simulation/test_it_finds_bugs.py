@@ -1,0 +1,131 @@
+"""The simulation is worth something only if it notices: each of these bugs breaks a promise in one of few worlds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace as changed
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast import CommitConflict, kernel
+from holdfast.core.model import Memory
+from holdfast.durable.archive import StoreArchive
+from holdfast.durable.ports import NOTHING_ALONG
+from holdfast.runtime import engine
+from holdfast.runtime.timers import Notes
+from holdfast.stores.memory import MemoryStore
+from simulation.growing import plan_of
+from simulation.loop import simulated_loop
+from simulation.shrink import broken_by, smallest
+from simulation.world import Broken, run_plan
+
+MOST_SEEDS = 150
+
+Patch = pytest.MonkeyPatch
+
+
+def never_recall(patch: Patch) -> None:
+    async def recall(self: Any, run_id: str, place: int) -> Memory:
+        return Memory()
+
+    patch.setattr(StoreArchive, "recall", recall)
+
+
+def never_consume_mail(patch: Patch) -> None:
+    commit = StoreArchive.commit
+
+    async def forgetful(self: Any, *args: Any, consumed: Any = (), **more: Any) -> None:
+        await commit(self, *args, **more)
+
+    patch.setattr(StoreArchive, "commit", forgetful)
+
+
+def no_check_when_appending(patch: Patch) -> None:
+    """A second commit of one number takes the place of the first, whoever holds the claim."""
+    append = MemoryStore.append
+
+    async def overwriting(self: Any, record: Any, along: Any = NOTHING_ALONG) -> None:
+        try:
+            await append(self, record, along)
+        except CommitConflict:
+            await self.put(record, changed(along, fence=None))
+
+    patch.setattr(MemoryStore, "append", overwriting)
+
+
+def fold_in_finishing_order(patch: Patch) -> None:
+    merge = kernel.merge
+
+    def racing(graph: Any, before: Any, made: Any, outcomes: Any, *rest: Any) -> Any:
+        by_id = {delivery.id: delivery for delivery in made.deliveries}
+        finished = tuple(by_id[id] for id in outcomes)
+        return merge(graph, before, replace(made, deliveries=finished), outcomes, *rest)
+
+    patch.setattr(kernel, "merge", racing)
+
+
+def tell_before_it_is_stored(patch: Patch) -> None:
+    store, lazy = engine.store, set[Any]()
+
+    async def soon(*args: Any, **along: Any) -> None:
+        lazy.add(asyncio.ensure_future(store(*args, **along)))
+
+    patch.setattr(engine, "store", soon)
+
+
+def forget_steps(patch: Patch) -> None:
+    put = Notes.put
+
+    async def careless(self: Any, key: str, note: Any) -> None:
+        if "/step/" in key and note.value is not None:
+            self._archive, kept = None, self._archive
+            await put(self, key, note)
+            self._archive = kept
+        else:
+            await put(self, key, note)
+
+    patch.setattr(Notes, "put", careless)
+
+
+BUGS: dict[Callable[[Patch], None], str] = {
+    never_recall: "although it was durable",
+    never_consume_mail: "mail was not consumed",
+    no_check_when_appending: "breaks a promise",
+    fold_in_finishing_order: "instead of",
+    tell_before_it_is_stored: "was told before commit",
+    forget_steps: "before it was durable",
+}
+"""Each bug, and what is said of it."""
+
+
+def first_broken() -> Broken | None:
+    with simulated_loop() as loop:
+        for seed in range(MOST_SEEDS):
+            try:
+                run_plan(loop, plan_of(seed))
+            except Broken as broken:
+                return broken
+    return None
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_it_finds(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    broken = first_broken()
+    assert broken is not None, f"{MOST_SEEDS} worlds did not notice"
+    assert BUGS[bug] in str(broken)
+
+
+def test_what_it_finds_is_made_smaller(monkeypatch: Patch) -> None:
+    never_recall(monkeypatch)
+    broken = first_broken()
+    assert broken is not None
+    small = smallest(broken.plan, most=100)
+    assert len(small.faults) <= len(broken.plan.faults)
+    assert len(small.graph.every_node()) <= 3, small
+    assert broken_by(small) is not None
+    monkeypatch.undo()
+    assert broken_by(small) is None
