@@ -38,7 +38,7 @@ ENGINE = (
         "runtime/runner.py",
         "        if self._archive is not None and not known:\n            keeping",
         "        if self._archive is not None and not known and False:\n            keeping",
-        (DIES,),
+        ("runtime/test_memory.py",),
     ),
     Bug(
         "it is told before it is stored",
@@ -72,7 +72,7 @@ ENGINE = (
         "runtime/engine.py",
         "        settled = at.place if commit.place != at.place else None\n",
         "        settled = None\n",
-        ("runtime/test_running.py", DIES),
+        ("runtime/test_memory.py",),
     ),
     Bug(
         "a failed commit is passed over",
@@ -93,7 +93,7 @@ ENGINE = (
         "runtime/opening.py",
         "    if changed:\n        raise GraphChanged(",
         "    if changed and False:\n        raise GraphChanged(",
-        ("runtime/test_position.py",),
+        ("runtime/test_running.py",),
     ),
 )
 

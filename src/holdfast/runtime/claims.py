@@ -34,6 +34,7 @@ class _Renewer:
 
     def __init__(self) -> None:
         self._claims: set[Claim] = set()
+        self._at: frozenset[Claim] = frozenset()  # those whose stores are being asked at this moment
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -45,9 +46,15 @@ class _Renewer:
                 self._thread = threading.Thread(target=self._work, name="holdfast-claims", daemon=True)
                 self._thread.start()
 
-    def drop(self, claim: Claim) -> None:
+    def drop(self, claim: Claim) -> bool:
+        """True if its store is not being asked at this moment; otherwise `wait` until that is over."""
         with self._changed:
             self._claims.discard(claim)
+            return claim not in self._at
+
+    def wait(self, claim: Claim) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: claim not in self._at)
 
     def _work(self) -> None:
         renewed = time.monotonic()
@@ -56,12 +63,16 @@ class _Renewer:
                 self._changed.wait_for(lambda: self._claims)  # a process that drives nothing is not kept awake
             time.sleep(_LOOK_EVERY)
             with self._changed:
-                claims = list(self._claims)
-            _look_for_mail(claims)
-            if time.monotonic() - renewed >= _RENEW_EVERY:
-                renewed = time.monotonic()
-                _renew(claims)
-            del claims  # until the next look: a run that was let go must not be held by us
+                self._at = frozenset(self._claims)
+            try:
+                _look_for_mail(self._at)
+                if time.monotonic() - renewed >= _RENEW_EVERY:
+                    renewed = time.monotonic()
+                    _renew(self._at)
+            finally:
+                with self._changed:
+                    self._at = frozenset()  # a run that was let go must not be held by us
+                    self._changed.notify_all()
 
     def forget(self) -> None:
         """In a forked child: the claims are the parent's, and must end with the parent."""
@@ -141,8 +152,9 @@ def _is_left_over(owner: Owner) -> bool:
 
 async def let_go(held: Claim) -> None:
     """Stop driving the run."""
-    _RENEWER.drop(held)
     try:
+        if not _RENEWER.drop(held):  # nobody may find us at a store that he has closed
+            await finished(asyncio.to_thread(_RENEWER.wait, held))
         with suppress(DurabilityError):  # then it ends by itself, and whatever else went wrong is the news
             await finished(held.archive.release(held.run_id, held.owner))
     finally:

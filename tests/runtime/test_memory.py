@@ -1,0 +1,58 @@
+"""What was remembered inside a superstep is forgotten in the commit that holds it: it does not pile up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast import Executor, WorkflowBuilder, WorkflowContext, executor, handler
+
+
+class Worker(Executor):
+    """One of several that finish one after the other, so that all but the last are remembered first."""
+
+    def __init__(self, number: int, seen: list[int]) -> None:
+        super().__init__(f"worker-{number}")
+        self.number, self.seen = number, seen
+
+    def clone(self) -> Worker:
+        return Worker(self.number, self.seen)
+
+    @handler
+    async def work(self, text: str, ctx: WorkflowContext[str]) -> None:
+        while len(self.seen) < self.number:
+            await asyncio.sleep(0.001)
+        self.seen.append(self.number)
+        await ctx.step("counted", len, text)
+        await ctx.send_message(text)
+
+
+async def test_nothing_is_remembered_of_supersteps_that_are_committed(storage: Any) -> None:
+    remembered = list[str]()
+    remember = storage.store.inner.remember
+
+    async def watched(run_id: str, place: int, key: str, body: bytes, **more: Any) -> bool:
+        remembered.append(key)
+        kept: bool = await remember(run_id, place, key, body, **more)
+        return kept
+
+    storage.store.inner.remember = watched
+
+    @executor(id="start")
+    async def start(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    @executor(id="end")
+    async def end(texts: list[str], ctx: WorkflowContext[None, int]) -> None:
+        await ctx.yield_output(len(texts))
+
+    seen = list[int]()
+    workers = [Worker(number, seen) for number in range(4)]
+    builder = WorkflowBuilder(name="workers", start_executor=start, checkpoint_storage=storage)
+    workflow = builder.add_fan_out_edges(start, workers).add_fan_in_edges(workers, end).build()
+    result = await workflow.run("it", run_id="r")
+    assert result.get_outputs() == [4]
+    assert len([key for key in remembered if "/" in key]) == 4
+    assert len([key for key in remembered if "/" not in key]) >= 3
+    head = await storage.get_latest(run_id="r")
+    assert [await storage.store.recall("r", place) for place in range(head.number)] == [{}] * head.number
