@@ -11,18 +11,17 @@ from holdfast import Executor, WorkflowBuilder, WorkflowContext, executor, handl
 class Worker(Executor):
     """One of several that finish one after the other, so that all but the last are remembered first."""
 
-    def __init__(self, number: int, seen: list[int]) -> None:
+    def __init__(self, number: int, turns: list[asyncio.Event]) -> None:
         super().__init__(f"worker-{number}")
-        self.number, self.seen = number, seen
+        self.number, self.turns = number, turns
 
     def clone(self) -> Worker:
-        return Worker(self.number, self.seen)
+        return Worker(self.number, self.turns)
 
     @handler
     async def work(self, text: str, ctx: WorkflowContext[str]) -> None:
-        while len(self.seen) < self.number:
-            await asyncio.sleep(0.001)
-        self.seen.append(self.number)
+        await self.turns[self.number].wait()
+        self.turns[self.number + 1].set()
         await ctx.step("counted", len, text)
         await ctx.send_message(text)
 
@@ -46,8 +45,9 @@ async def test_nothing_is_remembered_of_supersteps_that_are_committed(storage: A
     async def end(texts: list[str], ctx: WorkflowContext[None, int]) -> None:
         await ctx.yield_output(len(texts))
 
-    seen = list[int]()
-    workers = [Worker(number, seen) for number in range(4)]
+    turns = [asyncio.Event() for _ in range(5)]
+    turns[0].set()
+    workers = [Worker(number, turns) for number in range(4)]
     builder = WorkflowBuilder(name="workers", start_executor=start, checkpoint_storage=storage)
     workflow = builder.add_fan_out_edges(start, workers).add_fan_in_edges(workers, end).build()
     result = await workflow.run("it", run_id="r")
