@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_dump import load
 
 from golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
 from golden_workflow import GIVEN, build, build_asking
@@ -23,6 +22,7 @@ from holdfast import (
     WorkflowRunState,
 )
 from holdfast.durable import clock
+from postgres_dump import load
 from postgres_server import dsn, fresh_schema
 
 FORMATS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())

@@ -31,7 +31,7 @@ ENGINE = (
         "runtime/runner.py",
         "if (known := self._recalled.get(delivery.id)) is not None:",
         "if (known := self._recalled.get(delivery.id)) is not None and False:",
-        (DIES,),
+        ("runtime/test_running.py", DIES),
     ),
     Bug(
         "outcomes are not remembered before the commit",

@@ -1,0 +1,130 @@
+"""The long form: many kills on each kind of store, and the figures, for whoever wants to show them.
+
+    python tests/crash/long.py --kills 1000 --json figures.json
+
+| argument | meaning |
+|---|---|
+| `--kills` | so many on each store; for each ten of them a process is also paused for longer than its lease |
+| `--restarts` | so many of the PostgreSQL server, in turn a crash and a proper one, under load |
+| `--stores` | which: `file`, `sqlite`, `postgres` |
+| `--seed` | of all that is left to chance |
+| `--json` | where the figures go |
+
+The file holds `date`, `seed`, `python`, `stores` (a list, one object for each storm: kills, kills_in_a_drive, pauses,
+restarts, runs, commits, executions, cut_off, late, refused, lost, repeated, twice, wrong, seconds, recovery_median,
+recovery_max) and `all` (sums; of the recoveries, the median of all and the longest, in seconds). Exit code 1 if
+anything was lost, repeated, committed twice or wrong: what it was stands on the screen, and the ledgers stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import platform
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from crash.nursery import Nursery
+from crash.places import KINDS, Place
+from crash.storm import Storm, rage, storm
+from crash.verdict import Verdict, judged, recovery
+from postgres_server import dsn, fresh_schema, own_server
+
+SUMMED = ("kills", "kills_in_a_drive", "pauses", "restarts", "runs", "commits", "executions", "cut_off", "late")
+SUMMED += ("refused", "lost", "repeated", "twice", "wrong")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    wanted = _arguments(given)
+    print(f"seed {wanted.seed}", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-storms-"))
+    nursery = Nursery(folder)
+    try:
+        verdicts = [_killed(kind, wanted, folder / kind, nursery) for kind in wanted.stores]
+        if wanted.restarts:
+            verdicts.append(_restarted(wanted, folder / "restarts", nursery))
+    finally:
+        nursery.close()
+    if wanted.json is not None:
+        Path(wanted.json).write_text(json.dumps(_figures(verdicts, wanted.seed), indent=2) + "\n")
+    complaints = [f"{verdict.store}: {one}" for verdict in verdicts for one in verdict.complaints()]
+    if complaints:
+        print("\n".join(complaints), f"the ledgers are in {folder}", sep="\n")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--restarts", type=int, default=20)
+    parser.add_argument("--stores", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--seed", default=str(time.time_ns()))
+    parser.add_argument("--json")
+    return parser.parse_args(given)
+
+
+def _killed(kind: str, wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Verdict:
+    with _place(kind, folder) as place, storm(place, wanted.seed, nursery) as raging:
+        rage(raging, wanted.kills, pauses=wanted.kills // 10)
+        return _judged(raging)
+
+
+def _restarted(wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Verdict:
+    folder.mkdir()
+    chance = random.Random(wanted.seed)
+    with own_server() as server:
+        place = Place("postgres", str(folder), server.dsn, "storm")
+        with storm(place, wanted.seed, nursery) as raging:
+            for number in range(wanted.restarts):
+                raging.work(chance.randint(20, 60))
+                raging.restart(server, ("immediate", "fast")[number % 2])
+            raging.end()
+            return _judged(raging)
+
+
+@contextlib.contextmanager
+def _place(kind: str, folder: Path) -> Iterator[Place]:
+    folder.mkdir()
+    if kind != "postgres":
+        yield Place(kind, str(folder))
+        return
+    with fresh_schema() as schema:
+        yield Place(kind, str(folder), dsn(), schema)
+
+
+def _judged(raging: Storm) -> Verdict:
+    verdict = judged(raging)
+    print(verdict, flush=True)
+    return verdict
+
+
+def _figures(verdicts: Sequence[Verdict], seed: str) -> dict[str, Any]:
+    recoveries = [seconds for verdict in verdicts for seconds in verdict.recoveries]
+    each = [verdict.figures() for verdict in verdicts]
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "seed": seed,
+        "python": platform.python_version(),
+        "stores": each,
+        "all": {
+            **{name: sum(one[name] for one in each) for name in SUMMED},
+            **recovery(recoveries),
+        },
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

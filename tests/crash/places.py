@@ -1,0 +1,110 @@
+"""Where the runs are kept that many processes drive, and stores that write down what they have acknowledged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast import CommitConflict, FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
+from holdfast.durable.ownership import Owner
+from holdfast.durable.ports import NOTHING_ALONG, Along, Record
+from holdfast.durable.storage import BuiltInStorage
+from holdfast.runtime import claims
+
+from .ledger import Ledger
+
+KINDS = ("file", "sqlite", "postgres")
+PATIENCE = 300.0  # seconds; a server that is away comes back
+
+
+@dataclass(frozen=True)
+class Place:
+    """A store that any process can open."""
+
+    kind: str
+    folder: str  # of the ledger, and of the store if it is one of files
+    dsn: str = ""
+    schema: str = ""
+
+    @classmethod
+    def told(cls, text: str) -> Place:
+        return cls(**json.loads(text))
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder)
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.path / "ledger")
+
+    def open(self) -> BuiltInStorage:
+        if self.kind == "postgres":
+            return PostgresCheckpointStorage(self.dsn, schema=self.schema, patience=PATIENCE)
+        if self.kind == "sqlite":
+            return SQLiteCheckpointStorage(self.path / "runs.db")
+        return FileCheckpointStorage(self.path / "runs")
+
+    def witnessed(self) -> BuiltInStorage:
+        """The same, and whatever it acknowledges is written down."""
+        storage = self.open()
+        self.witness(storage)
+        return storage
+
+    def witness(self, storage: BuiltInStorage) -> None:
+        Witness(storage.store.inner, self.ledger).watch()  # type: ignore[attr-defined]
+
+
+def shorten_leases(seconds: float) -> None:
+    """In this process, whoever gives no sign of life for so long loses what it drives."""
+    claims.LEASE_SECONDS = seconds
+    claims._RENEW_EVERY = seconds / 3
+    claims._LOOK_EVERY = min(1.0, max(0.02, seconds / 6))
+
+
+class Witness:
+    """Takes the place of some methods of one store. What it tells is true before it is told."""
+
+    def __init__(self, store: Any, ledger: Ledger) -> None:
+        self._store, self._ledger = store, ledger
+        self._append, self._remember = store.append, store.remember
+        self._claim, self._release = store.claim, store.release
+
+    def watch(self) -> None:
+        for name in ("append", "remember", "claim", "release"):
+            setattr(self._store, name, getattr(self, name))
+
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        entry = record.entry
+        await self._accepted(lambda: self._append(record, along), entry.run_id, f"commit {entry.number}")
+        self._ledger.write(
+            "committed", entry.run_id, number=entry.number, stamp=entry.at, settled=along.settled, status=entry.status
+        )
+
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        writing = lambda: self._remember(run_id, place, key, body, fence=fence)  # noqa: E731
+        is_new = await self._accepted(writing, run_id, f"memory {key}")
+        self._ledger.write("kept", run_id, key=key, new=is_new)
+        return is_new
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        fence: int = await self._claim(run_id, owner, seconds=seconds)
+        self._ledger.write("claimed", run_id, fence=fence)
+        return fence
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self._release(run_id, owner)
+        self._ledger.write("released", run_id)
+
+    async def _accepted(self, write: Callable[[], Awaitable[Any]], run_id: str, what: str) -> Any:
+        try:
+            return await write()
+        except CommitConflict as conflict:
+            self._ledger.write("refused", run_id, writing=what, why=str(conflict))
+            raise
