@@ -9,7 +9,7 @@ from typing import Any
 from simulation.model import foretold
 from simulation.plan import Edge, Fault, Graph, Node, Plan
 
-_MOST_CALLS = 24  # of handlers in one plan
+_MOST_CALLS = 14  # of handlers in one plan
 _SLEEPS = (0.5, 5, 50, 90, 4000)
 _WAYS = ("direct", "direct", "when", "fan out", "diamond", "switch", "select", "loop")
 
@@ -29,7 +29,7 @@ def plan_of(seed: int) -> Plan:
         busy=dice.choice((0, 1, 3, 8)),
         batch=dice.random() < 0.3,
         repeated=dice.random() < 0.4,
-        rebuilt=dice.random() < 0.1,
+        rebuilt=dice.random() < 0.05,
     )
     return _of_fair_size(_settled_questions(plan))
 
@@ -112,13 +112,13 @@ def _node(dice: random.Random, name: str, depth: int) -> Node:
 
     if depth and often(0.12):
         return Node(name, child=_graph(dice, f"{name}.", dice.randrange(1, 4), depth - 1))
-    fails = dice.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 2))
+    fails = dice.choice((*[0] * 14, 1, 2))
     return Node(
         name,
         plain=often(0.2),
         sends=dice.choice((1, 1, 1, 2)),
         yields=often(0.3),
-        asks=often(0.2),
+        asks=often(0.3),
         deadline=dice.choice((0, 0, 30, 500)),
         counts=often(0.4),
         appends=often(0.5),
@@ -127,7 +127,7 @@ def _node(dice: random.Random, name: str, depth: int) -> Node:
         reads=often(0.4),
         steps=dice.choice((0, 0, 0, 1, 2)),
         plain_steps=often(0.3),
-        step_fails=dice.choice((0, 0, 0, 0, 1)),
+        step_fails=dice.choice((*[0] * 9, 1)),
         sleep=dice.choice(_SLEEPS) if often(0.2) else 0,
         fails=fails,
         attempts=dice.choice((1, 2, 3)) if fails else 1,

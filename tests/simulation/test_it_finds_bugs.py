@@ -123,7 +123,7 @@ def test_what_it_finds_is_made_smaller(monkeypatch: Patch) -> None:
     never_recall(monkeypatch)
     broken = first_broken()
     assert broken is not None
-    small = smallest(broken.plan, most=100)
+    small = smallest(broken.plan, most=50)
     assert len(small.faults) <= len(broken.plan.faults)
     assert len(small.graph.every_node()) <= 3, small
     assert broken_by(small) is not None

@@ -13,8 +13,8 @@ from simulation.plan import Plan, shown
 from simulation.shrink import smallest
 from simulation.world import Broken, run_plan
 
-SEEDS = 2100
-_SHARES = 42  # so many tests, for several processes to take from
+SEEDS = 2400
+_SHARES = 48  # so many tests, for several processes to take from
 
 
 @pytest.fixture(autouse=True)

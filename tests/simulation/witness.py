@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,6 @@ import msgspec
 from holdfast import StoreUnavailable, WorkflowEvent
 from holdfast.durable.ids import idempotency_key
 from holdfast.testing import Crash, CrashingStore
-from holdfast.testing.crashing import WRITES
 from simulation.loop import SimulatedLoop
 from simulation.model import Intake
 from simulation.plan import Fault, Plan
@@ -144,43 +142,32 @@ class WitnessedStore(CrashingStore):
         """Whether its claims are renewed no more."""
         return self._drive.held_up or self.is_dead
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.inner, name)
-        if name in WRITES:
-            return self._written(name, method)
-        return self._read(method) if inspect.iscoroutinefunction(method) else method
+    async def use(self, name: str, call: Any) -> Any:
+        await self._others()
+        if self.is_dead:
+            raise Crash  # also of what need not be durable: the dead let go of nothing
+        return await call()
 
-    def _read(self, method: Any) -> Any:
-        async def read(*args: Any, **kwargs: Any) -> Any:
-            await self._others()
-            if self.is_dead:
-                raise Crash  # also of what need not be durable: the dead let go of nothing
-            return await method(*args, **kwargs)
+    async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
+        refused = self.writes == self._refused
 
-        return read
-
-    def _written(self, name: str, method: Any) -> Any:
-        async def witnessed(*args: Any, **kwargs: Any) -> Any:
-            result = await method(*args, **kwargs)
+        async def witnessed() -> Any:
+            result = await call()
             self._witness.wrote(self._drive, name, args, result)
             return result
 
-        async def write(*args: Any, **kwargs: Any) -> Any:
-            await self._others()
-            if self.writes + 1 == self._refused:
-                self.writes += 1
-                await self._refuse(witnessed, *args, **kwargs)
-            result = await self._dying(name, witnessed)(*args, **kwargs)
-            await self._others()
-            return result
+        await self._others()
+        if refused:
+            await self._refuse(witnessed)
+        result = await super().write(name, args, witnessed)
+        await self._others()
+        return result
 
-        return write
-
-    async def _refuse(self, write: Any, *args: Any, **kwargs: Any) -> None:
+    async def _refuse(self, write: Any) -> None:
         """Say that it failed; perhaps it was done all the same."""
         self._drive.was_refused = True
         if self._fault.after:
-            await write(*args, **kwargs)
+            await write()
         raise StoreUnavailable("the simulated store does not answer")
 
     async def _others(self) -> None:

@@ -32,7 +32,7 @@ from simulation.script import Seen, Token
 from simulation.witness import Drive, Witness, WitnessedStore
 
 RUN = "run"
-_MOST_DRIVES = 400
+_MOST_DRIVES = 60
 _DRIVE: ContextVar[Drive] = ContextVar("drive")
 _KEEPS = "retention" in inspect.signature(BuiltInStorage.__init__).parameters  # whether storages can keep less
 
