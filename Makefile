@@ -8,7 +8,7 @@ BENCH := .venv-bench
 BENCH_READY := $(BENCH)/.ready
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types contracts unit bench lock clean mutants soak
+.PHONY: demo test lint types contracts unit bench lock clean mutants soak reliability
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
@@ -18,6 +18,10 @@ test: $(READY)
 
 lint types contracts unit: $(READY)
 	@$(BIN)/python tests/check.py $@
+
+# The long run whose figures are in docs/reliability.md.
+reliability: $(READY)
+	@$(BIN)/python tests/reliability.py --write docs/reliability.md
 
 # Puts deliberate bugs into copies of the source, one at a time; a test must notice each. `ONLY=sums` for some of them.
 mutants: $(READY)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import figures
+
 from .conftest import Record, Recording
 from .disk import Disk
 from .failures import Failures, chosen, losses, losses_everywhere, prefixes
@@ -25,7 +27,8 @@ async def survive(recorded: Recording, failures: Failures, home: Path) -> Trial:
     left = chosen(lambda: failures(recorded.calls, Disk(is_rebuilt)), MOST)
     while some := list(islice(left, AT_ONCE)):
         await trial.check(some)
-    print(f"{trial.opened} failures, {trial.gone_on} gone on with")
+    figures.note("states opened", trial.opened)
+    figures.note("of them gone on with", trial.gone_on)
     return trial
 
 

@@ -1,0 +1,206 @@
+"""The long run behind docs/reliability.md: everything that tries to break a promise, for as long as there is time.
+
+    python tests/reliability.py --kills 300 --minutes 10 --write docs/reliability.md
+
+Ends with 1 if anything was lost or repeated; the figures are written all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import figures
+from holdfast.core.model import Retention
+from holdfast.stores.file import FileStore
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres_store import PostgresStore
+from holdfast.stores.sqlite import SQLiteStore
+from holdfast.testing import Ledger, NotTheSame, crash_everywhere
+from postgres_server import ask, dsn
+from testing.test_crash_everywhere import Order, shop
+
+HERE = Path(__file__).resolve().parent
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    tried: str
+    lost: int
+    repeated: int
+    seconds: float
+    command: str
+
+    def __str__(self) -> str:
+        return f"| {self.what} | {self.tried} | {self.lost} | {self.repeated} | {self.seconds:.0f} | `{self.command}` |"
+
+
+def main() -> int:
+    asked = _arguments()
+    rows = [row for part in PARTS for row in _timed(part, asked)]
+    table = _table(rows, asked)
+    print(table)
+    if asked.write is not None:
+        page = asked.write.read_text()
+        pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+        asked.write.write_text(pattern.sub(lambda _: f"{BEGIN}\n\n{table}\n\n{END}", page))
+    return 1 if any(row.lost or row.repeated for row in rows) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=300, help="on each kind of store")
+    parser.add_argument("--restarts", type=int, default=10, help="of the PostgreSQL server")
+    parser.add_argument("--minutes", type=float, default=10, help="of simulated worlds")
+    parser.add_argument("--long", action="store_true", help="every failure of the power, not a part of them")
+    parser.add_argument("--write", type=Path, help="the page whose figures are replaced")
+    return parser.parse_args()
+
+
+def _timed(part: Callable[[argparse.Namespace], Iterator[Row]], asked: argparse.Namespace) -> list[Row]:
+    began = time.monotonic()
+    found = list(part(asked))
+    for row in found:
+        print(row, flush=True)
+    print(f"{part.__name__}: {time.monotonic() - began:.0f} s", flush=True)
+    return found
+
+
+def _table(rows: list[Row], asked: argparse.Namespace) -> str:
+    heads = ["| tried | how much | lost | repeated | seconds | alone |", "|---|---|---|---|---|---|"]
+    options = f"--kills {asked.kills} --restarts {asked.restarts} --minutes {asked.minutes:g}{' --long' * asked.long}"
+    said = f"Last long run: {datetime.now(UTC).date()}, by `python tests/reliability.py {options}`."
+    return "\n".join([said, "", *heads, *map(str, rows)])
+
+
+# ------------------------------------------------------------------------------------------- the parts
+
+
+def crash_points(asked: argparse.Namespace) -> Iterator[Row]:
+    """A workflow with everything in it, dead before and after each of its writes."""
+    for kind in ("memory", "sqlite", "file", "postgres"):
+        began, crashes, broken = time.monotonic(), 0, 0
+        with _stores(kind) as make:
+            for retention in Retention:
+                ledger = Ledger()
+                trial = crash_everywhere(
+                    shop(ledger), Order("tea", 3), answer=lambda _: True, ledger=ledger, store=make, retention=retention
+                )
+                try:
+                    crashes += asyncio.run(trial).crashes
+                except NotTheSame as error:
+                    print(error)
+                    broken += 1
+        words = f"{crashes} deaths before and after a write"
+        yield Row(f"crash points, {kind}", words, broken, broken, time.monotonic() - began, "pytest tests/testing")
+
+
+@contextmanager
+def _stores(kind: str) -> Iterator[Callable[[], Any]]:
+    """Makes empty stores of a kind."""
+    numbers = count()
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        schema = f"reliability_{os.getpid()}_"
+        makers: dict[str, Callable[[], Any]] = {
+            "memory": MemoryStore,
+            "sqlite": lambda: SQLiteStore(where / f"{next(numbers)}.db"),
+            "file": lambda: FileStore(where / str(next(numbers))),
+            "postgres": lambda: PostgresStore(dsn(), schema=f"{schema}{next(numbers)}"),
+        }
+        yield makers[kind]
+        for number in range(next(numbers)) if kind == "postgres" else ():
+            ask(f"DROP SCHEMA IF EXISTS {schema}{number} CASCADE")
+
+
+def kills(asked: argparse.Namespace) -> Iterator[Row]:
+    """Real processes, killed at random moments, paused, and their server restarted."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "figures.json"
+        options = ["--kills", str(asked.kills), "--restarts", str(asked.restarts)]
+        _run(["crash/long.py", *options, "--json", str(path)])
+        for one in json.loads(path.read_text())["stores"]:
+            acts = [f"{one[what]} {what}" for what in ("kills", "pauses", "restarts") if one[what]]
+            words = f"{', '.join(acts)}; {one['runs']} runs, {one['commits']} commits, {one['executions']} executions; "
+            words += f"recovery {one['recovery_median']:.2f} s, at most {one['recovery_max']:.2f} s"
+            lost, repeated = one["lost"] + one["wrong"], one["repeated"] + one["twice"]
+            command = f"python tests/crash/long.py {' '.join(options)}"
+            yield Row(f"killed processes, {one['store']}", words, lost, repeated, one["seconds"], command)
+
+
+def worlds(asked: argparse.Namespace) -> Iterator[Row]:
+    """The whole engine in a simulation: random graphs, faults and deaths."""
+    began = time.monotonic()
+    options = ["--soak", "--minutes", str(asked.minutes), "--begin", str(int(time.time()))]
+    said = _run(["simulation", *options])
+    found = re.search(r"in all: (\d+) worlds in .*, (\d+) broke a promise", said)
+    assert found is not None, said
+    broken = int(found[2])
+    seconds = time.monotonic() - began
+    yield Row("simulated worlds", f"{found[1]} seeds", broken, broken, seconds, "make soak")
+
+
+def tested(asked: argparse.Namespace) -> Iterator[Row]:
+    """Suites that say how much they tried."""
+    for suite, what in SUITES.items():
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "figures"
+            env = {figures.WHERE: str(path), **({"HOLDFAST_LONG": "1"} if asked.long else {})}
+            command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(HERE / suite)]
+            ended = subprocess.run(command, cwd=HERE.parent, env={**os.environ, **env}, capture_output=True, text=True)
+            failed = len(re.findall(r"^(?:FAILED|ERROR) ", ended.stdout, re.MULTILINE))
+            assert ended.returncode == (1 if failed else 0), ended.stdout[-3000:]
+            words = ", ".join(f"{number} {name}" for name, number in figures.read(path).items())
+        yield Row(what, words, failed, failed, time.monotonic() - began, f"pytest tests/{suite}")
+
+
+SUITES = {
+    "power": "failures of the power",
+    "testing": "faults of stores",
+    "hostile": "bad input",
+}
+
+
+def bugs(asked: argparse.Namespace) -> Iterator[Row]:
+    """Bugs put in on purpose: a test must notice each."""
+    began = time.monotonic()
+    said = _run(["mutants"])
+    found = re.search(r"(\d+) bugs, (\d+) noticed, (\d+) not noticed", said)
+    assert found is not None, said
+    words = f"{found[2]} of {found[1]} noticed"
+    yield Row("deliberate bugs", words, int(found[3]), int(found[3]), time.monotonic() - began, "make mutants")
+
+
+def _run(command: list[str]) -> str:
+    """What a program of the tests says; its exit code is told by its figures."""
+    ended = subprocess.run(
+        [sys.executable, str(HERE / command[0]), *command[1:]], cwd=HERE.parent, capture_output=True, text=True
+    )
+    if ended.returncode:
+        print(ended.stdout[-5000:], ended.stderr[-5000:], flush=True)
+    return ended.stdout
+
+
+PARTS = (crash_points, kills, worlds, tested, bugs)
+
+if __name__ == "__main__":
+    sys.exit(main())
