@@ -60,7 +60,7 @@ class World:
 
     def stop_until_overtaken(self, child: Child, other: str) -> Child:
         """Let a process stand still until its lease is over and another one drives the run."""
-        child.stop()
+        child.stop_between_writes()
         taking_over = self.begin(other)
         self.until("ran", me=other, name="slow")
         return taking_over
