@@ -77,8 +77,8 @@ class Storm:
 
     def restart(self, server: Server, how: str) -> None:
         """The server goes and comes back, while everybody works on it."""
-        self._ledger.write("restart", how=how)
         server.stop(how)
+        self._ledger.write("restart", how=how)
         server.start()
 
     def close(self) -> None:

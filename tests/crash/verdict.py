@@ -33,7 +33,9 @@ class Verdict:
     repeated: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)  # committed
     wrong: list[str] = field(default_factory=list)
-    recoveries: list[float] = field(default_factory=list)  # seconds from a kill to when somebody else drives the run
+    recoveries: list[float] = field(
+        default_factory=list
+    )  # seconds until it goes on: somebody drives a run, the server commits
     seconds: float = 0.0  # that the storm took
 
     def complaints(self) -> list[str]:
@@ -93,6 +95,7 @@ class _Book:
         self.kept_by: dict[tuple[str, str], int] = {}
         self.answers: dict[str, list[str]] = defaultdict(list)  # tried, by run
         self.answered: dict[str, list[str]] = defaultdict(list)  # acknowledged
+        self._restarted: float | None = None  # when the server went, if nothing was committed since
         self._killed: list[tuple[Line, set[str]]] = []  # kills, and the runs nobody has taken over since
 
     def read(self, line: Line) -> None:
@@ -143,6 +146,9 @@ class _Book:
         if (line.run, number) in self.commits:
             self._verdict.twice.append(f"{line}, acknowledged before")
         self.commits[line.run, number] = line.more["stamp"]
+        if self._restarted is not None:
+            self._verdict.recoveries.append(line.at - self._restarted)
+            self._restarted = None
         if settled is not None:
             self._settled[line.run] = max(self._settled[line.run], settled)
 
@@ -168,6 +174,7 @@ class _Book:
 
     def on_restart(self, line: Line) -> None:
         self._verdict.restarts += 1
+        self._restarted = line.at
 
 
 class _Run:
