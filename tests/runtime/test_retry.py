@@ -742,3 +742,45 @@ async def test_what_was_given_up_is_not_tried_again_because_the_process_died_bef
     assert [event.details.message for event in failed] == ["failure 3"]
     assert (await build(failing(4, called), kept).run(run_id="r")).get_outputs() == [7]  # that was on purpose
     assert len(called) == 5
+
+
+def sleeper(ran: list[str], trouble: list[str]) -> Workflow:
+    @executor(id="sleeper", retry=RetryPolicy(max_attempts=2, initial_interval=0))
+    async def sleeping(text: str, ctx: WorkflowContext[None, str]) -> None:
+        ran.append("called")
+        if trouble and trouble[0] == "before":
+            raise ConnectionError(trouble.pop(0))
+        await ctx.sleep(3600)
+        if trouble and trouble[0] == "after":
+            raise ConnectionError(trouble.pop(0))
+        await ctx.yield_output(text)
+
+    return WorkflowBuilder(name="w", start_executor=sleeping).build()
+
+
+async def test_what_was_given_up_and_resumed_on_purpose_is_not_given_up_again_when_it_wakes(
+    storage: Any, later: Any
+) -> None:
+    ran = list[str]()
+    work = sleeper(ran, ["before", "before"])
+    with pytest.raises(HandlerFailed):
+        await work.run("up", run_id="r", checkpoint_storage=storage)
+    asleep = await work.run(run_id="r", checkpoint_storage=storage)
+    assert asleep.wakes_at is not None
+    later(minutes=61)
+    assert (await work.run(run_id="r", checkpoint_storage=storage)).get_outputs() == ["up"]
+    assert len(ran) == 4
+
+
+async def test_what_was_given_up_after_it_woke_stays_so_if_the_process_dies_before_it_is_said(later: Any) -> None:
+    ran, store = list[str](), MemoryStore()
+    work = sleeper(ran, ["after", "after"])
+    await work.run("up", run_id="r", checkpoint_storage=BuiltInStorage(store))
+    later(minutes=61)
+    dying = CrashingStore(store, 3)  # two attempts that failed are noted; that the run failed is not
+    with pytest.raises(Crash):
+        await work.run(run_id="r", checkpoint_storage=BuiltInStorage(dying))
+    assert len(ran) == 3
+    with pytest.raises(HandlerFailed):
+        await work.run(run_id="r", checkpoint_storage=BuiltInStorage(store))
+    assert len(ran) == 3

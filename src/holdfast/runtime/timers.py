@@ -51,7 +51,15 @@ class Notes:
     def gave_up(self, delivery: str) -> WorkflowErrorDetails | None:
         """What a delivery failed with for good, if the process died before the run could say so."""
         failed = [] if self._at.status in _STOPPED else self.failed(delivery)
-        return failed[-1].failure if failed and failed[-1].final else None
+        if not failed or not failed[-1].final or self._was_said(failed[-1]):
+            return None
+        return failed[-1].failure
+
+    def _was_said(self, last: Note) -> bool:
+        """Whether the run has failed of it, was resumed on purpose, and was put aside since."""
+        if self._at.wake is None:
+            return False
+        return datetime.fromisoformat(last.due) <= datetime.fromisoformat(self._at.stamp.at)
 
     async def put(self, key: str, note: Note) -> None:
         """Note something; durable when it returns, if the run is stored."""
