@@ -1,0 +1,1 @@
+"""What is true whatever comes: of the codec, of state, of what is stored and kept, and of routing."""
