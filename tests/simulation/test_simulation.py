@@ -13,8 +13,8 @@ from simulation.plan import Plan, shown
 from simulation.shrink import smallest
 from simulation.world import Broken, run_plan
 
-SEEDS = 2400
-_SHARES = 48  # so many tests, for several processes to take from
+SEEDS = 2000
+_SHARES = 40  # so many tests, for several processes to take from
 
 
 @pytest.fixture(autouse=True)
