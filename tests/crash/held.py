@@ -1,8 +1,9 @@
-"""A process whose every handler waits until it is let on: `main(PLACE, NAME, LEASE, WAY, MANNER)`.
+"""A process whose every handler waits until it is let on: `main(PLACE, NAME, LEASE, WAY, MANNER, SHAPE)`.
 
 WAY: `insists` tries until the run is its own, `once` tries once, as soon as there is a file `go`.
 MANNER: `as it is`; `no fence`: what it writes does not say under which claim; `no check`: nor is what it commits
-compared with what is there.
+compared with what is there; `late`: it waits until it is let on before it claims a run inside its own.
+SHAPE: of the workflow, `flat` or `nested`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast import CommitConflict, Executor, RunBusy, Workflow, WorkflowBuilder, WorkflowContext, executor
+from holdfast import (
+    CommitConflict,
+    Executor,
+    RunBusy,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowExecutor,
+    executor,
+)
+from holdfast.durable.ownership import Owner
 from holdfast.durable.ports import NOTHING_ALONG, Along, Record
 from holdfast.durable.storage import BuiltInStorage
 
@@ -23,18 +34,20 @@ from .places import Place, shorten_leases
 RUN = "r"
 
 
+async def let_on(folder: Path, me: str, name: str) -> None:
+    """Wait until a file says that this process, or everybody, may go on there."""
+    while not ((folder / f"{me} {name}").exists() or (folder / f"all {name}").exists()):  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
 def build(storage: BuiltInStorage | None, ledger: Ledger, folder: Path, me: str) -> Workflow:
     """start, then quick and slow side by side, then join."""
-
-    async def let_on(name: str) -> None:
-        while not ((folder / f"{me} {name}").exists() or (folder / f"all {name}").exists()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
     def branch(name: str) -> Executor:
         @executor(id=name)
         async def work(number: int, ctx: WorkflowContext[str]) -> None:
             ledger.write("ran", ctx.run_id, name=name, me=me)
-            await let_on(name)
+            await let_on(folder, me, name)
             await ctx.send_message(f"{name} by {me}")
 
         return work
@@ -52,6 +65,38 @@ def build(storage: BuiltInStorage | None, ledger: Ledger, folder: Path, me: str)
     return builder.add_fan_out_edges(start, branches).add_fan_in_edges(branches, join).build()
 
 
+def build_nested(storage: BuiltInStorage | None, ledger: Ledger, folder: Path, me: str) -> Workflow:
+    """A sub-workflow, and what passes on what it yields."""
+
+    @executor(id="below")
+    async def below(number: int, ctx: WorkflowContext[None, str]) -> None:
+        ledger.write("ran", ctx.run_id, name="below", me=me)
+        await let_on(folder, me, "below")
+        await ctx.yield_output(f"below by {me}")
+
+    @executor(id="above")
+    async def above(found: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(found)
+
+    sub = WorkflowExecutor(WorkflowBuilder(name="below", start_executor=below).build(), "sub")
+    builder = WorkflowBuilder(name="nested", start_executor=sub, checkpoint_storage=storage)
+    return builder.add_edge(sub, above).build()
+
+
+def delay(store: Any, place: Place, me: str) -> None:
+    """Wait before a run inside the own one is claimed."""
+    claim = store.claim
+
+    async def claim_late(run_id: str, owner: Owner, *, seconds: float) -> int:
+        if run_id != RUN:
+            place.ledger.write("late", run_id, me=me)
+            await let_on(place.path, me, "claim")
+        fence: int = await claim(run_id, owner, seconds=seconds)
+        return fence
+
+    store.claim = claim_late
+
+
 def spoil(store: Any, manner: str) -> None:
     """Take the checks away that protect a run from this process."""
     append, remember, put = store.append, store.remember, store.put
@@ -63,17 +108,19 @@ def spoil(store: Any, manner: str) -> None:
         kept: bool = await remember(run_id, place, key, body)
         return kept
 
-    if manner != "as it is":
+    if manner in ("no fence", "no check"):
         store.append, store.remember = append_anyhow, remember_anyhow
 
 
-def main(place: str, me: str, lease: str, way: str, manner: str) -> None:
+def main(place: str, me: str, lease: str, way: str, manner: str, shape: str) -> None:
     where = Place.told(place)
     shorten_leases(float(lease))
     storage = where.open()
     spoil(storage.store.inner, manner)  # type: ignore[attr-defined]
+    if manner == "late":
+        delay(storage.store.inner, where, me)  # type: ignore[attr-defined]
     where.witness(storage)
-    workflow = build(storage, where.ledger, where.path, me)
+    workflow = {"flat": build, "nested": build_nested}[shape](storage, where.ledger, where.path, me)
     if way == "once":
         where.ledger.write("ready", RUN, me=me)
         while not (where.path / "go").exists():

@@ -104,3 +104,21 @@ def test_control_without_the_fence_what_a_zombie_did_is_taken_for_what_its_heir_
     world.until("kept", key="1.0", new=False)
     heir.kill()
     assert "quick by heir" not in world.memory(), "the heir was told that it is kept, and it is not"
+
+
+def test_a_zombie_takes_nothing_from_its_heir_that_is_inside_the_run_it_has_lost(world: World) -> None:
+    """Whoever drives a run has a right to those inside it. A zombie drives nothing any more."""
+    zombie = world.begin("zombie", manner="late", shape="nested")
+    world.until("late", me="zombie")
+    zombie.stop_between_writes()
+    heir = world.begin("heir", shape="nested")
+    world.until("ran", me="heir", name="below")
+    world.let_on("zombie", "claim", "below")
+    zombie.go_on()
+    assert zombie.wait() == 0
+    assert world.lines("conflict", me="zombie"), world.story()
+    world.let_on("heir", "below")
+    assert heir.wait() == 0
+    (ended,) = world.lines("ended")
+    assert ended.more == {"me": "heir", "outputs": ["below by heir"]}
+    assert [line.more["me"] for line in world.lines("ran")] == ["heir"]

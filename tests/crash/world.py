@@ -28,8 +28,10 @@ class World:
         self._lines: list[Line] = []
         self._children: list[Child] = []
 
-    def begin(self, me: str, way: str = "insists", manner: str = "as it is", lease: float = LEASE) -> Child:
-        child = self._nursery.bear("crash.held", str(self._place), me, str(lease), way, manner, name=me)
+    def begin(
+        self, me: str, way: str = "insists", manner: str = "as it is", lease: float = LEASE, shape: str = "flat"
+    ) -> Child:
+        child = self._nursery.bear("crash.held", str(self._place), me, str(lease), way, manner, shape, name=me)
         self._children.append(child)
         return child
 

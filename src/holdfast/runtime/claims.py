@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -108,8 +108,11 @@ _RENEWER = _Renewer()
 os.register_at_fork(after_in_child=_RENEWER.forget)
 
 
+Right = Callable[[], Awaitable[bool]]
+
+
 async def claim(
-    archive: Archive, run_id: str, owner: Owner, on_mail: Callable[[], None], *, by_right: bool = False
+    archive: Archive, run_id: str, owner: Owner, on_mail: Callable[[], None], by_right: Right | None = None
 ) -> Claim:
     """Become the one who drives a run. Raises RunBusy, naming who does; who has a right to it takes it over.
 
@@ -130,14 +133,24 @@ async def claim(
     return held
 
 
-async def _claim(held: Claim, by_right: bool) -> int:
+async def _claim(held: Claim, by_right: Right | None) -> int:
     try:
         return await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
     except RunBusy as busy:
-        if not isinstance(busy.holder, Owner) or not (by_right or _is_left_over(busy.holder)):
+        if not isinstance(busy.holder, Owner):
+            raise
+        if not _is_left_over(busy.holder) and (by_right is None or not await by_right()):
             raise
         await held.archive.release(held.run_id, busy.holder)
         return await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
+
+
+async def is_ours(held: Claim | None) -> bool:
+    """Whether nobody else has claimed the run since: whoever drives a run has a right to those inside it."""
+    if held is None:
+        return False
+    fences = {held.run_id: held.fence}
+    return not await finished(asyncio.to_thread(held.archive.renew, fences, seconds=LEASE_SECONDS))
 
 
 _DRIVES: dict[str, asyncio.AbstractEventLoop] = {}

@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -273,8 +274,7 @@ class Drive:
             await self._let_go()
             await claims.left(run_id)
             owner = this_process(new_run_id())
-            by_right = self._options.caller is not None  # whoever drives the run that called it drives this one
-            self._claim = await claims.claim(self._archive, run_id, owner, self._mail_came, by_right=by_right)
+            self._claim = await claims.claim(self._archive, run_id, owner, self._mail_came, self._options.by_right)
             watching.begun(watching.key_of(self._archive, run_id), self)
 
     def _mail_came(self) -> None:
@@ -303,6 +303,7 @@ class Drive:
             self._options.archive_for,
             self._options.durability,
             self._settled,
+            partial(claims.is_ours, self._claim),
         )
 
     async def _settled(self) -> None:

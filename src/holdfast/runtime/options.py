@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ class Options:
     archive_for: Callable[[str, Codec], Archive | None] = no_archive  # of a workflow inside this one
     caller: str | None = None  # the run this one works for
     durability: Durability = "sync"
+    by_right: Callable[[], Awaitable[bool]] | None = None  # whether who wants to drive it may take it from others
 
 
 @dataclass(frozen=True, slots=True)

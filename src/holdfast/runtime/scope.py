@@ -54,3 +54,4 @@ class Scope:
     archive_for: Callable[[str, Codec], Archive | None]  # of a workflow inside this one
     durability: Durability
     settled: Callable[[], Awaitable[None]]  # what was committed so far is stored
+    is_ours: Callable[[], Awaitable[bool]]  # nobody else has claimed the run since

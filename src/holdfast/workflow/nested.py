@@ -235,6 +235,7 @@ class WorkflowExecutor(Nesting):
             scope.archive_for,
             caller=ctx.run_id,
             durability=scope.durability,
+            by_right=scope.is_ours,
         )
         return Drive(definition, options, self._troupe(position))
 
