@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,4 +70,9 @@ def _convert(value: Any, member: Any) -> Any:
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and any(issubclass(one, pydantic.BaseModel) for one in reachable_types([member])):
         return pydantic.TypeAdapter(member).validate_python(value)
-    return msgspec.convert(value, member, str_keys=True)
+    with _LEARNING:
+        return msgspec.convert(value, member, str_keys=True)
+
+
+# What a class is like is found out when it is first needed: two threads that do so at once crash the process.
+_LEARNING = threading.RLock()
