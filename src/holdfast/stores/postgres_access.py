@@ -20,6 +20,7 @@ from ..core.errors import DurabilityError, StoreUnavailable
 from .postgres_errors import ONES_OWN
 from .postgres_link import Guest, Link
 from .postgres_schema import Connection, quoted
+from .postgres_sending import answers
 from .postgres_tables import FORMAT
 
 Row = tuple[Any, ...]
@@ -119,7 +120,7 @@ class _Lanes:
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="holdfast-postgres-read")
         self.room_for_guests = threading.BoundedSemaphore(connections)
         self.link = Link(dsn, schema, patience)
-        work = f"SELECT {quoted(schema)}.work({FORMAT}, $1, $2)".encode()
+        work = f"SELECT to_jsonb({quoted(schema)}.work({FORMAT}, $1, $2))".encode()
         self._writer = threading.Thread(
             target=_write_for_ever, args=(self.jobs, self.link, work), name="holdfast-postgres-write", daemon=True
         )
@@ -209,12 +210,11 @@ def _write(batch: list[_Job], link: Link, work: bytes) -> None:
     def send(db: Connection, again: bool) -> list[object]:
         for job in batch:
             job.again = job.again or again
-        jobs = (b"[" + b",".join(job.line for job in batch) + b"]").decode()
-        answers = db.execute(work, [jobs, [job.sheet for job in batch]], binary=True).fetchone()
-        return list(answers[0]) if answers else []
+        jobs = b"[" + b",".join(job.line for job in batch) + b"]"
+        return answers(db, work, jobs, [job.sheet for job in batch])
 
     try:
-        answers = link.use(send)
+        said = link.use(send)
     except DurabilityError as error:
         together = len(batch) == 1 or not isinstance(error.__cause__, ONES_OWN)
         for job in batch:
@@ -223,7 +223,7 @@ def _write(batch: list[_Job], link: Link, work: bytes) -> None:
         for job in batch:
             job.fail(StoreUnavailable(repr(error)))
     else:
-        for job, answer in zip(batch, answers, strict=True):
+        for job, answer in zip(batch, said, strict=True):
             job.succeed(answer)
 
 
