@@ -28,6 +28,7 @@ from . import file_reading as reading
 from .file_folders import Folders
 from .file_layout import Origin
 from .file_mail import has_letters
+from .file_open import Open
 from .file_records import records_in
 from .file_removing import discard, refuse_other_workflow, remove, replace
 from .file_run import Newest, Run, newest_path
@@ -231,7 +232,7 @@ class FileStore:
                 after = msgspec.structs.replace(now.beside(run.cover(), known.told(along.about)), shuffled=True)
             self._commit(run, newest, record, along, now, after, known)
 
-    def _now(self, run: Run, newest: Newest | None) -> tuple[beside.Open, Origin | None]:
+    def _now(self, run: Run, newest: Newest | None) -> tuple[Open, Origin | None]:
         """What is open, and what is known of a run, after finishing what a killed writer left."""
         run.sweep()
         now = beside.recover(run)
@@ -243,8 +244,8 @@ class FileStore:
         newest: Newest | None,
         record: Record,
         along: Along,
-        now: beside.Open,
-        after: beside.Open,
+        now: Open,
+        after: Open,
         known: Origin | None,
     ) -> None:
         """Write a record as the last one committed, in place of one of its number, with what goes along with it."""

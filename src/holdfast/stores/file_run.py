@@ -11,7 +11,6 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..durable.ports import fenced
 from . import file_layout as disk
@@ -20,10 +19,8 @@ from .file_layout import MAIL, MEMORY, RECORD_NAME, TEMPORARY, Cover
 from .file_lock import hint_in
 from .file_mail import Letters, letters_in
 from .file_memory import forget_after, kept_at
+from .file_open import Open
 from .file_records import Stock, has_records, records_in
-
-if TYPE_CHECKING:
-    from .file_beside import Open
 
 
 @dataclass(frozen=True, slots=True)
