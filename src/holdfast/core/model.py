@@ -26,7 +26,11 @@ class Reply(msgspec.Struct, frozen=True):
 
 def is_text(name: str) -> bool:
     """False for a string with half a character in it (a lone surrogate): no file and no database takes it."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Message(msgspec.Struct, frozen=True):

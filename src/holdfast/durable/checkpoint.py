@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..core.errors import CheckpointCorrupt
+from ..core.errors import CheckpointCorrupt, CodecError
 from ..core.events import WorkflowEvent, WorkflowRunState
 from ..core.model import Checkpoint, Commit, Message, Reply
 from ..core.parcel import Parcel
@@ -144,6 +144,8 @@ class WorkflowCheckpoint:
             )
         try:
             made = dict(data)
+            for name in ("metadata", "graph_signature", "position"):
+                made[name] = dict(data.get(name, {}))
             made["state"] = _opening(data.get("state", {}))
             made["executor_states"] = _opening(data.get("executor_states", {}))
             messages = data.get("messages", {})
@@ -210,7 +212,10 @@ def record_of(seen: WorkflowCheckpoint) -> Record:
     tree["state"] = {"set": _plain(seen.state, "$.state")}
     tree["executors"] = _plain(seen.executor_states, "$.executor_states")
     tree["metadata"] = dict(seen.metadata)
-    return Record(entry_of(seen), msgspec.json.encode(tree))
+    try:
+        return Record(entry_of(seen), msgspec.json.encode(tree))
+    except (RecursionError, TypeError, ValueError) as error:  # what was put in by hand is not looked at before
+        raise CodecError(f"this checkpoint cannot be stored: {shown(error)}", path="$") from error
 
 
 def entry_of(seen: WorkflowCheckpoint) -> Entry:

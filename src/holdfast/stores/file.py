@@ -189,6 +189,8 @@ class FileStore:
         except OSError as error:
             where = error.filename2 or error.filename or self._root
             raise StoreUnavailable(f"the store {self._root} cannot be used: {error.strerror} ({where})") from error
+        except RecursionError:
+            raise CheckpointCorrupt(f"the store {self._root} holds something that is nested too deep") from None
 
     def _reading(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Read without a lock: if a file was taken away between listing and opening, look again."""

@@ -201,7 +201,7 @@ def _beginning(path: Path) -> Cover | None:
             if not body or file.read() != b"\n}\n":
                 return None
         cover = _COVERS.decode(start + b"}")
-    except (OSError, ValueError):  # whoever reads all of it says what is wrong
+    except (OSError, ValueError, RecursionError):  # whoever reads all of it says what is wrong
         return None
     return cover if cover.format <= FORMAT else None
 
@@ -220,10 +220,14 @@ def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # says nothing about this file
             raise
         raise CheckpointCorrupt(f"{path} cannot be read: {error.strerror}") from error
+    except RecursionError:
+        raise CheckpointCorrupt(f"{path} is damaged: it is nested too deep; restore it from a backup") from None
     except ValueError as error:
         raise CheckpointCorrupt(
             f"{path} is damaged: {error}; restore it from a backup, or delete it to do without it"
         ) from error
+    if found.format < 1:
+        raise CheckpointCorrupt(f"{path} is damaged: there is no format {found.format}; restore it from a backup")
     if found.format > FORMAT:
         raise StoreUnavailable(
             f"{path} was written by a newer Holdfast (format {found.format}, this one knows {FORMAT}); "

@@ -78,7 +78,7 @@ def _hint_from(data: bytes) -> str | None:
     word, lines = data[:WORD], data[WORD:].split(b"\n")
     if len(lines) < 3 or not lines[1].startswith(word + b" "):
         return None
-    return lines[1][WORD + 1 :].decode()
+    return lines[1][WORD + 1 :].decode(errors="replace")  # what is no text is no name of a file either
 
 
 def write_word(handle: int) -> bytes:

@@ -209,9 +209,7 @@ def newest_path(folder: Path) -> Path | None:
 
 def trusted(folder: Path, hint: str | None) -> Newest | None:
     """What a hint says, unless it is from before the machine was started or files were changed by hand since."""
-    if hint is None:
-        return None
-    boot, touched, name = hint.split(" ", 2)
+    boot, touched, name = (hint or "").split(" ", 2) if (hint or "").count(" ") >= 2 else ("", "", "")
     match = RECORD_NAME.fullmatch(name)
     path = folder / name
     if not match or not boot or boot != _boot() or touched != str(_touched(folder)[0]) or not path.exists():

@@ -12,6 +12,7 @@ import msgspec
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..durable import clock
+from ..durable.damage import damaged
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import (
     NOTHING_ALONG,
@@ -215,8 +216,7 @@ class PostgresStore:
         while not isinstance(held := await self._db.write(_encode(job)), int):
             if held is None:  # whoever held it let go just now
                 continue
-            left = held.pop("left")
-            lease = Lease(Owner(**held), clock.seconds() + left)  # by our own clock, as `Lease` reads it
+            lease = _lease(run_id, held)
             if not lease.is_over():
                 raise lease.refuse(run_id)
             job["dead"] = held
@@ -322,6 +322,15 @@ def _plain(value: Entry | Pending) -> dict[str, Any]:
 
 def _entry(row: Row) -> Entry:
     return Entry(*_all_meant(row))
+
+
+def _lease(run_id: str, held: Any) -> Lease:
+    """Who holds a run, for how long by our own clock, as `Lease` reads it."""
+    try:
+        left = held.pop("left")
+        return Lease(msgspec.convert(held, Owner), clock.seconds() + left)
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
+        raise damaged(f"the claim on run {run_id!r}", error) from error
 
 
 def _run_entry(row: Row) -> RunEntry:

@@ -254,7 +254,7 @@ class SQLiteStore:
 
     async def _records(self, query: str, values: tuple[Any, ...] | dict[str, Any]) -> list[Record]:
         return await self._db.read(
-            lambda db: [Record(_entry(row[:-1]), row[-1]) for row in db.execute(query, values)],
+            lambda db: [Record(_entry(row[:-1]), row[-1] or b"") for row in db.execute(query, values)],
         )
 
 

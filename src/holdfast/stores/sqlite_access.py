@@ -28,6 +28,8 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 Prepare = Callable[[sqlite3.Connection, str], None]
 
+_FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # what is not ours: the last, of a number beyond 64 bits
+
 
 class Database:
     """Runs work on the file. Opens, starts threads and creates folders at the first use, and again after `close`."""
@@ -158,7 +160,7 @@ class _Connections:
                 db = open_database(self.path, self._prepare)
             yield db
             sound = True
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except _FOREIGN as error:
             raise translated(error, self.path) from error
         finally:
             if db is not None and not sound:
@@ -208,7 +210,7 @@ class _Job:
             if not db.in_transaction:  # a full disk makes SQLite give up the whole transaction, not only this work
                 raise
             db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
-            self._error = translated(error, path) if isinstance(error, (sqlite3.Error, UnicodeDecodeError)) else error
+            self._error = translated(error, path) if isinstance(error, _FOREIGN) else error
         if not alone:
             db.execute("RELEASE job")
 
@@ -315,7 +317,7 @@ def patiently(action: Callable[[], T]) -> T:
         time.sleep(0.005)
 
 
-def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> DurabilityError:
+def translated(error: Exception, path: str) -> DurabilityError:
     """The error in our words, with SQLite's own."""
     if isinstance(error, UnicodeDecodeError) or _code(error) == sqlite3.SQLITE_CORRUPT:
         return CheckpointCorrupt(
@@ -327,7 +329,7 @@ def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> Durabili
     return StoreUnavailable(f"the store {path} cannot be used: {error}")
 
 
-def _code(error: sqlite3.Error) -> int | None:
+def _code(error: Exception) -> int | None:
     code: int | None = getattr(error, "sqlite_errorcode", None)  # absent where Python itself complains
     return None if code is None else code & 0xFF  # without the details of the extended codes
 

@@ -7,9 +7,13 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from ..durable.damage import decoded
 from ..durable.ports import About, RunEntry
 from .sqlite_queries import HAS_TAG, RUNS, RUNS_BY_TAG, SET_ABOUT, TAG, UNTAG
 
+_read_tags = msgspec.json.Decoder(dict[str, str]).decode
 NO_END = -1  # a LIMIT that is none
 
 
@@ -50,7 +54,7 @@ def search(asked: Mapping[str, str | None], tags: Mapping[str, str], past: RunEn
 
 def _run(row: tuple[Any, ...]) -> RunEntry:
     run_id, workflow, status, number, checkpoint_id, iteration, at, began, caller, tags = row
-    about = About(json.loads(tags), caller)
+    about = About(decoded(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
     return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, about)
 
 

@@ -10,6 +10,8 @@ from ..durable.ids import new_run_id
 from ..runtime.opening import Continue, Fresh, Position, Rewind, Suspended
 from .waiting import Waiting
 
+LONGEST = 10_000  # characters of an id or a tag: each is stored with every record, and in indexes
+
 
 class _Omitted:
     def __repr__(self) -> str:
@@ -26,6 +28,8 @@ def position_of(
     for name, id in (("run_id", run_id), ("checkpoint_id", checkpoint_id)):
         if id is not None and (not isinstance(id, str) or not id):
             raise ValueError(f"{name} is a non-empty string, not {id!r}")
+        if id is not None and len(id) > LONGEST:
+            raise ValueError(f"{name} has at most {LONGEST:,} characters, and was given with {len(id):,}")
         if id is not None and not is_text(id):
             raise ValueError(f"{name} {id!r} holds half a character and cannot be stored")
     given = None if tags is None else _checked(tags)
@@ -50,6 +54,8 @@ def _checked(tags: Mapping[str, str]) -> dict[str, str]:
     for name, value in tags.items():
         if not isinstance(name, str) or not isinstance(value, str) or not name:
             raise ValueError(f"a tag is a name and a text, not {name!r}: {value!r}")
+        if len(name) > LONGEST or len(value) > LONGEST:
+            raise ValueError(f"a tag has at most {LONGEST:,} characters: keep more than that in the state of the run")
         if not is_text(name) or not is_text(value):
             raise ValueError(f"the tag {name!r}: {value!r} holds half a character and cannot be stored")
     return dict(tags)

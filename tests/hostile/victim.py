@@ -1,0 +1,265 @@
+"""A run with something of everything in it, what is stored of it at three moments, and every way to read that again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from holdfast import (
+    Executor,
+    HoldfastError,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowCheckpoint,
+    WorkflowContext,
+    WorkflowExecutor,
+    executor,
+    handler,
+    response_handler,
+)
+from holdfast.durable.codec import DEFAULT_CODEC
+from holdfast.durable.ports import Along, Pending, Record, RunEntry, Wake
+from holdfast.durable.storage import BuiltInStorage
+from holdfast.durable.sums import summed
+from holdfast.runtime.answering import post_answers
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import FakeClock
+
+RUN = "victim"
+LONGEST = 10.0  # seconds that anything may take, on a machine that is busy
+
+
+@dataclass
+class Order:
+    item: str
+    price: int
+
+
+class Clerk(Executor):
+    @handler
+    async def ask(self, order: Order, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.request_info(order, bool, deadline=timedelta(days=3), default=False, request_id="sell?")
+
+    @response_handler
+    async def decided(self, original_request: Order, response: bool, ctx: WorkflowContext[None, Order]) -> None:
+        await ctx.yield_output(original_request)
+
+
+class Price(Executor):
+    @handler
+    async def price(self, order: Order, ctx: WorkflowContext[int]) -> None:
+        async def look() -> int:
+            return order.price
+
+        await ctx.send_message(await ctx.step("look", look))
+
+    async def on_checkpoint_save(self) -> dict[str, Any]:
+        return {"large": "x" * 2000}
+
+    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None: ...
+
+
+@executor(id="split")
+async def split(order: Order, ctx: WorkflowContext[Order]) -> None:
+    ctx.set_state("large", "y" * 3000)
+    await ctx.send_message(order)
+
+
+@executor(id="stock")
+async def stock(order: Order, ctx: WorkflowContext[int]) -> None:
+    ctx.set_state("large", "y" * 3000 + order.item)  # stored as what changed
+    ctx.append_state("log", order)
+    await ctx.sleep(timedelta(hours=3))
+    await ctx.send_message(2)
+
+
+@executor(id="pack")
+async def pack(numbers: list[int], ctx: WorkflowContext[None, int]) -> None:
+    await ctx.yield_output(sum(numbers))
+
+
+def build(storage: Any) -> Workflow:
+    inner = WorkflowBuilder(name="desk", start_executor=Clerk("clerk")).build()
+    desk, price = WorkflowExecutor(inner, "desk"), Price("price")
+    return (
+        WorkflowBuilder(name="shop", start_executor=split, checkpoint_storage=storage)
+        .add_edge(split, desk)
+        .add_fan_out_edges(desk, [price, stock])
+        .add_fan_in_edges([price, stock], pack)
+        .build()
+    )
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that is stored, and where."""
+
+    where: tuple[Any, ...]  # what its sum is bound to
+    body: bytes = field(repr=False)
+    record: Record | None = field(default=None, repr=False)
+
+    @property
+    def tree(self) -> Any:
+        tree = json.loads(self.body)
+        del tree["sum"]
+        return tree
+
+    def summed(self, body: bytes) -> bytes:
+        """Another body in its place, with the sum that belongs there: whoever attacks can add up, too."""
+        return summed(body, *self.where)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All that is stored at a moment."""
+
+    texts: tuple[Text, ...] = field(repr=False)
+    pending: tuple[Pending, ...] = field(repr=False)
+    wakes: tuple[Wake, ...] = field(repr=False)
+    runs: tuple[RunEntry, ...]
+
+    async def store(self, changes: Mapping[int, bytes] | None = None) -> MemoryStore:
+        """A store that holds it, with other bodies for the texts of these indexes."""
+        store, about = MemoryStore(), {run.run_id: run.about for run in self.runs}
+        for index, text in enumerate(self.texts):
+            body = (changes or {}).get(index, text.body)
+            if text.record is not None:
+                entry = text.record.entry
+                asked = tuple(one for one in self.pending if one.run_id == entry.run_id)
+                wake = next((one.at for one in self.wakes if one.run_id == entry.run_id), None)
+                along = Along(asked=asked, wake=wake, about=about[entry.run_id])
+                await store.put(Record(entry, body), along)
+            elif text.where[0] == "memory":
+                await store.remember(*text.where[1:], body)
+            else:
+                await store.post(*text.where[1:], body)
+        return store
+
+
+async def moment_of(store: MemoryStore) -> Moment:
+    texts: list[Text] = []
+    runs = await store.runs(inner=True)
+    for run in runs:
+        for one in await store.history(run.run_id):
+            entry = one.entry
+            texts.append(Text(("commit", entry.run_id, entry.number, entry.checkpoint_id), one.body, one))
+        for place in range(12):
+            kept = await store.recall(run.run_id, place)
+            texts += [Text(("memory", run.run_id, place, key), body) for key, body in kept.items()]
+        texts += [Text(("mail", run.run_id, key), body) for key, body in await store.mail(run.run_id)]
+    return Moment(tuple(texts), tuple(await store.pending()), tuple(await store.wakes()), tuple(runs))
+
+
+@cache
+def moments() -> tuple[Moment, ...]:
+    """The run when it waits for an answer, when the answer was posted, when it sleeps, and when it is done."""
+    return asyncio.run(_moments())
+
+
+async def _moments() -> tuple[Moment, ...]:
+    store, found = MemoryStore(), []
+    with FakeClock() as later:
+        storage = BuiltInStorage(store)
+        workflow = build(storage)
+        await workflow.run(Order("cup", 3), run_id=RUN, tags={"team": "red"})
+        found.append(await moment_of(store))
+        archive = workflow.archive_on(storage)
+        head = await archive.head(RUN)
+        assert head is not None
+        await post_answers(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")})
+        found.append(await moment_of(store))
+        await workflow.run(run_id=RUN)
+        found.append(await moment_of(store))
+        later(hours=4)
+        result = await workflow.run(run_id=RUN)
+        found.append(await moment_of(store))
+        assert result.get_outputs() == [5]
+    return tuple(found)
+
+
+async def only_typed(what: str, work: Awaitable[Any], errors: tuple[type[Exception], ...] = (HoldfastError,)) -> bool:
+    """Whether it was done. It may raise our errors, in words, and must not take long."""
+    began = time.monotonic()
+    try:
+        await asyncio.wait_for(work, 4 * LONGEST)
+        done = True
+    except errors as error:
+        said, done = str(error), False
+    else:
+        said = "it was done"
+    assert len(said) > 10, f"{what}: an error should be a sentence, not {said!r}"
+    assert time.monotonic() - began < LONGEST, f"{what} took {time.monotonic() - began:.0f} s"
+    return done
+
+
+async def read_everything(store: Any, run_id: str = RUN) -> int:
+    """Read what is stored in every way there is. How much of it could be read."""
+    storage = BuiltInStorage(store)
+    workflow, done = build(storage), 0
+    ways = {
+        "list_checkpoints": _opened(storage.list_checkpoints()),
+        "get_latest": _opened(storage.get_latest(run_id=run_id)),
+        "load": _loaded(storage, run_id),
+        "list_runs": storage.list_runs(),
+        "pending_requests": storage.pending_requests(),
+        "due_runs": storage.due_runs(),
+        "event_history": _told(storage, run_id),
+        "status": workflow.attach(run_id).status(),
+        "fork": _forked(workflow, storage, run_id),
+        "run": _driven(workflow, run_id),
+    }
+    for what, work in ways.items():
+        done += await only_typed(what, work)
+    return done
+
+
+async def _opened(found: Awaitable[Any]) -> None:
+    seen = await found
+    for one in [] if seen is None else seen if isinstance(seen, list) else [seen]:
+        _look_at(one)
+
+
+def _look_at(seen: WorkflowCheckpoint) -> None:
+    for values in (seen.state, seen.executor_states):
+        for key in values:
+            values[key]
+    for messages in seen.messages.values():
+        for message in messages:
+            message.data  # noqa: B018
+    for event in seen.pending_request_info_events.values():
+        (event.data, event.deadline, event.response_schema)  # noqa: B018
+    _look_again = WorkflowCheckpoint.from_dict(json.loads(json.dumps(seen.to_dict())))
+    assert _look_again.checkpoint_id == seen.checkpoint_id
+
+
+async def _loaded(storage: BuiltInStorage, run_id: str) -> None:
+    for id in await storage.list_checkpoint_ids(run_id=run_id):
+        _look_at(await storage.load(id))
+        await storage.message_history(id)
+
+
+async def _told(storage: BuiltInStorage, run_id: str) -> None:
+    for event in await storage.event_history(run_id):
+        event.data  # noqa: B018
+
+
+async def _forked(workflow: Workflow, storage: BuiltInStorage, run_id: str) -> None:
+    ids = await storage.list_checkpoint_ids(run_id=run_id)
+    if ids:
+        (await workflow.run(checkpoint_id=ids[len(ids) // 2], run_id="forked")).get_outputs()
+
+
+async def _driven(workflow: Workflow, run_id: str) -> None:
+    with FakeClock() as later:
+        result = await workflow.run(run_id=run_id)
+        answers = {event.request_id: True for event in result.get_request_info_events()}
+        if answers:
+            await workflow.run(run_id=run_id, responses=answers)
+        later(hours=30)
+        (await workflow.run(run_id=run_id)).get_outputs()
