@@ -196,7 +196,7 @@ def spelled(value: Any) -> Any:
     if isinstance(value, (Leaf, Model, Struct, Raised)):
         return kind, spelled(value.value), spelled(value.more)
     if isinstance(value, Pickled):
-        return kind, spelled(value.value)
+        return kind, spelled(vars(value))
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         return kind, value.dtype.str, value.dtype.descr, value.shape, value.tobytes()
     if isinstance(value, BaseException):
