@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,15 @@ def test_a_text_with_a_byte_changed_is_refused(text: bytes, place: str, at: int,
     for other in (whole[:-1], whole + b" ", b"", whole[:20]):
         with pytest.raises(CheckpointCorrupt):
             verified(other, "commit", place, what="it")
+
+
+def test_an_object_without_members_is_an_object_with_its_sum() -> None:
+    whole = summed(b"{}", "here")
+    assert list(json.loads(whole)) == ["sum"]
+    assert verified(whole, "here", what="it") == b"{}"
+    for other in (whole[:-1], whole[:-1] + b",}", whole + b"}"):
+        with pytest.raises(CheckpointCorrupt, match="it is damaged"):
+            verified(other, "here", what="it")
 
 
 @pytest.mark.parametrize("name", ["seal", "sum"])
