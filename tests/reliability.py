@@ -163,13 +163,17 @@ def tested(asked: argparse.Namespace) -> Iterator[Row]:
     for suite, what in SUITES.items():
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "figures"
+            path, report = Path(folder) / "figures", Path(folder) / "report.xml"
             env = {figures.WHERE: str(path), **({"HOLDFAST_LONG": "1"} if asked.long else {})}
             command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(HERE / suite)]
+            command += ["--junitxml", str(report)]
             ended = subprocess.run(command, cwd=HERE.parent, env={**os.environ, **env}, capture_output=True, text=True)
             failed = len(re.findall(r"^(?:FAILED|ERROR) ", ended.stdout, re.MULTILINE))
             assert ended.returncode == (1 if failed else 0), ended.stdout[-3000:]
-            words = ", ".join(f"{number} {name}" for name, number in figures.read(path).items())
+            found = re.search(r' tests="(\d+)"', report.read_text())
+            assert found is not None
+            noted = [f"{number} {name}" for name, number in figures.read(path).items()]
+            words = ", ".join([f"{found[1]} tests", *noted])
         yield Row(what, words, failed, failed, time.monotonic() - began, f"pytest tests/{suite}")
 
 
