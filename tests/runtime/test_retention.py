@@ -15,6 +15,7 @@ from holdfast import (
     FullHistory,
     LatestOnly,
     Retention,
+    RunError,
     WorkflowBuilder,
     WorkflowContext,
     WorkflowRunState,
@@ -27,8 +28,8 @@ from holdfast.durable.storage import BuiltInStorage
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import crash_everywhere
-from nesting import Ask, Ok, around
+from holdfast.testing import Crash, CrashingStore, crash_everywhere
+from nesting import Ask, Ok, around, deep
 
 PLACES = ("memory", "sqlite", "file")
 
@@ -162,6 +163,69 @@ async def test_a_fork_is_told_what_its_parent_had_told_although_the_parent_moved
     await forked.send(21)
     result = await forked.result()
     assert result.get_outputs() == [10, 20, 30]
+
+
+@pytest.mark.parametrize("floors", [1, 2])
+async def test_a_fork_goes_on_with_runs_inside_as_they_were_although_the_originals_moved_on(
+    floors: int, place: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FRAME_EVERY", 1)
+    monkeypatch.setattr(chain, "_WASTE", 0.0)
+
+    def build() -> Any:
+        inner = WorkflowBuilder(name="inner", start_executor=Asks(id="asks")).build()
+        return deep(inner, floors, place.open())
+
+    async def answer_all(run_id: str, answer: bool) -> Any:
+        result = await build().run(run_id=run_id)
+        while asked := result.get_request_info_events():
+            result = await build().run(run_id=run_id, responses={asked[0].request_id: Ok(answer)})
+        return result.get_outputs()
+
+    await build().run("go", run_id="r")
+    for name, parent in (("fork", "r"), ("fork of fork", "fork")):
+        latest = await place.open().get_latest(run_id=parent)
+        assert latest is not None
+        await build().run(checkpoint_id=latest.checkpoint_id, run_id=name)
+        assert await answer_all(parent, True) == ["1: True", "11: True", "111: True"]
+    assert await answer_all("fork of fork", False) == ["1: False", "11: False", "111: False"]
+
+
+def asking_inside(storage: BuiltInStorage) -> Any:
+    return around(WorkflowBuilder(name="inner", start_executor=Asks(id="asks")).build(), storage)
+
+
+async def head_of(storage: BuiltInStorage, run_id: str) -> str:
+    latest = await storage.get_latest(run_id=run_id)
+    assert latest is not None
+    return latest.checkpoint_id
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", [1, 2])
+async def test_a_fork_with_runs_inside_that_died_while_it_was_made_is_made_again(at: int, after: bool) -> None:
+    store = MemoryStore()
+    storage = BuiltInStorage(store, retention=LatestOnly)
+    (asked,) = (await asking_inside(storage).run("go", run_id="r")).get_request_info_events()
+    here = await head_of(storage, "r")
+    dying = BuiltInStorage(CrashingStore(store, at=at, after=after), retention=LatestOnly)
+    with pytest.raises(Crash):
+        await asking_inside(dying).run(checkpoint_id=here, run_id="fork")
+    forked = await asking_inside(storage).run(checkpoint_id=here, run_id="fork")
+    assert [one.request_id for one in forked.get_request_info_events()] == [asked.request_id]
+    done = await asking_inside(storage).run(run_id="fork", responses={asked.request_id: Ok(True)})
+    assert done.get_outputs() == ["1: True"]
+
+
+async def test_what_worked_for_a_fork_that_was_deleted_is_in_the_way_of_one_of_the_same_name(place: Places) -> None:
+    storage = place.open()
+    (asked,) = (await asking_inside(storage).run("go", run_id="r")).get_request_info_events()
+    here = await head_of(storage, "r")
+    await asking_inside(storage).run(checkpoint_id=here, run_id="fork", responses={asked.request_id: Ok(True)})
+    assert await storage.delete(await head_of(storage, "fork"))
+    with pytest.raises(RunError, match="worked for an earlier run 'fork' that was deleted without it"):
+        await asking_inside(storage).run(checkpoint_id=here, run_id="fork")
+    assert (await asking_inside(storage).run(checkpoint_id=here, run_id="other")).get_request_info_events()
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])

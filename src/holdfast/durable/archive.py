@@ -11,13 +11,15 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from ..core.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
+from ..core.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict, RunError
 from ..core.events import CheckpointInfo, WorkflowRunState
-from ..core.model import Checkpoint, Commit, Memory, Note, Outcome, Retention, RunHeader
+from ..core.model import Checkpoint, Child, Commit, Memory, Note, Outcome, Retention, RunHeader, Stamp
 from ..core.request import Request
-from ..kernel.history import apply, still_true, whole
+from ..kernel.history import apply, fork, still_true, whole
+from . import clock
 from .chain import Chain
 from .codec import Codec
+from .ids import checkpoint_id, forked_child_id
 from .ownership import Owner
 from .ports import About, Along, Entry, Pending, Record, Store
 from .transacting import Transaction, Translated
@@ -72,6 +74,12 @@ class Archive(Protocol):
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
         """The commits of a run past a number, oldest first."""
+
+    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        """Where the runs inside are for a new run that is forked from a checkpoint, and is called so.
+
+        Those that keep only their latest go on with the run they work for: they are copied as they are there.
+        """
 
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Keep an outcome before its superstep commits; durable when it returns."""
@@ -200,6 +208,36 @@ class StoreArchive:
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
         return [read_commit(one, self._codec)[0] for one in await self.store.history(run_id, after=after)]
+
+    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        return {key: await self._inside_fork(child, run_id) for key, child in source.children.items()}
+
+    async def _inside_fork(self, child: Child, run_id: str) -> Child:
+        entry = await self.store.locate(child.checkpoint_id)
+        chain = [] if entry is None else await self.store.chain(entry.run_id, entry.number)
+        if not chain or not chain[-1].entry.fleeting:  # it is gone, or it stays: then it is forked when it is answered
+            return child
+        source, copy = fold(chain, self._codec)[-1][0], forked_child_id(run_id, 0, child.run_id)
+        stamp = Stamp(checkpoint_id(copy, 0, 0), clock.stamp())
+        await self._make_room(copy, run_id)
+        first = fork(replace(source, children=await self.inside_fork(source, copy)), stamp)
+        origin = {"parent_id": child.checkpoint_id, "parent_run": source.run_id, "parent_number": source.number}
+        known = {"run_id": copy, "epoch": 0, "caller": run_id, "retention": self.retention}
+        after = apply(replace(source.header, **origin, **known), None, first, previous_id=child.checkpoint_id)
+        await StoreArchive(self.store, self._codec).commit(first, after)
+        return Child(copy, child.executor, stamp.checkpoint_id, 0, Child.caller_of(run_id, 0))
+
+    async def _make_room(self, copy: str, run_id: str) -> None:
+        """Take away a copy that was made for a fork which was then never made."""
+        there = await self.store.head(copy)
+        if there is not None and there.entry.number > 0:
+            raise RunError(
+                f"run {copy!r} worked for an earlier run {run_id!r} that was deleted without it; give the new run "
+                f"another id, or delete that one, too",
+                run_id=run_id,
+            )
+        if there is not None:
+            await self.store.drop(copy)
 
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
         fence = self._fences.get(run_id)

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from ..core.errors import CheckpointMissing, DefinitionError, HoldfastError, StoreUnavailable
 from ..core.events import CheckpointInfo
-from ..core.model import Checkpoint, Commit, Memory, Note, Outcome, Retention
+from ..core.model import Checkpoint, Child, Commit, Memory, Note, Outcome, Retention
 from ..kernel.history import still_true
 from . import clock
 from .checkpoint import WorkflowCheckpoint, unview, view
@@ -151,6 +151,9 @@ class ContractArchive:
         commits = still_true([unview(seen, self._codec)[1] for seen in kept])
         outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
         return found + [(checkpoint.run_id, commit) for commit in outputs]
+
+    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        return source.children
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
         return [CheckpointInfo(run_id, seen.checkpoint_id, seen.number) for seen in await self._of_run(run_id)]

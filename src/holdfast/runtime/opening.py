@@ -212,6 +212,8 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
             await cast.restore_all(source.executors)
             return await _moved_back(head, source, archive)
         case Older(source=source, header=header):
+            if archive is not None:
+                source = replace(source, children=await archive.inside_fork(source, header.run_id))
             first = kernel.fork(source, stamp(header.run_id, header.epoch, 0))
             await cast.restore_all(source.executors)
         case New(header=header, message=message):
