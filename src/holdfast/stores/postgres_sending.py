@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 import psycopg
 from psycopg import errors
-from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq import DiagnosticField, ExecStatus
 
 from .postgres_schema import Connection
 
@@ -27,8 +27,10 @@ def answers(db: Connection, query: bytes, jobs: bytes, sheets: Sequence[str | No
     formats = [_AS_TEXT, _AS_BYTES]
     result = server.exec_params(query, [jobs, _array(sheets)], param_formats=formats, result_format=_AS_TEXT)
     if result.status != ExecStatus.TUPLES_OK:
-        if server.status == ConnStatus.BAD:
-            raise psycopg.OperationalError(server.get_error_message())
+        if result.error_field(DiagnosticField.SQLSTATE) is None:  # not the server says so: the line is broken
+            said = result.get_error_message()
+            db.close()
+            raise psycopg.OperationalError(said)
         raise errors.error_from_result(result)
     return _decode(result.get_value(0, 0) or b"[]")
 
