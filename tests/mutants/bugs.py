@@ -103,7 +103,7 @@ MAIL = (
         "durable/archive.py",
         "            settled,\n            consumed,\n",
         "            settled,\n            (),\n",
-        (HANDLES, "runtime/test_requests.py"),
+        ("runtime/test_requests.py", HANDLES),
     ),
     Bug(
         "the second answer wins",
@@ -127,7 +127,7 @@ TIME = (
         "runtime/timers.py",
         "        self._known = dict(recalled)\n",
         "        self._known = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
-        (WAITING, "runtime/test_timers.py"),
+        ("runtime/test_timers.py", WAITING),
     ),
     Bug(
         "attempts are counted anew after a crash",
