@@ -50,8 +50,11 @@ class Edit:
         return len(value) * part // 100
 
 
-letters = st.sampled_from(["a", '"', "\\", "\n", "é", "€", "ß", "😀", "\u2028", "\x00", "\ud800"])
+letters = st.sampled_from(
+    ["a", "é", "è", "€", "₭", "😀", "😁", '"', "\\", "\u2028", "\x00"]
+)  # some begin alike, in UTF-8
 words = st.text(letters, max_size=6)
+torn = st.sampled_from(["\ud800", "a\udfff"])  # half a character: a text with it is stored in another way
 sizes = st.sampled_from([300, 600, 30, 1])
 texts = st.builds(lambda word, size, end: f"{word}." * size + end, words, sizes, words)
 lists = st.builds(lambda items, size: items * size, st.lists(words | st.integers(0, 99), max_size=4), sizes)
@@ -69,6 +72,8 @@ def _placed(kind: Kind, value: Any) -> st.SearchStrategy[Edit]:
 
 edits = st.one_of(
     _placed("splice", words),
+    _placed("splice", letters),
+    _placed("splice", torn),
     _placed("grow", words),
     _placed("shrink", words),
     st.builds(Edit, st.just("append"), keys, st.lists(words | st.integers(0, 9) | st.lists(words), max_size=3)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -146,7 +146,13 @@ def _change(view: StateView, state: dict[str, Any], edit: Edit) -> None:
         view.set(edit.key, state[edit.key])
 
 
+def letter(became: str) -> Step:
+    """One letter in the middle of a text becomes another."""
+    return Step((Edit("splice", "text", became, 50, 51),))
+
+
 @quick
+@example(Terms(8, 1 / 3, 512, 1024), Step((Edit("set", "text", "é" * 1000),)), [letter("è"), letter("©"), letter("é")])
 @given(terms, first_steps, st.lists(steps, min_size=1, max_size=20))
 def test_every_checkpoint_is_read_again_exactly_as_it_was(terms: Terms, first: Step, steps: list[Step]) -> None:
     with terms.hold():

@@ -20,7 +20,7 @@ from holdfast.graph.graph import Graph
 from holdfast.kernel import apply, merge
 from properties.pages import REDUCERS, Conflict, Page, Sight, Turn, came_to, committed, reducers, turns
 
-quick = settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 NOW = Stamp("now", "2026-01-01T00:00:00+00:00")
 PACKS: dict[str, Pack] = {"copied": copied, "encoded": Codec().pack}
 executors = st.sampled_from(["a", "b", "c"])

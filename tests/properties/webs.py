@@ -15,6 +15,7 @@ from holdfast.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
 from holdfast.graph.graph import Graph
 
 NAMES = ("a", "b", "c", "d", "e")
+ASKS = ("direct", "switch", "select")
 TAKES = {"numbers": int, "texts": str, "anything": int | str}
 
 
@@ -32,24 +33,30 @@ class Way:
     targets: tuple[str, ...]
     salt: int | None = None
 
-    def edge(self) -> Edge:
+    def edge(self, heard: list[tuple[Way, Any]]) -> Edge:
+        """The real one. Its condition notes in `heard` what it was asked about."""
         salt = self.salt or 0
+
+        def case(n: int, of: int) -> Any:
+            return lambda value: heard.append((self, value)) or says(salt + n, value) % of == 0
+
+        async def choose(value: Any, targets: list[str]) -> list[str]:
+            heard.append((self, value))
+            return [target for n, target in enumerate(targets) if says(salt, value) >> n & 1]
+
         match self.kind:
             case "direct" if self.salt is not None:
-                return Direct(self.sources[0], self.targets[0], lambda value: says(salt, value) % 2 == 0)
+                return Direct(self.sources[0], self.targets[0], case(0, 2))
             case "direct":
                 return Direct(self.sources[0], self.targets[0])
             case "fan out":
                 return FanOut(self.sources[0], self.targets)
             case "switch":
-                cases = tuple((_case(salt, n), target) for n, target in enumerate(self.targets[:-1]))
+                cases = tuple((case(n, 3), target) for n, target in enumerate(self.targets[:-1]))
                 return Switch(self.sources[0], cases, self.targets[-1])
             case "select":
-                return Select(self.sources[0], self.targets, self._choose)
+                return Select(self.sources[0], self.targets, choose)
         return FanIn(self.sources, self.targets[0])
-
-    async def _choose(self, value: Any, targets: list[str]) -> list[str]:
-        return [target for n, target in enumerate(targets) if says(self.salt or 0, value) >> n & 1]
 
     def leads_to(self, value: Any) -> tuple[str, ...]:
         """The targets that a value has along this way, whether they take such values or not."""
@@ -65,18 +72,14 @@ class Way:
         return self.targets
 
 
-def _case(salt: int, n: int) -> Any:
-    return lambda value: says(salt + n, value) % 3 == 0
-
-
 @dataclass(frozen=True)
 class Web:
     takes: dict[str, str]  # what each executor takes
     ways: tuple[Way, ...]
 
-    def graph(self) -> Graph:
+    def graph(self, heard: list[tuple[Way, Any]]) -> Graph:
         made = {id: _taker(id, self.takes[id], self._joined(id)) for id in NAMES}
-        return Graph("a", made, tuple(way.edge() for way in self.ways), on_unroutable="drop")
+        return Graph("a", made, tuple(way.edge(heard) for way in self.ways), on_unroutable="drop")
 
     def _joined(self, id: str) -> bool:
         return any(way.kind == "fan in" and id in way.targets for way in self.ways)
@@ -151,6 +154,7 @@ class Model:
     web: Web
     calls: list[tuple[str, Any, tuple[str, ...]]]  # executor, what it gets, from whom
     held: dict[Way, dict[str, list[Any]]] = field(default_factory=dict)
+    asked: list[tuple[Way, Any]] = field(default_factory=list)  # which conditions about what
     declined: list[Any] = field(default_factory=list)
     missing: list[Any] = field(default_factory=list)
 
@@ -173,6 +177,7 @@ class Model:
         joined = refused = False
         leaving = [way for way in self.web.ways if source in way.sources]
         asked = [way for way in leaving if sent.target is None or sent.target in way.targets]
+        self.asked += [(way, sent.value) for way in asked if way.salt is not None and way.kind in ASKS]
         for way in asked:
             for target in way.leads_to(sent.value):
                 if sent.target not in (None, target):
