@@ -103,11 +103,13 @@ class Storm:
 
     def _victim(self) -> Child:
         at_work = self._chance.random() < 0.8  # the others may be about to begin, or wait
-        if at_work:
-            self._until(lambda: bool(self._busy()), "somebody who drives a run")
-        time.sleep(self._chance.uniform(0, 0.006))
-        self._watch()
-        return self._chance.choice((self._busy() if at_work else []) or self._awake())
+        who = self._busy if at_work else self._awake
+        while True:  # all may have been put to sleep
+            self._until(lambda: bool(who()), "somebody who drives a run" if at_work else "somebody who is awake")
+            time.sleep(self._chance.uniform(0, 0.006))
+            self._watch()
+            if victims := who() or self._awake():
+                return self._chance.choice(victims)
 
     def _awake(self) -> list[Child]:
         asleep = {child.pid for _, child in self._asleep}
