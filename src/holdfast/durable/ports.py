@@ -10,15 +10,15 @@ number is refused once a higher one was given: whoever comes back after a long p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from ..core.errors import CommitConflict
 from .ownership import Owner
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What can be known of a record without reading its body."""
 
     run_id: str
@@ -33,16 +33,14 @@ class Entry:
     fleeting: bool = False  # not for readers once there is a later one: the run keeps only its latest
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One commit as it is stored. The body is UTF-8 JSON text."""
 
     entry: Entry
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(msgspec.Struct, frozen=True):
     """A question that waits for an answer: what can be known of it without reading payloads."""
 
     run_id: str
@@ -56,8 +54,7 @@ class Pending:
     deadline: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(msgspec.Struct, frozen=True):
     """A run that wants to be moved on at a certain time."""
 
     run_id: str
@@ -65,16 +62,14 @@ class Wake:
     at: str  # UTC, ISO 8601
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(msgspec.Struct, frozen=True):
     """What never changes in a run, as far as it is listed and searched by it."""
 
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = {}
     caller: str | None = None  # it works for another run, which speaks for it
 
 
-@dataclass(frozen=True, slots=True)
-class RunEntry:
+class RunEntry(msgspec.Struct, frozen=True):
     """What can be known of a run without reading a body: where it is now."""
 
     run_id: str
@@ -88,8 +83,7 @@ class RunEntry:
     about: About
 
 
-@dataclass(frozen=True, slots=True)
-class Along:
+class Along(msgspec.Struct, frozen=True):
     """What happens together with a record: all of it, or none."""
 
     settled: int | None = None  # forget the memory up to this place

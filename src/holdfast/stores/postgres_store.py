@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -49,7 +49,7 @@ from .postgres_transaction import PostgresTransaction
 NO_LIMIT = 2**63 - 1
 
 _encode = msgspec.json.Encoder().encode
-_NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (Entry, Pending)}
+_NAMES = {kind: kind.__struct_fields__ for kind in (Entry, Pending)}
 
 
 class PostgresStore:

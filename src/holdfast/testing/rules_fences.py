@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..core.errors import CommitConflict, RunBusy
 from ..durable.ownership import this_process

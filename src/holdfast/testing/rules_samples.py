@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..durable.ports import About, Entry, Pending, Record, RunEntry, Store
 from .clocks import FakeClock
