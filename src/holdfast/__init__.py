@@ -3,6 +3,14 @@
 import logging as _logging
 
 from . import defaults as _defaults
+from .agents.executor import AgentExecutor
+from .agents.values import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
+    AgentResponseUpdate,
+    Message,
+)
 from .core.errors import (
     CheckpointCorrupt,
     CheckpointMissing,
@@ -67,6 +75,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEFAULT_MAX_ITERATIONS",
+    "AgentExecutor",
+    "AgentExecutorRequest",
+    "AgentExecutorResponse",
+    "AgentResponse",
+    "AgentResponseUpdate",
     "Case",
     "CheckpointCorrupt",
     "CheckpointInfo",
@@ -89,6 +102,7 @@ __all__ = [
     "InMemoryCheckpointStorage",
     "InputMismatch",
     "LatestOnly",
+    "Message",
     "PendingRequest",
     "PostgresCheckpointStorage",
     "PrivateMissing",

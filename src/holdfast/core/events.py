@@ -47,6 +47,8 @@ WorkflowEventType = Literal[
     "error",
     "failed",
     "data",
+    "update",
+    "withdrawn",
 ]
 
 RESERVED_EVENT_TYPES: frozenset[str] = frozenset(get_args(WorkflowEventType)) - {"warning", "error", "data"}

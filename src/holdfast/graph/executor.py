@@ -118,6 +118,7 @@ class Executor:
     _executor_limits: Limits = NO_LIMITS
     description: ClassVar[str | None] = None
     takes_many: ClassVar[bool] = False  # it keeps nothing between messages, so that they are handled side by side
+    speaks: ClassVar[bool] = False  # it tells what it says while it says it (`update` events), before it is committed
 
     def __init__(
         self,

@@ -81,9 +81,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
         "_steps",
         "_thread",
         "_timers",
+        "attempt",
         "delivery",
         "parked",
         "scope",
+        "spoke",
     )
 
     def __init__(
@@ -94,8 +96,10 @@ class HandlerContext(WorkflowContext[Any, Any]):
         at: Checkpoint,
         notes: Notes,
         limit: TimeLimit | None = None,
+        attempt: int = 1,
     ) -> None:
-        self.scope, self.delivery = scope, delivery
+        self.scope, self.delivery, self.attempt = scope, delivery, attempt
+        self.spoke = False  # something was told that counts only once the superstep is committed
         self._state, self._at, self._notes, self._limit = state, at, notes, limit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._timers = 0
@@ -312,6 +316,29 @@ class HandlerContext(WorkflowContext[Any, Any]):
         told.run_id = self.scope.run_id
         self.scope.tell(told)
         return _DONE
+
+    def tell_update(self, data: Any) -> None:
+        """Tell those who watch what is being said right now. If this attempt comes to nothing, it is withdrawn."""
+        self._check_open("tell_update")
+        self.spoke = True
+        self._tell_of_attempt("update", data)
+
+    def tell_withdrawn(self, data: Any) -> None:
+        """Take back a part of what this attempt told: the data says which."""
+        self._tell_of_attempt("withdrawn", data)
+
+    def _tell_of_attempt(self, type: str, data: Any) -> None:
+        known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "attempt": self.attempt}
+        state = WorkflowRunState.IN_PROGRESS
+        self.scope.tell(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **known))
+
+    def has_step(self, name: str) -> bool:
+        """Whether a step of that name, the first of it in this delivery, was done before."""
+        return self._notes[step_key(self.delivery.id, name, 0)] is not None
+
+    def state_keys(self) -> list[str]:
+        """The keys of the state as this handler sees it."""
+        return self._state.keys()
 
     def get_state(self, key: str, default: Any = None) -> Any:
         self.alive()

@@ -214,7 +214,14 @@ class Drive:
         answered: set[str] = set()
         if entered.at.requests:
             answered = await self._mailbox.answered(entered.at) | set(self._options.responses)
-        return await self._report.opening(entered, plan, self.yielded, answered)
+        told = await self._report.opening(entered, plan, self.yielded, answered)
+        return told if entered.first is not None else [*told, *self._withdrawn(entered, plan)]
+
+    def _withdrawn(self, entered: Entered, plan: Plan) -> list[WorkflowEvent]:
+        """Takes back what another drive may have told of a superstep before it died: its handlers speak again."""
+        executors, done = self._definition.graph.executors, entered.memory.outcomes
+        again = [one for one in plan.deliveries if executors[one.executor].speaks and one.id not in done]
+        return [self._report.say("withdrawn", entered.at, executor_id=d.executor, delivery=d.id) for d in again]
 
     async def _stop_first(self, entered: Entered) -> _Taken | None:
         """Stop at once if that is what somebody wants: whoever drives it now, or a letter that nobody has read yet."""

@@ -209,12 +209,16 @@ class Superstep:
         limit = None
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
             limit = TimeLimit(call.limits, self._at.run_id, delivery.executor)
-        context = HandlerContext(self._scope, delivery, state.new_page(), self._at, self._notes, limit)
+        context = HandlerContext(self._scope, delivery, state.new_page(), self._at, self._notes, limit, number)
         self._tell("executor_invoked", delivery.executor, delivery.payload, attempt=number, delivery=delivery.id)
         try:
             with self._observed(delivery.executor, call, number):
                 await self._call_within(limit, call, context)
                 return context.outcome(await self._cast.save(delivery.executor), number)
+        except BaseException:
+            if context.spoke:
+                self._tell("withdrawn", delivery.executor, attempt=number, delivery=delivery.id)
+            raise
         finally:
             context.finish()
 

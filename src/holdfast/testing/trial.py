@@ -56,6 +56,7 @@ class Witness:
     """Which deliveries are durable, and which handlers were called: the same one must not be in both."""
 
     durable: set[Delivery] = field(default_factory=set)
+    steps: set[Delivery] = field(default_factory=set)  # whose results are durable
     called: list[Delivery] = field(default_factory=list)
     broken: list[Delivery] = field(default_factory=list)
     before: frozenset[Delivery] = frozenset()  # those that were durable when this drive of the run began
@@ -66,6 +67,12 @@ class Witness:
         """Another drive of the run begins."""
         self.before = frozenset(self.durable)
         self.drives += 1
+
+    def noted(self, step: Delivery) -> None:
+        """What came of a step is durable: nobody may do the step again, and so note it again."""
+        if step in self.steps:
+            self.broken.append(step)
+        self.steps.add(step)
 
     def complaint(self) -> str | None:
         """What is wrong whatever the run came to."""
@@ -97,6 +104,8 @@ class _WatchedStore(WrappedStore):
             self._witness.durable |= {(record.entry.run_id, one["delivery"]) for one in done}
         elif name == "remember" and "/" not in args[2]:
             self._witness.durable.add((args[0], args[2]))
+        elif name == "remember" and "/step/" in args[2]:
+            self._witness.noted((args[0], args[2]))
         return result
 
 

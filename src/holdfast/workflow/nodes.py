@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
+from ..agents.adapting import is_agent
+from ..agents.executor import AgentExecutor
+from ..agents.protocol import Agent
 from ..core.errors import DefinitionError
 from ..core.parcel import plain_copy
 from ..graph.edges import name_of
 from ..graph.executor import Executor
 from ..graph.persistent import persistent_names
 
-ExecutorLike = Executor | type[Executor] | Callable[[], Executor] | str
-"""What stands for an executor in a builder."""
+ExecutorLike = Executor | type[Executor] | Callable[[], Executor] | Agent | str | Any
+"""What stands for an executor in a builder. Any: also an agent of a library that Holdfast knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,13 @@ def node_of(given: ExecutorLike) -> Node:
     if isinstance(given, Executor):
         _begin_state(given)
         return Node(_checked_id(given), given, given=given)
+    if is_agent(given):
+        return node_of(AgentExecutor(given))
     if inspect.iscoroutinefunction(given):
-        raise DefinitionError(f"{name_of(given)!r} is an async function, not an executor: mark it with @executor")
+        raise DefinitionError(
+            f"{name_of(given)!r} is an async function, not an executor: mark it with @executor, or make an agent of it "
+            f"with AgentExecutor(...)"
+        )
     if callable(given):
         made = _made(given)
         return Node(_checked_id(made), made, factory=given)

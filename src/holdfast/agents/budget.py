@@ -1,0 +1,37 @@
+"""How much an agent may use up before somebody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .asking import BudgetKind
+from .values import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits; what is None is not limited. A model is not called any more once one of them is reached.
+
+    With `whole_run` everything that the agents of the run used up counts, as of the last commit; otherwise only what
+    the agent itself did. Agents that work side by side in one superstep do not see each other's calls before its end.
+    """
+
+    tokens: int | None = None
+    calls: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+    whole_run: bool = False
+
+    def used_up(self, spent: Usage, raised: Mapping[str, float]) -> Iterator[tuple[BudgetKind, float, float]]:
+        """The limits that are reached, with what was spent; `raised` are limits that hold instead of these."""
+        spent_of: dict[BudgetKind, float] = {
+            "tokens": spent.tokens,
+            "calls": spent.calls,
+            "cost": spent.cost or 0.0,
+            "seconds": spent.seconds,
+        }
+        for kind, so_far in spent_of.items():
+            limit: float | None = getattr(self, kind)
+            if limit is not None and so_far >= raised.get(kind, limit):
+                yield kind, raised.get(kind, limit), so_far

@@ -1,0 +1,296 @@
+"""An agent as an executor: its conversation lives in the state of the run, and each of its calls is made once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from ..graph.context import WorkflowContext
+from ..graph.executor import Executor
+from ..graph.handlers import handler, response_handler
+from ..graph.policy import RetryPolicy
+from ..runtime.context import HandlerContext
+from .adapting import agent_of, name_of_agent
+from .asking import (
+    ANSWERED_BY,
+    AgentInputRequest,
+    AgentInputResponse,
+    BudgetRequest,
+    BudgetResponse,
+    Question,
+    Reply,
+    ToolApprovalRequest,
+    ToolApprovalResponse,
+    ToolOutcomeRequest,
+    ToolOutcomeResponse,
+)
+from .budget import Budget
+from .replies import Answer
+from .turn import Given, Past, Rules, Turn
+from .values import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
+    Message,
+    Usage,
+    conversation_key,
+    messages_of,
+    total,
+    usage_key,
+)
+
+ContextMode = Literal["full", "last_agent", "custom"]
+_Context = WorkflowContext[AgentExecutorResponse, AgentResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """A turn that is not over: it waits for answers."""
+
+    id: str
+    seen: int  # how many messages of the conversation it answers
+    usage: Usage  # of the agent before it
+    asked: dict[str, str]  # the open questions: their places, by request id
+    replies: dict[str, Reply] = field(default_factory=dict)  # by the places of the questions
+    again: bool = False  # it was asked to respond once more meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where an agent is between its turns."""
+
+    seen: int = 0  # how many messages of the conversation it has answered
+    state: Any = None  # what it keeps for itself
+    raised: dict[str, float] = field(default_factory=dict)  # limits of its budget that people raised
+
+
+class AgentExecutor(Executor):
+    """An agent in a workflow: what it is told it adds to its conversation, and sends its answer on.
+
+    `agent` is anything with `name` and `take_turn`, an agent of a library that Holdfast knows, or an async function.
+    What it hears from another agent is that one's whole conversation, or only its last answer
+    (`context_mode="last_agent"`), or what `context_filter` makes of the conversation.
+
+    Calls of the tools in `approve` are asked about first. The tools in `unsafe` must not be repeated: if one of
+    them may have run and nobody knows, a person is asked. A `budget` stops the agent where it is; `price` says what
+    usage costs, where the agent does not know.
+    """
+
+    speaks = True
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        id: str | None = None,
+        context_mode: ContextMode = "full",
+        context_filter: Callable[[list[Message]], list[Message]] | None = None,
+        approve: Iterable[str] = (),
+        unsafe: Iterable[str] = (),
+        budget: Budget | None = None,
+        price: Callable[[Usage], float] | None = None,
+        handoffs: Mapping[str, str] | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        idle_timeout: float | timedelta | None = None,
+    ) -> None:
+        self.agent = agent_of(agent)
+        super().__init__(id or name_of_agent(self.agent), retry=retry, timeout=timeout, idle_timeout=idle_timeout)
+        if context_mode not in ("full", "last_agent", "custom"):
+            raise ValueError(f"context_mode is full, last_agent or custom, not {context_mode!r}")
+        if (context_mode == "custom") != (context_filter is not None):
+            raise ValueError("context_filter and context_mode='custom' go together: give both or neither")
+        self.context_mode, self.context_filter = context_mode, context_filter
+        self.rules = Rules(_names(approve, "approve"), _names(unsafe, "unsafe"), budget, price)
+        self.handoffs = dict(handoffs or {})
+
+    @property
+    def description(self) -> str | None:  # type: ignore[override]
+        """What the agent says it is for."""
+        found = getattr(self.agent, "description", None)
+        return found if isinstance(found, str) else None
+
+    def clone(self) -> AgentExecutor:
+        twin = super().clone()
+        twin.agent = self.agent  # an agent keeps nothing of a run: what it must know is given to it each turn
+        return twin
+
+    @handler
+    async def asked(self, request: AgentExecutorRequest, ctx: _Context) -> None:
+        self._hear(request.messages, ctx)
+        if request.should_respond:
+            await self._respond(ctx)
+
+    @handler
+    async def told(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+        self._hear(self._from_other(response, ctx), ctx)
+        await self._respond(ctx)
+
+    @handler
+    async def told_text(self, text: str, ctx: _Context) -> None:
+        self._hear(messages_of(text), ctx)
+        await self._respond(ctx)
+
+    @handler
+    async def told_message(self, message: Message, ctx: _Context) -> None:
+        self._hear([message], ctx)
+        await self._respond(ctx)
+
+    @handler
+    async def told_messages(self, messages: list[str | Message], ctx: _Context) -> None:
+        self._hear(messages_of(messages), ctx)
+        await self._respond(ctx)
+
+    @response_handler
+    async def approved(self, asked: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: _Context) -> None:
+        await self._answered(reply, ctx)
+
+    @response_handler
+    async def outcome_known(self, asked: ToolOutcomeRequest, reply: ToolOutcomeResponse, ctx: _Context) -> None:
+        await self._answered(reply, ctx)
+
+    @response_handler
+    async def budget_raised(self, asked: BudgetRequest, reply: BudgetResponse, ctx: _Context) -> None:
+        stand: Stand = ctx.get_state(self._key("stand"), Stand())
+        raised = {**stand.raised, asked.budget: reply.limit}
+        ctx.set_state(self._key("stand"), replace(stand, raised=raised))
+        await self._answered(reply, ctx)
+
+    @response_handler
+    async def input_given(self, asked: AgentInputRequest, reply: AgentInputResponse, ctx: _Context) -> None:
+        await self._answered(reply, ctx)
+
+    def _from_other(self, response: AgentExecutorResponse, ctx: _Context) -> Sequence[Message]:
+        if self.context_mode == "last_agent":
+            return response.agent_response.messages
+        conversation = response.full_conversation(ctx)
+        return conversation if self.context_filter is None else self.context_filter(conversation)
+
+    def _hear(self, messages: Sequence[Message], ctx: _Context) -> None:
+        """Add to the conversation what is new in it. Messages have ids: what was heard before is not heard again."""
+        heard = {message.id for message in ctx.get_state(conversation_key(self.id), [])}
+        new = [m for m in messages if m.id is None or m.id not in heard]
+        named = [replace(m, id=m.id or f"{ctx.idempotency_key}/{n}") for n, m in enumerate(new)]
+        ctx.append_state(conversation_key(self.id), *named)
+
+    async def _respond(self, ctx: _Context) -> None:
+        """Take a turn; if one waits for answers, take another when it is over."""
+        waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
+        if waiting is not None:
+            ctx.set_state(self._key("turn"), replace(waiting, again=True))
+            return
+        conversation = ctx.get_state(conversation_key(self.id), [])
+        usage = ctx.get_state(usage_key(self.id), Usage())
+        await self._take(OpenTurn(_here(ctx).delivery.id, len(conversation), usage, {}), ctx)
+
+    async def _answered(self, reply: Reply, ctx: _Context) -> None:
+        waiting: OpenTurn = ctx.get_state(self._key("turn"))
+        place = waiting.asked[str(ctx.request_id)]
+        left = {id: at for id, at in waiting.asked.items() if id != ctx.request_id}
+        now = replace(waiting, asked=left, replies={**waiting.replies, place: reply})
+        if left:
+            ctx.set_state(self._key("turn"), now)
+        else:
+            await self._take(now, ctx)
+
+    async def _take(self, begun: OpenTurn, ctx: _Context) -> None:
+        stand: Stand = ctx.get_state(self._key("stand"), Stand())
+        said: list[Message] = ctx.get_state(conversation_key(self.id), [])[: begun.seen]
+        history = ctx.get_state(self._key("history"), [])
+        new = [message for message in said[stand.seen :] if not self._is_own(message)]
+        given = Given(begun.id, new, said, history, stand.state, self.handoffs, "+" * begun.id.count("+"))
+        turn = Turn(_here(ctx), given, self.rules, self._past(begun, stand, ctx))
+        answer: Answer | None = None
+        try:
+            answer = await self.agent.take_turn(turn)
+        except BaseException:
+            if not turn.interrupted or _being_stopped():
+                raise
+        ctx.set_state(usage_key(self.id), begun.usage + turn.usage)
+        if turn.asked:
+            await self._wait(begun, turn, ctx)
+            return
+        if answer is None:  # it let go of the turn when it handed over
+            last = turn.last_reply.text if turn.last_reply is not None else ""
+            answer = Answer([Message("assistant", last)] if last else [], state=stand.state, handoff=turn.handoff)
+        await self._finish(begun, stand, turn, answer, ctx)
+
+    def _past(self, begun: OpenTurn, stand: Stand, ctx: _Context) -> Past:
+        done = dict(ctx.get_state(self._key("done"), []))
+        spent, raised = begun.usage, dict(stand.raised)
+        if self.rules.budget is not None and self.rules.budget.whole_run:
+            for key in _here(ctx).state_keys():
+                if key.startswith("agents/") and key.endswith("/stand") and key != self._key("stand"):
+                    for kind, limit in ctx.get_state(key).raised.items():
+                        raised[kind] = max(limit, raised.get(kind, 0.0))
+            spent = total([spent, *self._others(ctx)])
+        return Past(done, begun.replies, spent, raised)
+
+    def _others(self, ctx: _Context) -> list[Usage]:
+        keys = [key for key in _here(ctx).state_keys() if key.startswith("agents/") and key.endswith("/usage")]
+        return [ctx.get_state(key) for key in keys if key != usage_key(self.id)]
+
+    async def _wait(self, begun: OpenTurn, turn: Turn, ctx: _Context) -> None:
+        """Ask, and keep what the turn has come to."""
+        asked = dict(begun.asked)
+        for place, question in turn.asked.items():
+            asked[await self._ask(question, ctx)] = place
+        ctx.append_state(self._key("done"), *([name, result] for name, result in turn.done.items()))
+        current: OpenTurn | None = ctx.get_state(self._key("turn"))
+        again = current is not None and current.again
+        ctx.set_state(self._key("turn"), replace(begun, asked=asked, again=again or begun.again))
+
+    async def _ask(self, question: Question, ctx: _Context) -> str:
+        return await ctx.request_info(question, ANSWERED_BY[type(question)])
+
+    async def _finish(self, begun: OpenTurn, stand: Stand, turn: Turn, answer: Answer, ctx: _Context) -> None:
+        conversation: list[Message] = ctx.get_state(conversation_key(self.id), [])
+        said = [self._signed(message, n, ctx) for n, message in enumerate(answer.messages)]
+        ctx.append_state(conversation_key(self.id), *said)
+        if answer.history:
+            ctx.append_state(self._key("history"), *answer.history)
+        seen = begun.seen if len(conversation) > begun.seen else begun.seen + len(said)
+        ctx.set_state(self._key("stand"), replace(stand, seen=seen, state=answer.state))
+        for key in ("turn", "done"):
+            if ctx.get_state(self._key(key)) is not None:
+                ctx.delete_state(self._key(key))
+        response = AgentResponse(said, turn.usage, answer.value, answer.handoff)
+        await self.responded(AgentExecutorResponse(self.id, response, len(conversation)), ctx)
+        if begun.again:
+            usage = ctx.get_state(usage_key(self.id), Usage())
+            await self._take(OpenTurn(f"{begun.id}+", len(conversation) + len(said), usage, {}), ctx)
+
+    async def responded(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+        """The agent has answered: its answer is an output, and goes to whoever comes after it."""
+        await ctx.yield_output(response.agent_response)
+        if any(self.id in edge.sources for edge in _here(ctx).scope.graph.edges):
+            await ctx.send_message(response)
+
+    def _signed(self, message: Message, number: int, ctx: _Context) -> Message:
+        return replace(message, author_name=message.author_name or self.id, id=f"{ctx.idempotency_key}/said/{number}")
+
+    def _is_own(self, message: Message) -> bool:
+        return message.role == "assistant" and message.author_name == self.id
+
+    def _key(self, what: str) -> str:
+        return f"agents/{self.id}/{what}"
+
+
+def _here(ctx: WorkflowContext[Any, Any]) -> HandlerContext:
+    assert isinstance(ctx, HandlerContext)
+    return ctx
+
+
+def _being_stopped() -> bool:
+    """Whether somebody outside wants the handler to stop; otherwise a cancellation is the agent's own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _names(given: Iterable[str], what: str) -> frozenset[str]:
+    if isinstance(given, str):
+        raise TypeError(f"{what} is a list of the names of tools, not one text: {what}=[{given!r}]")
+    return frozenset(given)

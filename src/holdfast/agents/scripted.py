@@ -1,0 +1,152 @@
+"""An agent that follows a script: no network, the same every time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .replies import Answer, ModelReply, ToolCall
+from .turn import Interrupted, Turn
+from .values import Message, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """The model says something, word by word if somebody watches, and the turn is over."""
+
+    text: str
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The model wants tools to be called, all at once: `Calls(("search", {"q": "x"}), ("book", {"seat": 3}))`."""
+
+    tools: tuple[tuple[str, dict[str, Any]], ...]
+    text: str = ""
+
+    def __init__(self, *tools: tuple[str, dict[str, Any]], text: str = "") -> None:
+        object.__setattr__(self, "tools", tools)
+        object.__setattr__(self, "text", text)
+
+
+@dataclass(slots=True)
+class Fails:
+    """The model fails, so many times, perhaps after having said something."""
+
+    error: Exception
+    times: int = 1
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """The agent asks a person, and says what the person answered."""
+
+    data: Any
+    response_type: Any = str
+
+
+Move = str | Says | Calls | Fails | Asks
+"""What a model does when it is called; a text means `Says`."""
+
+Script = Sequence[Move] | Callable[[list[Message]], Move]
+"""Move by move over all turns of a run; or a function of the conversation, asked at each call of the model."""
+
+
+class ScriptedAgent:
+    """An agent for tests, examples and demos. `calls` counts what was really done: "model" and the names of tools.
+
+    `tools` are plain or async functions by name; those in `approve` are asked about first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        script: Script,
+        *,
+        tools: Mapping[str, Callable[..., Any]] | None = None,
+        approve: Iterable[str] = (),
+        description: str | None = None,
+        tokens_per_word: int = 1,
+    ) -> None:
+        self.name, self.description = name, description
+        self._script, self._tools, self._approve = script, dict(tools or {}), frozenset(approve)
+        self._tokens = tokens_per_word
+        self._failed: dict[int, int] = {}
+        self.calls: list[str] = []
+
+    async def take_turn(self, turn: Turn) -> Answer:
+        done: int = turn.state or 0  # moves of the script that were made in earlier turns
+        heard: list[Message] = []  # what tools gave in this turn
+        while True:
+            move = self._move(done, turn.conversation + heard)
+            done += 1
+            if isinstance(move, Fails):
+                await self._fail(move, done, turn)
+                continue
+            if isinstance(move, Asks):
+                answer = await turn.ask(f"move {done}", move.data, move.response_type)
+                return Answer([Message("assistant", str(answer))], state=done)
+            try:
+                reply = await turn.model(partial(self._speak, move, turn))
+            except Interrupted:
+                if turn.handoff is None:
+                    raise
+                said = turn.last_reply.text if turn.last_reply is not None else ""
+                return Answer([Message("assistant", said)] if said else [], state=done, handoff=turn.handoff)
+            if not reply.calls:
+                return Answer([Message("assistant", reply.text)], state=done, value=reply.data)
+            given = await asyncio.gather(*(self._use(call, turn) for call in reply.calls))
+            heard += [Message("tool", str(one), call.name) for call, one in zip(reply.calls, given, strict=True)]
+
+    def _move(self, done: int, conversation: list[Message]) -> Move:
+        if callable(self._script):
+            return self._script(conversation)
+        if done >= len(self._script):
+            raise IndexError(
+                f"the script of {self.name!r} has {len(self._script)} moves, and the model is called again"
+            )
+        return self._script[done]
+
+    async def _fail(self, move: Fails, number: int, turn: Turn) -> None:
+        """Fail as often as the script says; after that the move is over."""
+        if self._failed.get(number, 0) >= move.times:
+            return
+        self._failed[number] = self._failed.get(number, 0) + 1
+
+        async def call() -> ModelReply:
+            self.calls.append("model")
+            turn.delta(move.after)
+            raise move.error
+
+        await turn.model(call)
+
+    async def _speak(self, move: str | Says | Calls, turn: Turn) -> ModelReply:
+        self.calls.append("model")
+        await asyncio.sleep(0)
+        text = move if isinstance(move, str) else move.text
+        for piece in text.split(" ") if text and turn.streaming else ():
+            turn.delta(f"{piece} ")
+        tools = move.tools if isinstance(move, Calls) else ()
+        calls = [ToolCall(f"call-{n}", name, args, name in self._approve) for n, (name, args) in enumerate(tools)]
+        read = sum(len(message.text.split()) for message in turn.conversation)
+        usage = Usage(read * self._tokens, len(text.split()) * self._tokens, calls=1)
+        return ModelReply(move.value if isinstance(move, Says) else None, text, calls, usage)
+
+    async def _use(self, call: ToolCall, turn: Turn) -> Any:
+        async def run(arguments: dict[str, Any]) -> Any:
+            if call.name not in self._tools:
+                raise LookupError(f"the script of {self.name!r} calls the tool {call.name!r}, which it was not given")
+            self.calls.append(call.name)
+            result = self._tools[call.name](**arguments)
+            return await result if inspect.isawaitable(result) else result
+
+        return await turn.tool(call, run)
+
+    def __repr__(self) -> str:
+        return f"<ScriptedAgent {self.name!r}>"

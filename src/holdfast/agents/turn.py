@@ -1,0 +1,368 @@
+"""One turn of an agent: what it is given, and the hands through which its model and its tools are called.
+
+Each call is a step of the run. If the turn has to be taken again, after a crash or because a person was asked in
+the middle, what was done is recalled by its place in the turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+from ..core.errors import RunError
+from ..durable.answers import NotOfType, answer_as, schema_of
+from ..durable.ids import idempotency_key
+from ..runtime.context import HandlerContext
+from .asking import (
+    AgentInputRequest,
+    AgentInputResponse,
+    BudgetRequest,
+    Question,
+    Reply,
+    ToolApprovalRequest,
+    ToolApprovalResponse,
+    ToolOutcomeRequest,
+    ToolOutcomeResponse,
+)
+from .budget import Budget
+from .calling import _CURRENT, CurrentToolCall
+from .replies import ModelReply, ToolCall
+from .values import NOTHING, AgentResponseUpdate, Message, Usage
+
+RunTool = Callable[[dict[str, Any]], Awaitable[Any]]
+"""Really calls a tool, with these arguments; gives data."""
+
+
+class Interrupted(BaseException):
+    """The turn ends here: a person is asked, or somebody else goes on. Not an Exception: no agent shall catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a turn begins with."""
+
+    id: str  # the delivery it began with, which it keeps however often it is taken again
+    messages: Sequence[Message]  # said since the agent's last turn
+    conversation: Sequence[Message]  # everything said, these included
+    history: Sequence[Any] = ()
+    state: Any = None
+    handoffs: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""  # of the names of its steps, if another turn was taken in the same handler call
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What goes for an agent."""
+
+    approve: frozenset[str] = frozenset()  # tools whose calls are asked about
+    unsafe: frozenset[str] = frozenset()  # tools that must not be called again if nobody knows whether they ran
+    budget: Budget | None = None
+    price: Callable[[Usage], float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What happened so far in a turn that was interrupted, and in those before it."""
+
+    done: Mapping[str, Any] = field(default_factory=dict)  # by the name of the step
+    replies: Mapping[str, Reply] = field(default_factory=dict)  # what people answered, by the place of the question
+    spent: Usage = NOTHING  # that counts towards the budget, without this turn
+    raised: Mapping[str, float] = field(default_factory=dict)  # limits of the budget
+
+
+@dataclass(slots=True)
+class ToolDone:
+    """What a tool gave; or an error that the agent is to see."""
+
+    value: Any = None
+    error: str | None = None
+    seconds: float = 0.0
+
+
+class Turn:
+    """One turn of an agent."""
+
+    def __init__(self, ctx: HandlerContext, given: Given, rules: Rules, past: Past) -> None:
+        self._ctx, self._given, self._rules, self._past = ctx, given, rules, past
+        self._names: Counter[str] = Counter()
+        self._where: dict[str, str] = {}  # which place a tool call has, by its id: that of the latest reply that has it
+        self._asked: dict[str, Question] = {}
+        self._done: dict[str, Any] = {}
+        self._told: set[int] = set()
+        self._calls = 0
+        self.usage = Usage()
+        self.handoff: str | None = None
+        self.last_reply: ModelReply | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self._ctx.run_id
+
+    @property
+    def executor_id(self) -> str:
+        return self._ctx.executor_id
+
+    @property
+    def messages(self) -> list[Message]:
+        """What was said since the agent's last turn, and is to be answered."""
+        return list(self._given.messages)
+
+    @property
+    def conversation(self) -> list[Message]:
+        """Everything that was said, the new messages included."""
+        return list(self._given.conversation)
+
+    @property
+    def history(self) -> list[Any]:
+        """What the agent gave as `Answer.history` so far."""
+        return list(self._given.history)
+
+    @property
+    def state(self) -> Any:
+        """What the agent gave as `Answer.state` last time; None at first."""
+        return self._given.state
+
+    @property
+    def handoffs(self) -> Mapping[str, str]:
+        """Tools to offer to the model beside the agent's own, by name, with descriptions: calling one ends the turn."""
+        return self._given.handoffs
+
+    @property
+    def private(self) -> Mapping[str, Any]:
+        """What `run(private={...})` was given; never stored."""
+        return self._ctx.private
+
+    @property
+    def streaming(self) -> bool:
+        """True if somebody watches: then pieces of text are worth telling."""
+        return self._ctx.is_streaming()
+
+    def delta(self, text: str) -> None:
+        """Tell a piece of what the model is saying right now."""
+        if text:
+            self._told.add(self._calls)
+            self._ctx.tell_update(AgentResponseUpdate(text, self.executor_id, self._calls))
+
+    async def step(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        """Do something once, and recall it whenever the turn is taken again."""
+        self._names[name] += 1
+        return (await self._once(f"{name} {self._names[name]}", function))[0]
+
+    async def model(self, call: Callable[[], Awaitable[ModelReply]]) -> ModelReply:
+        """Call the model once. While it speaks, `delta` tells it; a reply that is recalled is told in one piece.
+
+        Tool calls in the reply are looked at before they are made: what needs approval is asked about here, all
+        at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to.
+        """
+        self._calls += 1
+        name = f"model {self._calls}"
+        if not self._is_done(name):
+            self._check_budget()
+        reply: ModelReply
+        reply, how = await self._once(name, lambda: self._timed_reply(call))
+        if how == "recalled" and self._calls not in self._told:
+            self.delta(reply.text)
+        self.usage += reply.usage
+        self.last_reply = reply
+        self._look_at(reply.calls)
+        return reply
+
+    async def tool(
+        self,
+        call: ToolCall,
+        run: RunTool,
+        *,
+        errors: tuple[type[Exception], ...] = (),
+        as_error: Callable[[str], Exception] = RuntimeError,
+    ) -> Any:
+        """Call a tool once, with the arguments that count; gives what it gave, which must be data.
+
+        What people said about the call is done: a call that was denied gives the denial, one that was answered the
+        answer. `errors` are those that the agent is to see: they are results too, raised again as `as_error(text)`.
+        """
+        place = self._where.get(call.id, f"0/{call.id}")
+        match self._past.replies.get(f"approve {place}"):
+            case ToolApprovalResponse(decision="deny", reason=reason):
+                return denial(reason)
+            case ToolApprovalResponse(decision="answer", result=result):
+                return result
+            case ToolApprovalResponse(arguments=dict() as edited):
+                call = replace(call, arguments=edited)
+        match self._past.replies.get(f"outcome {place}"):
+            case ToolOutcomeResponse(happened="ran", result=result):
+                return result
+        name = f"tool {place} {call.name}"
+        if call.name in self._rules.unsafe and not self._is_done(name):
+            await self._begin(place, name, call)
+        news = self._given.prefix + name not in self._past.done
+        if news:
+            self._tell_tool("tool_called", call, call.arguments)
+        done, _ = await self._once(name, lambda: self._run_tool(name, call, run, errors))
+        self.usage += Usage(tool_calls=1, seconds=done.seconds)
+        if news:
+            self._tell_tool("tool_returned", call, done.error if done.error is not None else done.value)
+        if done.error is not None:
+            raise as_error(done.error)
+        return done.value
+
+    async def ask(self, name: str, data: Any, response_type: Any) -> Any:
+        """Ask a person something of the agent's own, and give the answer. Raises Interrupted until it is there."""
+        self._names[f"ask {name}"] += 1
+        place = f"ask {name} {self._names[f'ask {name}']}"
+        request = AgentInputRequest(self.executor_id, data, json.loads(schema_of(response_type)))
+        reply = self._past.replies.get(place)
+        if isinstance(reply, AgentInputResponse):
+            try:
+                return answer_as(reply.value, [response_type])
+            except NotOfType as problem:
+                request = replace(request, problem=str(problem))
+        self._asked[place] = request
+        raise Interrupted
+
+    # for the executor
+
+    @property
+    def asked(self) -> Mapping[str, Question]:
+        """What a person is to answer before the turn can go on, by the place of the question."""
+        return self._asked
+
+    @property
+    def done(self) -> Mapping[str, Any]:
+        """The steps of this call of the handler."""
+        return self._done
+
+    @property
+    def interrupted(self) -> bool:
+        return bool(self._asked) or self.handoff is not None
+
+    async def _once(self, name: str, function: Callable[[], Awaitable[Any]]) -> tuple[Any, str]:
+        """What came of a step, and how: done now, recalled, or of a part of the turn that was committed."""
+        name = self._given.prefix + name
+        if name in self._past.done:
+            return self._past.done[name], "committed"
+        how = "recalled"
+
+        async def do() -> Any:
+            nonlocal how
+            how = "done"
+            return await function()
+
+        result = await self._ctx.step(name, do)
+        self._done[name] = result
+        return result, how
+
+    def _is_done(self, name: str) -> bool:
+        name = self._given.prefix + name
+        return name in self._past.done or self._ctx.has_step(name)
+
+    async def _timed_reply(self, call: Callable[[], Awaitable[ModelReply]]) -> ModelReply:
+        began = perf_counter()
+        try:
+            reply = await call()
+        except BaseException:
+            if self._calls in self._told:
+                self._ctx.tell_withdrawn(self._calls)
+                self._told.discard(self._calls)
+            raise
+        used = replace(reply.usage, seconds=perf_counter() - began)
+        if self._rules.price is not None:
+            used = replace(used, cost=self._rules.price(used))
+        return replace(reply, usage=used)
+
+    async def _run_tool(
+        self,
+        name: str,
+        call: ToolCall,
+        run: RunTool,
+        errors: tuple[type[Exception], ...],
+    ) -> ToolDone:
+        token = _CURRENT.set(CurrentToolCall(self.run_id, self.executor_id, call.name, call.id, self._key(name)))
+        began = perf_counter()
+        try:
+            return ToolDone(await run(call.arguments), seconds=perf_counter() - began)
+        except errors as error:
+            return ToolDone(error=str(error), seconds=perf_counter() - began)
+        finally:
+            _CURRENT.reset(token)
+
+    def _key(self, name: str) -> str:
+        scope = self._ctx.scope
+        return idempotency_key(scope.run_id, scope.epoch, f"{self._given.id}/{name}")
+
+    def _look_at(self, calls: Sequence[ToolCall]) -> None:
+        ids = [call.id for call in calls]
+        if len(set(ids)) < len(ids):
+            raise RunError(
+                f"the model of {self.executor_id!r} in run {self.run_id!r} called two tools under one id ({ids}); "
+                f"each tool call needs an id of its own",
+                run_id=self.run_id,
+            )
+        self._where |= {call.id: f"{self._calls}/{call.id}" for call in calls}
+        for call in calls:
+            if call.name in self.handoffs:
+                self.handoff = call.name
+                raise Interrupted
+        for call in calls:
+            self._check_approval(call)
+            self._check_outcome(call)
+        if self._asked:
+            raise Interrupted
+
+    def _check_approval(self, call: ToolCall) -> None:
+        place = f"approve {self._where[call.id]}"
+        if (call.needs_approval or call.name in self._rules.approve) and place not in self._past.replies:
+            self._asked[place] = ToolApprovalRequest(
+                self.executor_id, call.name, call.arguments, call.id, call.description, call.parameters
+            )
+
+    def _check_outcome(self, call: ToolCall) -> None:
+        place = self._where[call.id]
+        name = f"tool {place} {call.name}"
+        if (
+            call.name in self._rules.unsafe
+            and self._ctx.has_step(f"{self._given.prefix}began {place}")
+            and not self._is_done(name)
+        ):
+            self._ask_outcome(place, name, call)
+
+    def _ask_outcome(self, place: str, name: str, call: ToolCall) -> None:
+        self._asked[f"outcome {place}"] = ToolOutcomeRequest(
+            self.executor_id, call.name, call.arguments, call.id, self._key(name)
+        )
+
+    def _has_begun(self, place: str) -> bool:
+        return self._ctx.has_step(f"{self._given.prefix}began {place}")
+
+    async def _begin(self, place: str, name: str, call: ToolCall) -> None:
+        """Note that a tool that must not be repeated is called now."""
+        if self._has_begun(place):  # the agent itself tries it again
+            self._ask_outcome(place, name, call)
+            raise Interrupted
+
+        async def begin() -> None:
+            return None
+
+        await self._ctx.step(f"{self._given.prefix}began {place}", begin)
+
+    def _check_budget(self) -> None:
+        budget = self._rules.budget
+        if budget is None:
+            return
+        for kind, limit, spent in budget.used_up(self._past.spent + self.usage, self._past.raised):
+            place = f"budget {kind} {self._calls}"
+            self._asked[place] = BudgetRequest(self.executor_id, kind, limit, spent, budget.whole_run)
+        if self._asked:
+            raise Interrupted
+
+    def _tell_tool(self, kind: Any, call: ToolCall, data: Any) -> None:
+        known = {"kind": kind, "tool": call.name, "tool_call_id": call.id, "data": data}
+        self._ctx.tell_update(AgentResponseUpdate("", self.executor_id, self._calls, **known))
+
+
+def denial(reason: str) -> str:
+    """What an agent is told in place of the result of a tool call that was denied."""
+    return f"The call was denied: {reason}" if reason else "The call was denied."
