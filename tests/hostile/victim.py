@@ -112,7 +112,7 @@ class Text:
 
     def summed(self, body: bytes) -> bytes:
         """Another body in its place, with the sum that belongs there: whoever attacks can add up, too."""
-        return summed(body, *self.where)
+        return summed(body, "\0".join(map(str, self.where)).encode())
 
 
 @dataclass(frozen=True)

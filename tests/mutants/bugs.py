@@ -229,14 +229,14 @@ STORES = (
     Bug(
         "sums are not looked at",
         "durable/sums.py",
-        "    if text != _joined(plain, place):\n",
+        "    if text != summed(plain, place):\n",
         "    if False:\n",
         ("durable/test_guard.py",),
     ),
     Bug(
-        "a seal is not bound to its place",
+        "a text is not bound to its place",
         "durable/guard.py",
-        '    return "\\0".join(map(str, place)).encode("utf-8", "surrogatepass")\n',
+        '    return place.encode("utf-8", "surrogatepass")\n',
         '    return b""\n',
         ("durable/test_guard.py", RULES),
     ),

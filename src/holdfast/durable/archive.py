@@ -5,7 +5,7 @@ A run is stored as frames, which say everything, and between them records that s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -315,14 +315,15 @@ def wake_of(after: Checkpoint) -> str | None:
     """
     if after.header.caller is not None:
         return None
-    waiting = after.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
-    deadlines = [r.deadline for r in after.requests.values() if r.deadline is not None] if waiting else []
-    return after.wake or min(deadlines, key=datetime.fromisoformat, default=None)
+    if after.wake is not None or after.status is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+        return after.wake
+    deadlines = [r.deadline for r in after.requests.values() if r.deadline is not None]
+    return min(deadlines, key=datetime.fromisoformat, default=None)
 
 
-def pending_of(header: RunHeader, requests: Iterable[Request]) -> tuple[Pending, ...]:
+def pending_of(header: RunHeader, requests: Collection[Request]) -> tuple[Pending, ...]:
     """Open questions as a store lists them. Those of a run that works for another are asked by that one."""
-    if header.caller is not None:
+    if not requests or header.caller is not None:
         return ()
     return tuple(
         Pending(

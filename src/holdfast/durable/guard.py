@@ -73,7 +73,7 @@ class Guarded:
         return self._all_opened(found)
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        closed = self._close(body, "memory", run_id, place, key)
+        closed = self._close(body, _memory(run_id, place, key))
         return await self.inner.remember(run_id, place, key, closed, fence=fence)
 
     @property
@@ -81,11 +81,11 @@ class Guarded:
         begin = cast(Transacting, self.inner).transaction  # there is none if the store cannot
 
         def guarded(run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes]:
-            at, what = ("memory", run_id, place, key), f"what run {run_id!r} remembered as {key!r}"
+            at, what = _memory(run_id, place, key), f"what run {run_id!r} remembered as {key!r}"
             return Translated(
                 begin(run_id, place, key, fence=fence),
-                lambda body: self._close(body, *at),
-                lambda body: self._open(body, *at, what=what),
+                lambda body: self._close(body, at),
+                lambda body: self._open(body, at, what),
             )
 
         return guarded
@@ -93,46 +93,54 @@ class Guarded:
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         kept: Mapping[str, bytes] = await self.inner.recall(run_id, place)
         what = f"what run {run_id!r} remembered as "
-        return {key: self._open(kept[key], "memory", run_id, place, key, what=f"{what}{key!r}") for key in kept}
+        return {key: self._open(kept[key], _memory(run_id, place, key), f"{what}{key!r}") for key in kept}
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self.inner.post(run_id, key, self._close(body, "mail", run_id, key))
+        return await self.inner.post(run_id, key, self._close(body, _mail(run_id, key)))
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
         letters = await self.inner.mail(run_id)
         what = f"of run {run_id!r}"
-        return [(key, self._open(body, "mail", run_id, key, what=f"the mail {key!r} {what}")) for key, body in letters]
+        return [(key, self._open(body, _mail(run_id, key), f"the mail {key!r} {what}")) for key, body in letters]
 
     def _closed(self, record: Record) -> Record:
-        return Record(record.entry, self._close(record.body, *_place(record.entry)))
+        return Record(record.entry, self._close(record.body, _commit(record.entry)))
 
     def _opened(self, record: Record) -> Record:
         entry = record.entry
         what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-        return Record(entry, self._open(record.body, *_place(entry), what=what))
+        return Record(entry, self._open(record.body, _commit(entry), what))
 
     def _all_opened(self, records: Sequence[Record]) -> list[Record]:
         return [self._opened(one) for one in records]
 
-    def _close(self, text: bytes, *place: object) -> bytes:
+    def _close(self, text: bytes, place: bytes) -> bytes:
         if self._sealing is not None:
-            return self._sealing.close(text, _bound(place))
-        return summed(text, *place)
+            return self._sealing.close(text, place)
+        return summed(text, place)
 
-    def _open(self, text: bytes, *place: object, what: str) -> bytes:
+    def _open(self, text: bytes, place: bytes, what: str) -> bytes:
         if self._sealing is not None:
-            return self._sealing.open(text, _bound(place), what)
+            return self._sealing.open(text, place, what)
         if is_summed(text):
-            return verified(text, *place, what=what)
+            return verified(text, place, what)
         return _from_before(text, what)
 
 
-def _place(entry: Entry) -> tuple[object, ...]:
-    return "commit", entry.run_id, entry.number, entry.checkpoint_id
+def _commit(entry: Entry) -> bytes:
+    return _bytes(f"commit\0{entry.run_id}\0{entry.number}\0{entry.checkpoint_id}")
 
 
-def _bound(place: Sequence[object]) -> bytes:
-    return "\0".join(map(str, place)).encode("utf-8", "surrogatepass")
+def _memory(run_id: str, place: int, key: str) -> bytes:
+    return _bytes(f"memory\0{run_id}\0{place}\0{key}")
+
+
+def _mail(run_id: str, key: str) -> bytes:
+    return _bytes(f"mail\0{run_id}\0{key}")
+
+
+def _bytes(place: str) -> bytes:
+    return place.encode("utf-8", "surrogatepass")
 
 
 def _from_before(text: bytes, what: str) -> bytes:

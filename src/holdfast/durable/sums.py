@@ -11,16 +11,17 @@ _BEGIN, _END, _CLOSE = b'{"sum":"', b'",', b'"}'
 _SIZE = len(_BEGIN) + _LETTERS + len(_END)
 
 
-def summed(text: bytes, *place: object) -> bytes:
+def summed(text: bytes, place: bytes) -> bytes:
     """A JSON object with the sum of it, and of its place, as its first member."""
-    return _joined(text, place)
+    more = _CLOSE if text == b"{}" else _END + text[1:]  # no comma before nothing
+    return _BEGIN + _sum(text, place) + more
 
 
-def verified(text: bytes, *place: object, what: str) -> bytes:
+def verified(text: bytes, place: bytes, what: str) -> bytes:
     """The object without its sum. Raises CheckpointCorrupt, saying what it is, unless it is as it was written, where
     it was written."""
     plain = b"{}" if text[_SIZE - len(_END) :] == _CLOSE else b"{" + text[_SIZE:]
-    if text != _joined(plain, place):
+    if text != summed(plain, place):
         raise CheckpointCorrupt(
             f"{what} is damaged, or was written somewhere else: its sum does not fit; restore it from a backup"
         )
@@ -32,13 +33,7 @@ def is_summed(text: bytes) -> bool:
     return text.startswith(_BEGIN)
 
 
-def _joined(text: bytes, place: tuple[object, ...]) -> bytes:
-    more = _CLOSE if text == b"{}" else _END + text[1:]  # no comma before nothing
-    return _BEGIN + _sum(text, place) + more
-
-
-def _sum(text: bytes, place: tuple[object, ...]) -> bytes:
-    made = sha256("\0".join(map(str, place)).encode("utf-8", "surrogatepass"))
-    made.update(b"\0")
+def _sum(text: bytes, place: bytes) -> bytes:
+    made = sha256(place + b"\0")
     made.update(text)
     return made.hexdigest()[:_LETTERS].encode()

@@ -73,9 +73,7 @@ def write_commit(
 ) -> bytes:
     """The body of a record; with `frame` it stands alone."""
     held = commit.held
-    saved = {id: parcel for id, parcel in commit.executors.items() if not isinstance(parcel, Edited)}
-    known = {} if before is None else before.executors
-    splices = {id: splice for id, parcel in saved.items() if (splice := _splice(known.get(id), parcel)) is not None}
+    executors, executor_splices = _executors(commit.executors, {} if before is None else before.executors)
     shape = WireCommit(
         format=FORMAT,
         kind=commit.kind,
@@ -88,19 +86,16 @@ def write_commit(
         messages=None if commit.messages is None else [_message(m) for m in commit.messages],
         held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
         state=_writes(commit.state, {} if before is None else before.state),
-        executors={id: _raw(parcel) for id, parcel in saved.items() if id not in splices},
-        executor_splices=splices,
+        executors=executors,
+        executor_splices=executor_splices,
         asked=[_request(r) for r in commit.asked],
-        closed=list(commit.closed),
+        closed=commit.closed,
         children=_children(commit.children),
         wake=commit.wake,
         restored=commit.restored,
-        done=[
-            WireDone(d.delivery, d.executor, list(d.sent), _outputs(d.outputs), list(d.asked), d.attempts)
-            for d in commit.done
-        ],
+        done=[WireDone(d.delivery, d.executor, d.sent, _outputs(d.outputs), d.asked, d.attempts) for d in commit.done],
         failures=[_failure(f) for f in commit.failures],
-        warnings=list(commit.warnings),
+        warnings=commit.warnings,
         metadata=dict(commit.metadata),
     )
     return _encode(shape)
@@ -132,16 +127,16 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         state=_read_writes(shape.state, codec, what),
         executors=_read_executors(shape, codec, what),
         asked=tuple(_read_request(r, codec) for r in shape.asked),
-        closed=tuple(shape.closed),
+        closed=shape.closed,
         children=_read_children(shape.children),
         wake=shape.wake,
         restored=shape.restored,
         done=tuple(
-            Done(d.delivery, d.executor, tuple(d.sent), _read_outputs(d.outputs, codec), tuple(d.asked), d.attempts)
+            Done(d.delivery, d.executor, d.sent, _read_outputs(d.outputs, codec), d.asked, d.attempts)
             for d in shape.done
         ),
         failures=tuple(_read_failure(f) for f in shape.failures),
-        warnings=tuple(shape.warnings),
+        warnings=shape.warnings,
         metadata=shape.metadata,
     ), shape
 
@@ -252,12 +247,12 @@ def _read_children(children: dict[str, WireChild | None]) -> dict[str, Child | N
 
 def _message(m: Message) -> WireMessage:
     reply = None if m.reply is None else WireReply(m.reply.request_id, _raw(m.reply.question), m.reply.child)
-    return WireMessage(m.id, m.source, _raw(m.payload), m.target, list(m.takers), list(m.joins), reply)
+    return WireMessage(m.id, m.source, _raw(m.payload), m.target, m.takers, m.joins, reply)
 
 
 def _read_message(m: WireMessage, codec: Codec) -> Message:
     reply = None if m.reply is None else Reply(m.reply.request_id, _parcel(m.reply.question, codec), m.reply.child)
-    return Message(m.id, m.source, _parcel(m.payload, codec), m.target, tuple(m.takers), tuple(m.joins), reply)
+    return Message(m.id, m.source, _parcel(m.payload, codec), m.target, m.takers, m.joins, reply)
 
 
 def _request(r: Request) -> WireRequest:
@@ -299,10 +294,11 @@ def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Parcel]) 
     for key, write in writes.items():
         match write:
             case Assigned(value=value):
-                if (splice := _splice(before.get(key), value)) is not None:
+                text = json_of(value)
+                if (splice := _splice(before.get(key), text)) is not None:
                     shape.splice[key] = splice
                 else:
-                    shape.set[key] = _raw(value)
+                    shape.set[key] = Raw(text)
             case Deleted():
                 shape.delete.append(key)
             case Appended(items=items):
@@ -312,9 +308,25 @@ def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Parcel]) 
     return shape
 
 
-def _splice(before: Parcel | None, after: Parcel) -> WireSplice | None:
+def _executors(
+    saved: Mapping[str, Parcel | Edited], before: Mapping[str, Parcel]
+) -> tuple[dict[str, Raw], dict[str, WireSplice]]:
+    """What executors keep: for each all of it, or what changed in it."""
+    texts: dict[str, Raw] = {}
+    splices: dict[str, WireSplice] = {}
+    for id, parcel in saved.items():
+        if isinstance(parcel, Edited):
+            continue
+        text = json_of(parcel)
+        if (splice := _splice(before.get(id), text)) is not None:
+            splices[id] = splice
+        else:
+            texts[id] = Raw(text)
+    return texts, splices
+
+
+def _splice(before: Parcel | None, text: bytes) -> WireSplice | None:
     """What changed in a value, if it is large and changed only a little."""
-    text = json_of(after)
     if before is None or len(text) < WORTH_IT:
         return None
     splice = splice_of(json_of(before), text)

@@ -58,8 +58,8 @@ class WireMessage(_Shape):
     source: str | None
     payload: Raw
     target: str | None = None
-    takers: list[str] = []
-    joins: list[str] = []
+    takers: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
     reply: WireReply | None = None
 
 
@@ -71,9 +71,9 @@ class WireOutput(_Shape):
 class WireDone(_Shape):
     delivery: str
     executor: str
-    sent: list[str] = []
+    sent: tuple[str, ...] = ()
     outputs: list[WireOutput] = []
-    asked: list[str] = []
+    asked: tuple[str, ...] = ()
     attempts: int = 1
 
 
@@ -130,13 +130,13 @@ class WireCommit(_Shape, kw_only=True):
     executors: dict[str, Raw] = {}
     executor_splices: dict[str, WireSplice] = {}
     asked: list[WireRequest] = []
-    closed: list[str] = []
+    closed: tuple[str, ...] = ()
     children: dict[str, WireChild | None] = {}
     wake: str | None = None
     restored: int | None = None
     done: list[WireDone] = []
     failures: list[WireFailure] = []
-    warnings: list[str] = []
+    warnings: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
 
 
