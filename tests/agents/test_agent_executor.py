@@ -20,14 +20,17 @@ from holdfast import (
     executor,
 )
 from holdfast.agents import (
+    Answer,
     Asks,
     Budget,
     BudgetRequest,
     Calls,
     Fails,
+    ModelReply,
     ScriptedAgent,
     ToolApprovalRequest,
     ToolOutcomeRequest,
+    Turn,
     Usage,
     conversation_key,
     current_tool_call,
@@ -398,3 +401,35 @@ async def test_approvals_and_budgets_come_to_the_same_wherever_a_run_dies() -> N
     agent = payer([])
     workflow = WorkflowBuilder(start_executor=AgentExecutor(agent, approve=["pay"], budget=Budget(calls=1))).build()
     await crash_everywhere(workflow, "go", answer=answer)
+
+
+async def test_a_call_that_failed_and_was_made_in_another_way_has_no_place() -> None:
+    """An agent that falls back to a second model recalls the right reply, whichever model had failed."""
+    made: list[str] = []
+    dead = True
+
+    class Fallback:
+        name = "clerk"
+
+        async def take_turn(self, turn: Turn) -> Answer:
+            for _ in range(2):
+                try:
+                    reply = await turn.model(lambda: self._call("first"))
+                except ConnectionError:
+                    reply = await turn.model(lambda: self._call("second"))
+            if dead:
+                raise OSError("the process dies")
+            return Answer([Message("assistant", reply.text)])
+
+        async def _call(self, model: str) -> ModelReply:
+            made.append(model)
+            if model == "first" and dead:
+                raise ConnectionError("overloaded")
+            return ModelReply(None, f"{model} says {len(made)}")
+
+    workflow = alone(Fallback())
+    with pytest.raises(HandlerFailed):
+        await workflow.run("go", run_id="r")
+    dead = False
+    assert (await workflow.run(run_id="r")).get_outputs()[0].text == "second says 4"
+    assert made == ["first", "second", "first", "second"]

@@ -92,8 +92,9 @@ class Turn:
         self._where: dict[str, str] = {}  # which place a tool call has, by its id: that of the latest reply that has it
         self._asked: dict[str, Question] = {}
         self._done: dict[str, Any] = {}
+        self._calls: Counter[str] = Counter()  # of the model that were answered, by the part of the turn
+        self._speaking = 1  # the call whose text is told
         self._told: set[int] = set()
-        self._calls = 0
         self.usage = Usage()
         self.handoff: str | None = None
         self.last_reply: ModelReply | None = None
@@ -144,31 +145,34 @@ class Turn:
     def delta(self, text: str) -> None:
         """Tell a piece of what the model is saying right now."""
         if text:
-            self._told.add(self._calls)
-            self._ctx.tell_update(AgentResponseUpdate(text, self.executor_id, self._calls))
+            self._told.add(self._speaking)
+            self._ctx.tell_update(AgentResponseUpdate(text, self.executor_id, self._speaking))
 
     async def step(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
         """Do something once, and recall it whenever the turn is taken again."""
         self._names[name] += 1
         return (await self._once(f"{name} {self._names[name]}", function))[0]
 
-    async def model(self, call: Callable[[], Awaitable[ModelReply]]) -> ModelReply:
+    async def model(self, call: Callable[[], Awaitable[ModelReply]], *, within: str = "") -> ModelReply:
         """Call the model once. While it speaks, `delta` tells it; a reply that is recalled is told in one piece.
 
         Tool calls in the reply are looked at before they are made: what needs approval is asked about here, all
-        at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to.
+        at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to. `within` names
+        the part of the turn that calls, if several call at once: an agent that is a tool of this one, for instance.
         """
-        self._calls += 1
-        name = f"model {self._calls}"
+        number = self._calls[within] + 1  # by success: a call that failed, and was made in another way, has no place
+        name = f"model {within} {number}" if within else f"model {number}"
+        self._speaking = number
         if not self._is_done(name):
-            self._check_budget()
+            self._check_budget(number)
         reply: ModelReply
-        reply, how = await self._once(name, lambda: self._timed_reply(call))
-        if how == "recalled" and self._calls not in self._told:
+        reply, how = await self._once(name, lambda: self._timed_reply(call, number))
+        self._calls[within] = number
+        if how == "recalled" and number not in self._told:
             self.delta(reply.text)
         self.usage += reply.usage
         self.last_reply = reply
-        self._look_at(reply.calls)
+        self._look_at(reply.calls, f"{within}:{number}" if within else str(number))
         return reply
 
     async def tool(
@@ -223,6 +227,20 @@ class Turn:
         self._asked[place] = request
         raise Interrupted
 
+    async def approvals(self, wanted: Sequence[ToolApprovalRequest]) -> list[ToolApprovalResponse]:
+        """What a person says about tool calls that the agent's own library holds back, all asked about at once.
+
+        For libraries that stop by themselves. Raises Interrupted until all answers are there.
+        """
+        self._names["approvals"] += 1
+        places = [f"approval {self._names['approvals']}/{n}" for n in range(len(wanted))]
+        replies = [self._past.replies.get(place) for place in places]
+        given = [reply for reply in replies if isinstance(reply, ToolApprovalResponse)]
+        if len(given) == len(wanted):
+            return given
+        self._asked |= dict(zip(places, wanted, strict=True))
+        raise Interrupted
+
     # for the executor
 
     @property
@@ -259,14 +277,14 @@ class Turn:
         name = self._given.prefix + name
         return name in self._past.done or self._ctx.has_step(name)
 
-    async def _timed_reply(self, call: Callable[[], Awaitable[ModelReply]]) -> ModelReply:
+    async def _timed_reply(self, call: Callable[[], Awaitable[ModelReply]], number: int) -> ModelReply:
         began = perf_counter()
         try:
             reply = await call()
         except BaseException:
-            if self._calls in self._told:
-                self._ctx.tell_withdrawn(self._calls)
-                self._told.discard(self._calls)
+            if number in self._told:
+                self._ctx.tell_withdrawn(number)
+                self._told.discard(number)
             raise
         used = replace(reply.usage, seconds=perf_counter() - began)
         if self._rules.price is not None:
@@ -293,7 +311,7 @@ class Turn:
         scope = self._ctx.scope
         return idempotency_key(scope.run_id, scope.epoch, f"{self._given.id}/{name}")
 
-    def _look_at(self, calls: Sequence[ToolCall]) -> None:
+    def _look_at(self, calls: Sequence[ToolCall], reply: str) -> None:
         ids = [call.id for call in calls]
         if len(set(ids)) < len(ids):
             raise RunError(
@@ -301,7 +319,7 @@ class Turn:
                 f"each tool call needs an id of its own",
                 run_id=self.run_id,
             )
-        self._where |= {call.id: f"{self._calls}/{call.id}" for call in calls}
+        self._where |= {call.id: f"{reply}/{call.id}" for call in calls}
         for call in calls:
             if call.name in self.handoffs:
                 self.handoff = call.name
@@ -348,19 +366,19 @@ class Turn:
 
         await self._ctx.step(f"{self._given.prefix}began {place}", begin)
 
-    def _check_budget(self) -> None:
+    def _check_budget(self, number: int) -> None:
         budget = self._rules.budget
         if budget is None:
             return
         for kind, limit, spent in budget.used_up(self._past.spent + self.usage, self._past.raised):
-            place = f"budget {kind} {self._calls}"
+            place = f"budget {kind} {number}"
             self._asked[place] = BudgetRequest(self.executor_id, kind, limit, spent, budget.whole_run)
         if self._asked:
             raise Interrupted
 
     def _tell_tool(self, kind: Any, call: ToolCall, data: Any) -> None:
         known = {"kind": kind, "tool": call.name, "tool_call_id": call.id, "data": data}
-        self._ctx.tell_update(AgentResponseUpdate("", self.executor_id, self._calls, **known))
+        self._ctx.tell_update(AgentResponseUpdate("", self.executor_id, self._speaking, **known))
 
 
 def denial(reason: str) -> str:
