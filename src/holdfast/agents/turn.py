@@ -30,7 +30,7 @@ from .asking import (
 )
 from .budget import Budget
 from .calling import _CURRENT, CurrentToolCall
-from .replies import ModelReply, ToolCall
+from .replies import Answer, ModelReply, ToolCall
 from .values import NOTHING, AgentResponseUpdate, Message, Usage
 
 RunTool = Callable[[dict[str, Any]], Awaitable[Any]]
@@ -213,6 +213,15 @@ class Turn:
             raise as_error(done.error)
         return done.value
 
+    async def within(self, messages: Sequence[Message], take_turn: Callable[[Turn], Awaitable[Answer]]) -> Answer:
+        """Let an agent answer these messages, and nothing else, as a part of this turn; one such call at a time."""
+        given = self._given
+        self._given = Given(given.id, messages, messages, prefix=given.prefix)
+        try:
+            return await take_turn(self)
+        finally:
+            self._given = given
+
     async def ask(self, name: str, data: Any, response_type: Any) -> Any:
         """Ask a person something of the agent's own, and give the answer. Raises Interrupted until it is there."""
         self._names[f"ask {name}"] += 1
@@ -269,7 +278,7 @@ class Turn:
             how = "done"
             return await function()
 
-        result = await self._ctx.step(name, do)
+        result = await self._ctx.named_step(name, do)
         self._done[name] = result
         return result, how
 
@@ -364,7 +373,7 @@ class Turn:
         async def begin() -> None:
             return None
 
-        await self._ctx.step(f"{self._given.prefix}began {place}", begin)
+        await self._ctx.named_step(f"{self._given.prefix}began {place}", begin)
 
     def _check_budget(self, number: int) -> None:
         budget = self._rules.budget

@@ -287,6 +287,12 @@ class HandlerContext(WorkflowContext[Any, Any]):
         running = self._stepped(step)
         return running if threading.get_ident() == self._thread else self._block(running)
 
+    async def named_step(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        """A step known by its name alone: however often it is asked for, it is the same one."""
+        self._check_open("named_step")
+        key = step_key(self.delivery.id, name, 0)
+        return await self._stepped(Step(name, key, function, (), {}, limits(None, None, None), ()))
+
     async def _stepped(self, step: Step) -> Any:
         scope = self.scope
         place = Place(scope.run_id, scope.epoch, self.executor_id, self._notes, scope.pack, self._told_retry)
@@ -333,7 +339,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self.scope.tell(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **known))
 
     def has_step(self, name: str) -> bool:
-        """Whether a step of that name, the first of it in this delivery, was done before."""
+        """Whether a `named_step` of that name was done before."""
         return self._notes[step_key(self.delivery.id, name, 0)] is not None
 
     def state_keys(self) -> list[str]:
