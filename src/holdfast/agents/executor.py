@@ -120,29 +120,37 @@ class AgentExecutor(Executor):
 
     @handler
     async def asked(self, request: AgentExecutorRequest, ctx: _Context) -> None:
-        self._hear(request.messages, ctx)
+        if request.afresh:
+            self.forget(ctx)
+        self.hear(request.messages, ctx)
         if request.should_respond:
-            await self._respond(ctx)
+            await self.respond(ctx)
 
     @handler
     async def told(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        self._hear(self._from_other(response, ctx), ctx)
-        await self._respond(ctx)
+        self.hear(self._from_other(response, ctx), ctx)
+        await self.respond(ctx)
+
+    @handler
+    async def told_response(self, response: AgentResponse, ctx: _Context) -> None:
+        """What a team of agents, a workflow inside this one, came to."""
+        self.hear(response.messages, ctx)
+        await self.respond(ctx)
 
     @handler
     async def told_text(self, text: str, ctx: _Context) -> None:
-        self._hear(messages_of(text), ctx)
-        await self._respond(ctx)
+        self.hear(messages_of(text), ctx)
+        await self.respond(ctx)
 
     @handler
     async def told_message(self, message: Message, ctx: _Context) -> None:
-        self._hear([message], ctx)
-        await self._respond(ctx)
+        self.hear([message], ctx)
+        await self.respond(ctx)
 
     @handler
     async def told_messages(self, messages: list[str | Message], ctx: _Context) -> None:
-        self._hear(messages_of(messages), ctx)
-        await self._respond(ctx)
+        self.hear(messages_of(messages), ctx)
+        await self.respond(ctx)
 
     @response_handler
     async def approved(self, asked: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: _Context) -> None:
@@ -169,14 +177,14 @@ class AgentExecutor(Executor):
         conversation = response.full_conversation(ctx)
         return conversation if self.context_filter is None else self.context_filter(conversation)
 
-    def _hear(self, messages: Sequence[Message], ctx: _Context) -> None:
+    def hear(self, messages: Sequence[Message], ctx: _Context) -> None:
         """Add to the conversation what is new in it. Messages have ids: what was heard before is not heard again."""
         heard = {message.id for message in ctx.get_state(conversation_key(self.id), [])}
         new = [m for m in messages if m.id is None or m.id not in heard]
         named = [replace(m, id=m.id or f"{ctx.idempotency_key}/{n}") for n, m in enumerate(new)]
         ctx.append_state(conversation_key(self.id), *named)
 
-    async def _respond(self, ctx: _Context) -> None:
+    async def respond(self, ctx: _Context) -> None:
         """Take a turn; if one waits for answers, take another when it is over."""
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         if waiting is not None:
@@ -187,8 +195,10 @@ class AgentExecutor(Executor):
         await self._take(OpenTurn(_here(ctx).delivery.id, len(conversation), usage, {}), ctx)
 
     async def _answered(self, reply: Reply, ctx: _Context) -> None:
-        waiting: OpenTurn = ctx.get_state(self._key("turn"))
-        place = waiting.asked[str(ctx.request_id)]
+        waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
+        if waiting is None or ctx.request_id not in waiting.asked:
+            return  # the turn was forgotten meanwhile
+        place = waiting.asked[ctx.request_id]
         left = {id: at for id, at in waiting.asked.items() if id != ctx.request_id}
         now = replace(waiting, asked=left, replies={**waiting.replies, place: reply})
         if left:
@@ -205,7 +215,7 @@ class AgentExecutor(Executor):
         turn = Turn(_here(ctx), given, self.rules, self._past(begun, stand, ctx))
         answer: Answer | None = None
         try:
-            answer = await self.agent.take_turn(turn)
+            answer = await self.take_turn(turn, ctx)
         except BaseException:
             if not turn.interrupted or _being_stopped():
                 raise
@@ -217,6 +227,21 @@ class AgentExecutor(Executor):
             last = turn.last_reply.text if turn.last_reply is not None else ""
             answer = Answer([Message("assistant", last)] if last else [], state=stand.state, handoff=turn.handoff)
         await self._finish(begun, stand, turn, answer, ctx)
+
+    async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
+        """Come to an answer. It may be called again for the same turn: what was done through the turn is recalled."""
+        return await self.agent.take_turn(turn)
+
+    def forget(self, ctx: _Context) -> None:
+        """Begin anew, with nothing said so far. What it used up stays, and so do limits that were raised."""
+        raised = ctx.get_state(self._key("stand"), Stand()).raised
+        for key in ("conversation", "history", "turn", "done"):
+            self._drop(key, ctx)
+        ctx.set_state(self._key("stand"), Stand(raised=raised))
+
+    def _drop(self, key: str, ctx: _Context) -> None:
+        if ctx.get_state(self._key(key)) is not None:
+            ctx.delete_state(self._key(key))
 
     def _past(self, begun: OpenTurn, stand: Stand, ctx: _Context) -> Past:
         done = dict(ctx.get_state(self._key("done"), []))
@@ -254,9 +279,8 @@ class AgentExecutor(Executor):
             ctx.append_state(self._key("history"), *answer.history)
         seen = begun.seen if len(conversation) > begun.seen else begun.seen + len(said)
         ctx.set_state(self._key("stand"), replace(stand, seen=seen, state=answer.state))
-        for key in ("turn", "done"):
-            if ctx.get_state(self._key(key)) is not None:
-                ctx.delete_state(self._key(key))
+        self._drop("turn", ctx)
+        self._drop("done", ctx)
         response = AgentResponse(said, turn.usage, answer.value, answer.handoff)
         await self.responded(AgentExecutorResponse(self.id, response, len(conversation)), ctx)
         if begun.again:

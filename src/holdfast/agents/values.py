@@ -95,10 +95,12 @@ class AgentResponseUpdate:
 
 @dataclass(frozen=True, slots=True)
 class AgentExecutorRequest:
-    """Messages for an agent. With `should_respond=False` it only listens."""
+    """Messages for an agent. With `should_respond=False` it only listens; with `afresh=True` it first forgets
+    everything that was said so far."""
 
     messages: Sequence[Message]
     should_respond: bool = True
+    afresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
