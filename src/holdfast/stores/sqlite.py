@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..core.model import FullHistory, Retention
@@ -42,17 +42,18 @@ class SQLiteStore:
         row = _row(record)
 
         def work(db: sqlite3.Connection) -> None:
-            latest, swept = _standing(db, entry, along.fence)
-            if entry.number != latest + 1:
+            run = _standing(db, entry, along.fence)
+            if entry.number != run.latest + 1:
                 raise CommitConflict(
-                    f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
+                    f"run {entry.run_id!r} is at commit {run.latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
             db.execute(sql.ADD, row)
-            _settle(db, entry, along, is_new=latest < 0)
-            _sweep(db, entry.run_id, swept, along.drop_below)
-            db.executemany(sql.CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
-            _open(db, entry.run_id, entry.workflow, along)
+            _settle(db, entry, along, run)
+            _sweep(db, entry.run_id, run.swept, along.drop_below)
+            if along.closed:
+                db.executemany(sql.CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
+            _open(db, entry.run_id, entry.workflow, along, sleeps=run.sleeps)
 
         await self._db.write(work)
 
@@ -61,14 +62,13 @@ class SQLiteStore:
         row = _row(record)
 
         def work(db: sqlite3.Connection) -> None:
-            latest, swept = _standing(db, entry, along.fence)
+            run = _standing(db, entry, along.fence)
             db.execute(sql.PUT, row)
-            _settle(db, entry, along, is_new=latest < 0)
-            if entry.number < swept:  # the next sweep has to begin with it
-                swept = entry.number
-                db.execute(sql.SWEPT, (swept, entry.run_id))
-            _sweep(db, entry.run_id, swept, along.drop_below)
-            if entry.number < latest:
+            _settle(db, entry, along, run)
+            if entry.number < run.swept:  # the next sweep has to begin with it
+                db.execute(sql.SWEPT, (entry.number, entry.run_id))
+            _sweep(db, entry.run_id, min(entry.number, run.swept), along.drop_below)
+            if entry.number < run.latest:
                 db.execute(sql.MIX, (entry.run_id,))
             else:
                 db.execute(sql.CLOSE_ALL, (entry.run_id,))
@@ -98,7 +98,7 @@ class SQLiteStore:
             if row is None:
                 _clear(db, run_id)
                 return True
-            latest, workflow, *_ = row
+            latest, workflow = row[:2]
             db.execute(sql.FORGET_AFTER, (run_id, latest))
             if latest < number:
                 db.execute(sql.CLOSE_ALL, (run_id,))
@@ -258,23 +258,29 @@ class SQLiteStore:
         )
 
 
-def _standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> tuple[int, int]:
-    """The highest number of the entry's run, -1 for none, and where it was swept up to.
+class _Standing(NamedTuple):
+    """Where a run stands, as somebody is about to add a record to it."""
 
-    Raises CommitConflict if it is another workflow's run, or if it was claimed by somebody else since `fence`.
-    """
+    latest: int  # the highest number, -1 if there is none
+    swept: int  # before this number there are only records with outputs
+    remembers: bool  # there is memory of a superstep
+    sleeps: bool  # it wants to be woken
+
+
+def _standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _Standing:
+    """Raises CommitConflict if it is another workflow's run, or if it was claimed by somebody else since `fence`."""
     row = db.execute(sql.STANDING, (entry.run_id,)).fetchone()
     if row is None:
         _check(entry.run_id, fence, _fence(db, entry.run_id))
-        return -1, 0
-    number, workflow, swept, claimed = row
+        return _Standing(-1, 0, remembers=True, sleeps=True)  # or so it may be: nobody has looked
+    latest, workflow, claimed, swept, remembers, sleeps = row
     _check(entry.run_id, fence, claimed or 0)
     if workflow != entry.workflow:
         raise CommitConflict(
             f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "
             f"{entry.workflow!r}; give the new run another id"
         )
-    return number, swept
+    return _Standing(latest, swept, remembers, sleeps)
 
 
 def _fence(db: sqlite3.Connection, run_id: str) -> int:
@@ -288,13 +294,14 @@ def _check(run_id: str, fence: int | None, claimed: int) -> None:
         raise fenced(run_id, fence)
 
 
-def _settle(db: sqlite3.Connection, entry: Entry, along: Along, *, is_new: bool) -> None:
+def _settle(db: sqlite3.Connection, entry: Entry, along: Along, run: _Standing) -> None:
     """Forget the memory and consume the mail that led to a record, and note what it says of its run."""
-    if along.settled is not None:
+    if along.settled is not None and run.remembers:
         db.execute(sql.SETTLE, (entry.run_id, along.settled))
-    db.executemany(sql.CONSUME, [(entry.run_id, key) for key in along.consumed])
+    if along.consumed:
+        db.executemany(sql.CONSUME, [(entry.run_id, key) for key in along.consumed])
     if along.about is not None:
-        note(db, entry.run_id, along.about, is_new=is_new)
+        note(db, entry.run_id, along.about, is_new=run.latest < 0)
 
 
 def _sweep(db: sqlite3.Connection, run_id: str, swept: int, below: int | None) -> None:
@@ -304,13 +311,14 @@ def _sweep(db: sqlite3.Connection, run_id: str, swept: int, below: int | None) -
         db.execute(sql.SWEPT, (below, run_id))
 
 
-def _open(db: sqlite3.Connection, run_id: str, workflow: str, along: Along) -> None:
-    """Open the questions that came with a record, and set the alarm or take it away."""
-    _ask(db, along.asked)
-    if along.wake is None:
-        db.execute(sql.LET_SLEEP, (run_id,))
-    else:
+def _open(db: sqlite3.Connection, run_id: str, workflow: str, along: Along, *, sleeps: bool = True) -> None:
+    """Open the questions that came with a record, and set the alarm or take away the one that there is."""
+    if along.asked:
+        _ask(db, along.asked)
+    if along.wake is not None:
         db.execute(sql.WAKE, (run_id, workflow, along.wake))
+    elif sleeps:
+        db.execute(sql.LET_SLEEP, (run_id,))
 
 
 def _clear(db: sqlite3.Connection, run_id: str) -> None:

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from ..core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
+from .awaiting import Awaited, wake_up
 
 PATIENCE = 30.0  # seconds to wait for other processes on the same file
 READERS = 4
@@ -44,22 +45,16 @@ class Database:
     async def write(self, work: Work[T]) -> T:
         """What `work` returns, once it is committed. What it raises undoes it, and nobody else's work.
 
-        Whoever is cancelled meanwhile is so when it is done, and knows whether it was.
+        Whoever is cancelled meanwhile is so when it is done.
         """
-        loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[T] = loop.create_future()
-        self._submit(_Job(work, waiting, loop))
-        try:
-            return await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            await asyncio.wait([waiting])
-            waiting.exception()  # looked at: the cancellation is the news
-            raise
+        waiting: Awaited[T] = Awaited(unbroken=True)
+        self._submit(_Job(work, waiting))
+        return await waiting
 
     def write_blocking(self, work: Work[T]) -> T:
         """The same from a thread without an event loop."""
         waiting: Future[T] = Future()
-        self._submit(_Job(work, waiting, None))
+        self._submit(_Job(work, waiting))
         return waiting.result()
 
     async def read(self, work: Work[T]) -> T:
@@ -188,24 +183,23 @@ class _Connections:
 class _Job:
     """A piece of work for the writer, who waits for it, and how it went."""
 
-    __slots__ = ("_error", "_result", "_waiting", "_work", "loop")
+    __slots__ = ("_error", "_result", "_work", "waiting")
 
-    def __init__(
-        self, work: Work[Any], waiting: asyncio.Future[Any] | Future[Any], loop: asyncio.AbstractEventLoop | None
-    ) -> None:
-        self._work, self._waiting, self.loop = work, waiting, loop
+    def __init__(self, work: Work[Any], waiting: Awaited[Any] | Future[Any]) -> None:
+        self._work, self.waiting = work, waiting
         self._result: object = None
         self._error: Exception | None = None
 
-    def is_wanted(self) -> bool:
-        return not self._waiting.cancelled()
+    def do(self, db: sqlite3.Connection) -> None:
+        """Do the work inside the open transaction. May be called again if the transaction is given up."""
+        self._result = self._work(db)
 
     def attempt(self, db: sqlite3.Connection, path: str, *, alone: bool) -> None:
         """Do the work inside the open transaction, wholly or not at all. Alone, it may give up the transaction."""
         if not alone:
             db.execute("SAVEPOINT job")
         try:
-            self._result = self._work(db)
+            self.do(db)
         except Exception as error:
             if not db.in_transaction:  # a full disk makes SQLite give up the whole transaction, not only this work
                 raise
@@ -218,13 +212,10 @@ class _Job:
         self._error = error
 
     def tell(self) -> None:
-        """Wake up who waits. To be called in the loop of the waiting future, if it has one."""
-        if self._waiting.done():  # cancelled while the work was done: it is done, only nobody asks any more
-            return
         if self._error is not None:
-            self._waiting.set_exception(self._error)
+            self.waiting.set_exception(self._error)
         else:
-            self._waiting.set_result(self._result)
+            self.waiting.set_result(self._result)
 
 
 def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], connections: _Connections) -> None:
@@ -236,7 +227,7 @@ def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], connections: _Connecti
             while len(waiting) < BATCH:
                 waiting.append(jobs.get_nowait())
         going_on = None not in waiting
-        batch = [job for job in waiting if job is not None and job.is_wanted()]
+        batch = [job for job in waiting if job is not None]
         if batch:
             _commit(batch, connections)
             _tell(batch)
@@ -246,9 +237,10 @@ def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], connections: _Connecti
 def _commit(batch: list[_Job], connections: _Connections) -> None:
     try:
         with connections.lend() as db:
-            patiently(lambda: db.execute("BEGIN IMMEDIATE"))
-            for job in batch:
-                job.attempt(db, connections.path, alone=len(batch) == 1)
+            _begin(db)
+            if len(batch) == 1 or not _all_done(batch, db):
+                for job in batch:
+                    job.attempt(db, connections.path, alone=len(batch) == 1)
             if db.in_transaction:  # else the only job gave it up
                 db.execute("COMMIT")
     except Exception as error:  # noqa: BLE001 - whatever it was: nothing is applied, and the writer must live on
@@ -258,21 +250,30 @@ def _commit(batch: list[_Job], connections: _Connections) -> None:
             job.fail(again)
 
 
+def _begin(db: sqlite3.Connection) -> None:
+    patiently(lambda: db.execute("BEGIN IMMEDIATE"))
+
+
+def _all_done(batch: list[_Job], db: sqlite3.Connection) -> bool:
+    """Whether all jobs were done; if not, none was, and the transaction is a new one.
+
+    Mostly none is refused. So what it takes to undo one of them alone is not done before that is needed.
+    """
+    try:
+        for job in batch:
+            job.do(db)
+    except Exception:  # noqa: BLE001 - which one it was and what it means is found out when each is done apart
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        _begin(db)
+        return False
+    return True
+
+
 def _tell(batch: list[_Job]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in batch:
-        if job.loop is None:
-            job.tell()
-        else:
-            by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody is waiting there
-            loop.call_soon_threadsafe(_tell_each, jobs)
-
-
-def _tell_each(jobs: list[_Job]) -> None:
-    for job in jobs:
         job.tell()
+    wake_up(job.waiting for job in batch if isinstance(job.waiting, Awaited))
 
 
 def open_database(path: str, prepare: Prepare) -> sqlite3.Connection:

@@ -5,8 +5,12 @@ from __future__ import annotations
 ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
 RECORD = f"{ENTRY}, CAST(body AS BLOB)"
 
+# Whether something lies beside the run is asked along with it: that costs less than to delete what is not there.
 STANDING = """
-SELECT number, workflow, swept, (SELECT fence FROM leases WHERE leases.run_id = runs.run_id) FROM runs WHERE run_id = ?
+SELECT number, workflow, (SELECT fence FROM leases WHERE leases.run_id = runs.run_id), swept,
+    EXISTS (SELECT 1 FROM memory WHERE memory.run_id = runs.run_id),
+    EXISTS (SELECT 1 FROM wakes WHERE wakes.run_id = runs.run_id)
+FROM runs WHERE run_id = ?
 """
 ADD = f"INSERT INTO commits ({ENTRY}, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT = ADD.replace("INSERT", "INSERT OR REPLACE")  # the old row goes, so the new one is last in `seq`
