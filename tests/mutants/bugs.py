@@ -60,11 +60,11 @@ ENGINE = (
     Bug(
         "conditions are asked again after a crash",
         "kernel/planning.py",
-        "        calls.extend((taker, message.payload, sources, message.reply) for taker in message.takers)\n",
+        "        calls += [(taker, message.payload, sources, message.reply) for taker in message.takers]\n",
         "        asked = graph.outgoing.get(message.source or '', ())\n"
         "        said = message.payload.open()\n"
         "        again = [e.target for e in asked if getattr(e, 'condition', None) and e.condition(said)]\n"
-        "        calls.extend((taker, message.payload, sources, message.reply) for taker in again or message.takers)\n",
+        "        calls += [(taker, message.payload, sources, message.reply) for taker in again or message.takers]\n",
         ("runtime/test_conditions.py",),
     ),
     Bug(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..core.state import Reducer
-from .edges import Edge
+from .edges import Direct, Edge, Select, Switch
 from .executor import Executor
 
 OutputKind = Literal["output", "intermediate"]
@@ -27,6 +27,7 @@ class Graph:
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     on_unroutable: OnUnroutable = "fail"
     outgoing: Mapping[str, tuple[Edge, ...]] = field(init=False)
+    asks: bool = field(init=False)  # whether it depends on a function of the user's where a message goes
 
     def __post_init__(self) -> None:
         leaving: dict[str, list[Edge]] = {}
@@ -34,10 +35,15 @@ class Graph:
             for source in edge.sources:
                 leaving.setdefault(source, []).append(edge)
         object.__setattr__(self, "outgoing", {source: tuple(edges) for source, edges in leaving.items()})
+        object.__setattr__(self, "asks", any(_asks(edge) for edge in self.edges))
 
     def output_kind(self, executor_id: str) -> OutputKind | None:
         """How a yield of that executor is told; None: it is not."""
         return "output" if self.outputs is None else self.outputs.get(executor_id)
+
+
+def _asks(edge: Edge) -> bool:
+    return isinstance(edge, (Switch, Select)) or (isinstance(edge, Direct) and edge.condition is not None)
 
 
 def signature(graph: Graph) -> dict[str, Any]:

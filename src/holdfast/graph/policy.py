@@ -72,6 +72,8 @@ class Limits:
 
     def or_else(self, others: Limits) -> Limits:
         """These, and where they say nothing, the others."""
+        if self is NO_LIMITS:
+            return others
         return Limits(
             retry=others.retry if self.retry is None else self.retry,
             timeout=others.timeout if self.timeout is None else self.timeout,
@@ -88,7 +90,8 @@ def limits(
     """What was written in a decorator or a constructor, checked. Raises TypeError or ValueError in words."""
     if retry is not None and not isinstance(retry, RetryPolicy):
         raise TypeError(f"retry must be a RetryPolicy, as in RetryPolicy(max_attempts=3), or None, not {retry!r}")
-    return Limits(retry, _time_limit("timeout", timeout), _time_limit("idle_timeout", idle_timeout))
+    said = Limits(retry, _time_limit("timeout", timeout), _time_limit("idle_timeout", idle_timeout))
+    return NO_LIMITS if said == NO_LIMITS else said
 
 
 def _time_limit(name: str, given: float | timedelta | None) -> float | None:

@@ -96,9 +96,9 @@ def _left_alone(children: Mapping[str, Child | None]) -> list[str]:
 
 
 def _asked(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...]:
-    asked = {request.id: request for request in before.requests.values()}
-    new: list[Request] = []
-    for request in (request for outcome in ordered for request in outcome.requests):
+    new = [request for outcome in ordered for request in outcome.requests]
+    asked = dict(before.requests) if new else {}
+    for request in new:
         if request.id in asked:
             raise RunError(
                 f"{request.executor!r} asked with the request id {request.id!r}, under which "
@@ -106,16 +106,16 @@ def _asked(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...
                 run_id=before.run_id,
             )
         asked[request.id] = request
-        new.append(request)
     return tuple(new)
 
 
 def _children(ordered: Sequence[Outcome]) -> dict[str, Child | None]:
     """Where the runs inside were left: each where it came furthest, if several answers moved it on."""
     found: dict[str, Child | None] = {}
-    for key, child in (item for outcome in ordered for item in outcome.children.items()):
-        known = found.get(key, child)
-        found[key] = None if known is None or child is None else max(known, child, key=lambda one: one.number)
+    for outcome in ordered:
+        for key, child in outcome.children.items():
+            known = found.get(key, child)
+            found[key] = None if known is None or child is None else max(known, child, key=lambda one: one.number)
     return found
 
 
@@ -127,9 +127,8 @@ def _sent(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[Message, ..
         for n, (sent, routed) in enumerate(zip(outcome.sent, routes[outcome.delivery], strict=True)):
             ids.append(f"{outcome.delivery}.{n}")
             messages.append(Message(ids[-1], outcome.executor, sent.payload, sent.target, routed.takers, routed.joins))
-        requests = tuple(request.id for request in outcome.requests)
-        known = (tuple(ids), outcome.outputs, requests, outcome.attempts)
-        done.append(Done(outcome.delivery, outcome.executor, *known))
+        asked = tuple([request.id for request in outcome.requests])
+        done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs, asked, outcome.attempts))
     return tuple(messages), tuple(done)
 
 
@@ -140,13 +139,16 @@ def _saved(before: Checkpoint, ordered: Sequence[Outcome]) -> dict[str, Parcel]:
 
 
 def _without_taker(graph: Graph, before: Checkpoint, ordered: Sequence[Outcome], routes: Routes) -> list[str]:
-    all_routes = [routed for outcome in ordered for routed in routes[outcome.delivery]]
-    missing = [routed.missing for routed in all_routes if routed.missing]
+    missing: list[str] = []
+    declined: list[str] = []
+    for outcome in ordered:
+        for routed in routes[outcome.delivery]:
+            missing += [routed.missing] if routed.missing else []
+            declined += [routed.declined] if routed.declined else []
     if missing and graph.on_unroutable == "fail":
         raise RoutingFailed(
             f"run {before.run_id!r}: {'; '.join(missing)}. Add the edge or the handler, or build the workflow "
             f'with on_unroutable="drop" and resume',
             run_id=before.run_id,
         )
-    dropped = [f"dropped: {words}" for words in missing]
-    return dropped + [routed.declined for routed in all_routes if routed.declined]
+    return [f"dropped: {words}" for words in missing] + declined

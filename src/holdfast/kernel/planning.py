@@ -26,7 +26,7 @@ def plan(graph: Graph, place: int, messages: Iterable[Message], held: Held) -> P
     holding: dict[str, dict[str, tuple[Parcel, ...]]] | None = None
     for message in messages:
         sources = () if message.source is None else (message.source,)
-        calls.extend((taker, message.payload, sources, message.reply) for taker in message.takers)
+        calls += [(taker, message.payload, sources, message.reply) for taker in message.takers]
         if message.joins and message.source is not None:
             holding = {key: dict(by_source) for key, by_source in held.items()} if holding is None else holding
             for key in message.joins:
@@ -34,11 +34,8 @@ def plan(graph: Graph, place: int, messages: Iterable[Message], held: Held) -> P
                 by_source[message.source] = (*by_source.get(message.source, ()), message.payload)
     if holding is not None:
         calls.extend(_complete(graph, holding))
-    deliveries = tuple(
-        Delivery(f"{place}.{n}", executor, payload, sources, reply)
-        for n, (executor, payload, sources, reply) in enumerate(calls)
-    )
-    return Plan(deliveries, held if holding is None else holding)
+    deliveries = [Delivery(f"{place}.{n}", *call) for n, call in enumerate(calls)]
+    return Plan(tuple(deliveries), held if holding is None else holding)
 
 
 def _complete(graph: Graph, holding: dict[str, dict[str, tuple[Parcel, ...]]]) -> Iterable[_Call]:

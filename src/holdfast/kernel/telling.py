@@ -85,11 +85,10 @@ class _Teller:
 
     def completed(self, done: Done, payloads: dict[str, Parcel]) -> WorkflowEvent:
         given = [*(payloads[id] for id in done.sent), *(output.payload for output in done.outputs)]
-        known = {"executor_id": done.executor, "origin": WorkflowEventSource.FRAMEWORK, **self._known}
-        known |= {"attempt": done.attempts}
         if not given:
-            return WorkflowEvent("executor_completed", None, **known)  # type: ignore[arg-type]
-        return WorkflowEvent.closed("executor_completed", Bundle(given), **known)
+            return self.say("executor_completed", executor_id=done.executor, attempt=done.attempts)
+        known = {"executor_id": done.executor, "attempt": done.attempts, "origin": WorkflowEventSource.FRAMEWORK}
+        return WorkflowEvent.closed("executor_completed", Bundle(given), **known, **self._known)
 
     def checkpoint(self, seen: Parcel, commit: Commit, info: CheckpointInfo | None) -> WorkflowEvent:
         known = {**self._known, "commit": None, "origin": WorkflowEventSource.FRAMEWORK}

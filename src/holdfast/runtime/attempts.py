@@ -21,8 +21,7 @@ class Attempts:
         self._notes, self._key = notes, key
         before = notes.failed(key)
         self.number = len(before) + 1
-        # those before the last time it was given up count no more: whoever resumes on purpose has all of them again
-        self._spent = next((n for n, note in enumerate(reversed(before)) if note.final), len(before))
+        self._spent = _since_given_up(before) if before else 0
         self._due = before[-1].due if before else None
 
     async def begin(self) -> None:
@@ -45,6 +44,11 @@ class Attempts:
             await self._notes.wait(due)
             self.number += 1
         return again
+
+
+def _since_given_up(failed: list[Note]) -> int:
+    """How many attempts count: whoever resumes on purpose what was given up has all of them again."""
+    return next((n for n, note in enumerate(reversed(failed)) if note.final), len(failed))
 
 
 def _wants(policy: RetryPolicy, error: Exception) -> bool:

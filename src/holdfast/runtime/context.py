@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import copy
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -103,7 +102,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._state, self._at, self._notes, self._limit = state, at, notes, limit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._timers = 0
-        self._steps: Counter[str] = Counter()
+        self._steps: dict[str, int] = {}  # how many of each name were asked for
         self._children: dict[str, Child | None] = {}
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
@@ -279,8 +278,9 @@ class HandlerContext(WorkflowContext[Any, Any]):
             raise ValueError(f"a step has a name, a non-empty string of whole characters, not {name!r}")
         if not callable(function):
             raise TypeError(f"the step {name!r} calls a function, not {function!r}")
-        key = step_key(self.delivery.id, name, self._steps[name])
-        self._steps[name] += 1
+        number = self._steps.get(name, 0)
+        self._steps[name] = number + 1
+        key = step_key(self.delivery.id, name, number)
         step = Step(name, key, function, args, kwargs, limits(retry, timeout, None), remember, transaction)
         if transaction:
             check_transaction(step, self.executor_id, self._notes)

@@ -37,7 +37,7 @@ class Reporter:
 
     def tell_live(self, event: WorkflowEvent) -> None:
         """Pass on what a handler tells, also from a plain function's thread."""
-        self._publish([event])
+        self._publish(event)
         if threading.get_ident() == self._thread:
             self._add(event)
         else:
@@ -68,7 +68,7 @@ class Reporter:
         given = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **known}
         event = WorkflowEvent(type, **given)
         if not event.durable:
-            self._publish([event])
+            self._publish(event)
         return event
 
     def not_stored(self, at: Checkpoint, error: DurabilityError) -> list[WorkflowEvent]:
@@ -114,9 +114,9 @@ class Reporter:
             told += kernel.output_events(at.run_id, commit)
         return told
 
-    def _publish(self, live: Sequence[WorkflowEvent]) -> None:
+    def _publish(self, live: WorkflowEvent) -> None:
         if self._key is not None and is_watched(self._key):
-            publish(self._key, Told(self._number, live))
+            publish(self._key, Told(self._number, [live]))
 
 
 class _Seen:

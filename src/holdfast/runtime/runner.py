@@ -7,10 +7,11 @@ import inspect
 import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from ..core.errors import RoutingFailed
 from ..core.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
@@ -36,8 +37,7 @@ STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for 
 PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the commit it is to travel in
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     """A handler, and what it is called with."""
 
     executor: Executor
@@ -108,7 +108,8 @@ class Superstep:
 
     async def end(self) -> None:
         """Wait for what is being remembered. Whether that worked matters no more: the commit holds the same."""
-        await asyncio.gather(*self._remembering.values(), return_exceptions=True)
+        if self._remembering:
+            await asyncio.gather(*self._remembering.values(), return_exceptions=True)
 
     async def _remembered(self) -> None:
         found = await asyncio.gather(*self._remembering.values(), return_exceptions=True)
@@ -143,7 +144,7 @@ class Superstep:
 
     def _remember_soon(self) -> None:
         """The last outcome travels in the commit itself, unless the commit is held up by a condition or a reader."""
-        if self._archive is not None:
+        if self._archive is not None and (self._scope.streaming or self._scope.graph.asks):
             self._soon = asyncio.get_running_loop().call_later(PATIENCE, self._remember_all)
 
     def _stop_waiting(self) -> None:
@@ -243,8 +244,11 @@ class Superstep:
     async def _call_within(self, limit: TimeLimit | None, call: _Call, context: HandlerContext) -> None:
         """Let the handler run, in the time it has. Raises Parked if it sleeps, whatever it made of that itself."""
         try:
-            async with limit or nullcontext():
+            if limit is None:
                 await self._call(call, context, limit)
+            else:
+                async with limit:
+                    await self._call(call, context, limit)
         except (Exception, BaseExceptionGroup):
             if context.parked is None:
                 raise
@@ -262,7 +266,7 @@ class Superstep:
                 result = await in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
             else:
                 result = await in_thread(function, *args)
-            if inspect.isawaitable(result):
+            if result is not None and inspect.isawaitable(result):
                 result = await result
         except GeneratorExit as error:  # of the handler's own making; let through, it would close us
             raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
@@ -284,15 +288,12 @@ class Superstep:
         self.failures[delivery.id] = failure(self._at.run_id, delivery.executor, error)
 
     def _tell(self, type: str, executor: str, payload: Parcel | None = None, **more: Any) -> None:
-        known: dict[str, Any] = {
-            **more,
-            "executor_id": executor,
-            "run_id": self._at.run_id,
-            "state": WorkflowRunState.IN_PROGRESS,
-            "origin": WorkflowEventSource.FRAMEWORK,
-        }
-        event = WorkflowEvent.closed(type, payload, **known) if payload is not None else WorkflowEvent(type, **known)
-        self._scope.tell(event)
+        run_id, state, origin = self._at.run_id, WorkflowRunState.IN_PROGRESS, WorkflowEventSource.FRAMEWORK
+        known: dict[str, Any] = {"executor_id": executor, "run_id": run_id, "state": state, "origin": origin}
+        if payload is not None:
+            self._scope.tell(WorkflowEvent.closed(type, payload, **known, **more))
+        else:
+            self._scope.tell(WorkflowEvent(type, **known, **more))
 
 
 def _being_stopped() -> bool:

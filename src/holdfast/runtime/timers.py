@@ -44,7 +44,7 @@ class Notes:
     def failed(self, delivery: str) -> list[Note]:
         """The attempts at a delivery that failed, oldest first."""
         found: list[Note] = []
-        while (note := self._known.get(attempt_key(delivery, len(found) + 1))) is not None:
+        while self._known and (note := self._known.get(attempt_key(delivery, len(found) + 1))) is not None:
             found.append(note)
         return found
 
