@@ -1,0 +1,102 @@
+"""An agent whose answers a person looks at before they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ..agents.executor import AgentExecutor
+from ..agents.values import AgentExecutorResponse, AgentResponse, Message
+from ..graph.context import WorkflowContext
+from ..graph.executor import Executor
+from ..graph.handlers import response_handler
+from .participants import Participant, TeamBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRequestInfoResponse:
+    """What a person says to an agent's answer: nothing, and it goes on; or something, and the agent answers again."""
+
+    messages: Sequence[Message] = ()
+
+    @staticmethod
+    def approve() -> AgentRequestInfoResponse:
+        """The answer goes on as it is."""
+        return AgentRequestInfoResponse()
+
+    @staticmethod
+    def from_strings(texts: Sequence[str]) -> AgentRequestInfoResponse:
+        """The agent is told this, and answers again."""
+        if isinstance(texts, str):
+            raise TypeError(f"from_strings takes a list of texts: from_strings([{texts!r:.80}])")
+        return AgentRequestInfoResponse.from_messages([Message("user", text) for text in texts])
+
+    @staticmethod
+    def from_messages(messages: Sequence[Message]) -> AgentRequestInfoResponse:
+        """The agent is told this, and answers again."""
+        if not messages:
+            raise ValueError("nothing is said to the agent: say something, or let its answer pass with approve()")
+        return AgentRequestInfoResponse(list(messages))
+
+
+class ReviewedAgentExecutor(AgentExecutor):
+    """An agent that asks what a person thinks of each of its answers before it sends it on.
+
+    The question is the answer itself, an `AgentExecutorResponse`; what is said to it is an `AgentRequestInfoResponse`.
+    """
+
+    @classmethod
+    def of(cls, agent: AgentExecutor) -> Self:
+        """The same agent under the same id, reviewed."""
+        twin = cls.__new__(cls)
+        vars(twin).update(vars(agent.clone()))
+        return twin
+
+    async def responded(
+        self, response: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
+    ) -> None:
+        await ctx.request_info(response, AgentRequestInfoResponse)
+
+    @response_handler
+    async def reviewed(
+        self,
+        answer: AgentExecutorResponse,
+        review: AgentRequestInfoResponse,
+        ctx: WorkflowContext[AgentExecutorResponse, AgentResponse],
+    ) -> None:
+        if not review.messages:
+            await super().responded(answer, ctx)
+            return
+        self.hear(review.messages, ctx)
+        await self.respond(ctx)
+
+
+class ReviewingTeamBuilder(TeamBuilder):
+    """The builder of a team whose agents' answers people may look at."""
+
+    _reviewed: Sequence[Participant] | None = ()  # None: all agents
+
+    def with_request_info(self, *, agents: Sequence[Participant] | None = None) -> Self:
+        """Ask a person about each answer of these agents, or of all, before it goes on."""
+        self._reviewed = None if agents is None else list(agents)
+        return self
+
+    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        for id in map(self._id, self._reviewed or ()):
+            if id not in members:
+                yield f"with_request_info names {id!r}, who does not take part"
+            elif type(members[id]) not in (AgentExecutor, ReviewedAgentExecutor):
+                yield (
+                    f"with_request_info names {id!r}, a {type(members[id]).__name__}: only answers of agents can be "
+                    f"asked about; let it ask by itself, with ctx.request_info(...)"
+                )
+
+    def _under_review(self, members: Mapping[str, Executor]) -> dict[str, Executor]:
+        """The participants, some of them reviewed."""
+        chosen = members if self._reviewed is None else set(map(self._id, self._reviewed))
+        return {id: _reviewed(one) if id in chosen else one for id, one in members.items()}
+
+
+def _reviewed(member: Executor) -> Any:
+    return ReviewedAgentExecutor.of(member) if type(member) is AgentExecutor else member

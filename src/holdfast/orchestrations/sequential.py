@@ -1,0 +1,124 @@
+"""One after the other: each participant hears what was said before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+from ..agents.executor import AgentExecutor
+from ..agents.values import AgentExecutorResponse, AgentResponse, Message
+from ..graph.context import WorkflowContext
+from ..graph.executor import Executor
+from ..graph.handlers import handler
+from ..graph.types import describe
+from ..workflow.builder import WorkflowBuilder
+from ..workflow.storages import StorageLike
+from .participants import DEFAULT_TEAM_ITERATIONS, Opening, Participant, takes
+from .reviewing import ReviewingTeamBuilder
+
+
+class InputConversation(Opening):
+    """Makes whatever a team is given into messages, for the first participant."""
+
+    async def opened(self, messages: list[Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
+        await ctx.send_message(messages)
+
+
+class ToConversation(Executor):
+    """Makes an agent's answer into plain messages, for a participant that takes only those."""
+
+    def __init__(self, id: str, *, only_answer: bool) -> None:
+        super().__init__(id)
+        self.only_answer = only_answer
+
+    @handler
+    async def answered(self, answer: AgentExecutorResponse, ctx: WorkflowContext[list[Message]]) -> None:
+        said = list(answer.agent_response.messages) if self.only_answer else answer.full_conversation(ctx)
+        await ctx.send_message(said)
+
+    @handler
+    async def responded(self, response: AgentResponse, ctx: WorkflowContext[list[Message]]) -> None:
+        await ctx.send_message(list(response.messages))
+
+
+class SequentialBuilder(ReviewingTeamBuilder):
+    """Builds a team whose participants work one after the other, each with all that was said before.
+
+    With `chain_only_agent_responses` an agent hears only the answer of the one before it. A participant that is no
+    agent takes `list[Message]`, or what the one before it sends, and sends `list[Message]`; the last one yields the
+    result. The output is that of the last participant.
+    """
+
+    kind = "Sequential"
+
+    def __init__(
+        self,
+        *,
+        participants: Sequence[Participant] = (),
+        name: str | None = None,
+        description: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        chain_only_agent_responses: bool = False,
+        output_from: Sequence[Participant] | Literal["all"] | None = None,
+        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
+        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+    ) -> None:
+        super().__init__(
+            participants=participants,
+            name=name,
+            description=description,
+            checkpoint_storage=checkpoint_storage,
+            output_from=output_from,
+            intermediate_output_from=intermediate_output_from,
+            max_iterations=max_iterations,
+        )
+        self._only_answers = chain_only_agent_responses
+
+    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        yield from super()._wrong(members)
+        if not members:
+            return
+        team = list(members.values())
+        first, last = team[0], team[-1]
+        if not takes(first, list[Message]):
+            yield f"the first participant, {first.id!r}, takes {_types(first.input_types)}: it must take list[Message]"
+        if last.output_types and not last.workflow_output_types and not isinstance(last, AgentExecutor):
+            yield (
+                f"the last participant, {last.id!r}, sends {_types(last.output_types)}, and nobody comes after it: let "
+                f"it yield the result"
+            )
+
+    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        if self._only_answers:
+            members = {id: _hears_only_the_answer(one) for id, one in members.items()}
+        team = list(self._under_review(members).values())
+        start = InputConversation("input-conversation")
+        builder = self._begin(start, [team[-1].id])
+        builder.add_edge(start, team[0])
+        for one, after in pairwise(team):
+            if _are_strangers(one, after):
+                between = ToConversation(f"to-conversation:{after.id}", only_answer=self._only_answers)
+                builder.add_edge(one, between)
+                one = between
+            builder.add_edge(one, after)
+        return builder
+
+
+def _hears_only_the_answer(member: Executor) -> Executor:
+    if not isinstance(member, AgentExecutor) or member.context_mode != "full":
+        return member
+    twin = member.clone()
+    twin.context_mode = "last_agent"
+    return twin
+
+
+def _are_strangers(one: Executor, after: Executor) -> bool:
+    """Whether one answers as agents do, and the other takes plain messages only."""
+    answers = [sent for sent in one.output_types if sent in (AgentExecutorResponse, AgentResponse)]
+    understood = any(takes(after, answer) for answer in answers)
+    return bool(answers) and not understood and takes(after, list[Message])
+
+
+def _types(types: Iterable[object]) -> str:
+    return " | ".join(map(describe, types)) or "nothing"
