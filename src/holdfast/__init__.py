@@ -65,6 +65,7 @@ from .stores.memory import InMemoryCheckpointStorage
 from .stores.postgres import PostgresCheckpointStorage
 from .stores.sqlite import SQLiteCheckpointStorage
 from .viz import WorkflowViz
+from .workflow.agent import AgentSession, AgentStream, WorkflowAgent
 from .workflow.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 from .workflow.handle import RunHandle
 from .workflow.nested import WorkflowExecutor
@@ -80,6 +81,8 @@ __all__ = [
     "AgentExecutorResponse",
     "AgentResponse",
     "AgentResponseUpdate",
+    "AgentSession",
+    "AgentStream",
     "Case",
     "CheckpointCorrupt",
     "CheckpointInfo",
@@ -127,6 +130,7 @@ __all__ = [
     "SuperstepLimit",
     "UnknownRequest",
     "Workflow",
+    "WorkflowAgent",
     "WorkflowBuilder",
     "WorkflowCheckpoint",
     "WorkflowContext",

@@ -28,6 +28,7 @@ from .asking import (
     ToolOutcomeResponse,
 )
 from .budget import Budget
+from .hearing import AgentContext, conversation_of, hear, say, send_on
 from .replies import Answer
 from .turn import Given, Past, Rules, Turn
 from .values import (
@@ -36,14 +37,13 @@ from .values import (
     AgentResponse,
     Message,
     Usage,
-    conversation_key,
     messages_of,
     total,
     usage_key,
 )
 
 ContextMode = Literal["full", "last_agent", "custom"]
-_Context = WorkflowContext[AgentExecutorResponse, AgentResponse]
+_Context = AgentContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +178,8 @@ class AgentExecutor(Executor):
         return conversation if self.context_filter is None else self.context_filter(conversation)
 
     def hear(self, messages: Sequence[Message], ctx: _Context) -> None:
-        """Add to the conversation what is new in it. Messages have ids: what was heard before is not heard again."""
-        heard = {message.id for message in ctx.get_state(conversation_key(self.id), [])}
-        new = [m for m in messages if m.id is None or m.id not in heard]
-        named = [replace(m, id=m.id or f"{ctx.idempotency_key}/{n}") for n, m in enumerate(new)]
-        ctx.append_state(conversation_key(self.id), *named)
+        """Add to the conversation what is new in it."""
+        hear(self.id, messages, ctx)
 
     async def respond(self, ctx: _Context) -> None:
         """Take a turn; if one waits for answers, take another when it is over."""
@@ -190,7 +187,7 @@ class AgentExecutor(Executor):
         if waiting is not None:
             ctx.set_state(self._key("turn"), replace(waiting, again=True))
             return
-        conversation = ctx.get_state(conversation_key(self.id), [])
+        conversation = conversation_of(self.id, ctx)
         usage = ctx.get_state(usage_key(self.id), Usage())
         await self._take(OpenTurn(_here(ctx).delivery.id, len(conversation), usage, {}), ctx)
 
@@ -208,7 +205,7 @@ class AgentExecutor(Executor):
 
     async def _take(self, begun: OpenTurn, ctx: _Context) -> None:
         stand: Stand = ctx.get_state(self._key("stand"), Stand())
-        said: list[Message] = ctx.get_state(conversation_key(self.id), [])[: begun.seen]
+        said = conversation_of(self.id, ctx)[: begun.seen]
         history = ctx.get_state(self._key("history"), [])
         new = [message for message in said[stand.seen :] if not self._is_own(message)]
         given = Given(begun.id, new, said, history, stand.state, self.handoffs, "+" * begun.id.count("+"))
@@ -272,9 +269,8 @@ class AgentExecutor(Executor):
         return await ctx.request_info(question, ANSWERED_BY[type(question)])
 
     async def _finish(self, begun: OpenTurn, stand: Stand, turn: Turn, answer: Answer, ctx: _Context) -> None:
-        conversation: list[Message] = ctx.get_state(conversation_key(self.id), [])
-        said = [self._signed(message, n, ctx) for n, message in enumerate(answer.messages)]
-        ctx.append_state(conversation_key(self.id), *said)
+        conversation = conversation_of(self.id, ctx)
+        said = say(self.id, answer.messages, ctx)
         if answer.history:
             ctx.append_state(self._key("history"), *answer.history)
         seen = begun.seen if len(conversation) > begun.seen else begun.seen + len(said)
@@ -289,12 +285,7 @@ class AgentExecutor(Executor):
 
     async def responded(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         """The agent has answered: its answer is an output, and goes to whoever comes after it."""
-        await ctx.yield_output(response.agent_response)
-        if any(self.id in edge.sources for edge in _here(ctx).scope.graph.edges):
-            await ctx.send_message(response)
-
-    def _signed(self, message: Message, number: int, ctx: _Context) -> Message:
-        return replace(message, author_name=message.author_name or self.id, id=f"{ctx.idempotency_key}/said/{number}")
+        await send_on(response, ctx)
 
     def _is_own(self, message: Message) -> bool:
         return message.role == "assistant" and message.author_name == self.id

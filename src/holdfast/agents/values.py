@@ -62,6 +62,16 @@ NOTHING = Usage()
 
 
 @dataclass(frozen=True, slots=True)
+class UserInputRequest:
+    """What a workflow that stands for an agent asks: answer it by its id."""
+
+    request_id: str
+    data: Any
+    response_type: str  # in words
+    response_schema: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class AgentResponse:
     """What an agent answered, and what the answer cost."""
 
@@ -69,6 +79,7 @@ class AgentResponse:
     usage: Usage = NOTHING
     value: Any = None  # what the answer was parsed into, if the agent gives more than text
     handoff: str | None = None  # whom the agent hands over to, by the name it was offered
+    user_input_requests: Sequence[UserInputRequest] = ()  # of a workflow that stands for an agent
 
     @property
     def text(self) -> str:
@@ -87,7 +98,7 @@ class AgentResponseUpdate:
     text: str = ""  # a piece of what it says,
     author_name: str | None = None
     call: int = 0  # in this call of its model, counted from 1 in each turn
-    kind: Literal["text", "tool_called", "tool_returned"] = "text"
+    kind: Literal["text", "tool_called", "tool_returned", "withdrawn"] = "text"
     tool: str | None = None
     tool_call_id: str | None = None
     data: Any = None  # the arguments of a tool, or what it gave

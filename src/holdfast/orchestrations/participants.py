@@ -15,7 +15,9 @@ from ..graph.context import WorkflowContext
 from ..graph.executor import Executor
 from ..graph.handlers import handler
 from ..graph.types import is_type_compatible
+from ..workflow.agent import WorkflowAgent
 from ..workflow.builder import WorkflowBuilder
+from ..workflow.nested_agent import WorkflowAgentExecutor
 from ..workflow.storages import StorageLike
 from ..workflow.workflow import Workflow
 
@@ -64,6 +66,8 @@ def executor_of(given: Participant) -> Executor:
     """The executor that a participant stands for. Raises DefinitionError if it stands for none."""
     if isinstance(given, Executor):
         return given
+    if isinstance(given, WorkflowAgent):
+        return WorkflowAgentExecutor(given)
     if is_agent(given) or inspect.iscoroutinefunction(given):
         return AgentExecutor(given)
     raise DefinitionError(

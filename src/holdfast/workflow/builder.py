@@ -15,6 +15,8 @@ from ..graph.executor import Executor
 from ..graph.graph import Graph, OnUnroutable, OutputKind
 from ..graph.nested import unsent
 from ..graph.validate import problems
+from .agent import WorkflowAgent
+from .nested_agent import WorkflowAgentExecutor
 from .nodes import ExecutorLike, Node, frozen, identity, node_of
 from .storages import StorageLike, storage_of
 from .workflow import Workflow
@@ -175,7 +177,7 @@ class WorkflowBuilder:
         known = self._by_object.get(identity(given))
         if known is None:
             try:
-                known = node_of(given)
+                known = node_of(WorkflowAgentExecutor(given) if isinstance(given, WorkflowAgent) else given)
             except DefinitionError as error:
                 self._problems += error.problems
                 return getattr(given, "__name__", None) or repr(given)

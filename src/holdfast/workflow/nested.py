@@ -48,7 +48,7 @@ from ..runtime.timers import Parked
 from .workflow import Workflow
 
 
-class _InnerTable(HandlerTable):
+class InnerTable(HandlerTable):
     """What a sub-workflow takes: what its start takes, and answers to whatever any of its executors asks."""
 
     def __init__(self, specs: Iterable[HandlerSpec], inner: Mapping[str, Executor]) -> None:
@@ -140,7 +140,7 @@ class WorkflowExecutor(Nesting):
             ) from mismatch
         at = self._came_to_rest(ctx, drive)
         self._keep(ctx, key, drive, at)
-        await self._pass_on(ctx, key, outputs, at.requests.values())
+        await self._pass_on(ctx, key, outputs, at.requests.values(), at)
 
     def _digest(self, ctx: HandlerContext) -> str | None:
         """What the message is known by. As it is stored: classes may have got new fields when it is read again."""
@@ -209,7 +209,8 @@ class WorkflowExecutor(Nesting):
             if brought is None:
                 return False
             self._keep(ctx, key, drive, at)
-        await self._pass_on(ctx, key, brought.outputs, [one for one in brought.requests if one.id in at.requests])
+        asked = [one for one in brought.requests if one.id in at.requests]
+        await self._pass_on(ctx, key, brought.outputs, asked, at)
         return True
 
     def _position(self, ctx: HandlerContext, key: str, child: Child) -> Position:
@@ -320,8 +321,9 @@ class WorkflowExecutor(Nesting):
         return await archive.commits(at.run_id, after=child.number if at.run_id == child.run_id else -1)
 
     async def _pass_on(
-        self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request]
+        self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
     ) -> None:
+        """Send on what the run inside came to, which is `at` rest now."""
         for output in outputs:
             if self.allow_direct_output:
                 ctx.yield_output(output)
@@ -373,7 +375,7 @@ def _table(workflow: Workflow, sent: Sequence[object], yields: Sequence[object])
         HandlerSpec("answered", input=(SubWorkflowResponseMessage,), **known),
         HandlerSpec("replied", input=(Any,), response=(Any,), **known),
     ]
-    return _InnerTable(specs, workflow.executors)
+    return InnerTable(specs, workflow.executors)
 
 
 def _as_data(request: Request, key: str) -> SubWorkflowRequest:

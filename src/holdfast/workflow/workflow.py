@@ -23,6 +23,7 @@ from ..runtime.engine import Drive
 from ..runtime.opening import Definition, Fresh, Position, Rewind
 from ..runtime.options import Options, Troupe
 from ..runtime.stream import RunStream
+from .agent import WorkflowAgent
 from .handle import RunHandle
 from .nodes import Casting, Node
 from .positions import OMITTED, position_of, waiting_at
@@ -284,6 +285,19 @@ class Workflow:
                 self._waiting.note(at, told, executors, storage)
 
         return Troupe(self.casting.take if kept is None else lambda: kept, give_back)
+
+    def as_agent(
+        self,
+        name: str | None = None,
+        *,
+        description: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+    ) -> WorkflowAgent:
+        """This workflow where an agent is expected, also inside another workflow.
+
+        Its start executor must take list[Message], Message or str.
+        """
+        return WorkflowAgent(self, name=name, description=description, checkpoint_storage=checkpoint_storage)
 
     def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
         """`run` for programs without an event loop. Raises RuntimeError inside one."""

@@ -1,0 +1,88 @@
+"""A workflow as an agent inside another workflow: it hears and answers as agents do, and each answer is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..agents.hearing import conversation_of, hear, say, send_on
+from ..agents.values import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
+    Message,
+    messages_of,
+)
+from ..core.errors import DefinitionError
+from ..core.model import Checkpoint
+from ..core.request import Request
+from ..graph.handlers import HandlerSpec
+from ..graph.nested import SubWorkflowRequestMessage, SubWorkflowResponseMessage
+from ..runtime.context import HandlerContext
+from .agent import WorkflowAgent, as_response, gathered
+from .nested import InnerTable, WorkflowExecutor
+from .workflow import Workflow
+
+_TAKEN = (AgentExecutorRequest, AgentExecutorResponse, AgentResponse, str, Message, list[str | Message])
+
+
+class WorkflowAgentExecutor(WorkflowExecutor):
+    """A workflow that takes part as an agent: what it is told it adds to its conversation, which a run of the workflow
+    answers. What that run asks, the workflow around it asks."""
+
+    takes_many = False  # its conversation is said in order
+
+    def __init__(self, agent: WorkflowAgent, id: str | None = None) -> None:
+        if not isinstance(agent.workflow, Workflow):
+            raise DefinitionError(f"{agent!r} is not made of a workflow that can stand inside another")
+        super().__init__(agent.workflow, id or agent.name, propagate_request=True)
+        self.agent: WorkflowAgent = agent
+        self.sends_on = ()
+        known: dict[str, Any] = {
+            "output": (AgentExecutorResponse, SubWorkflowRequestMessage),
+            "workflow_output": (AgentResponse,),
+            "takes_context": True,
+            "is_async": True,
+        }
+        specs = [
+            HandlerSpec("told", input=_TAKEN, **known),
+            HandlerSpec("answered", input=(SubWorkflowResponseMessage,), **known),
+            HandlerSpec("replied", input=(Any,), response=(Any,), **known),
+        ]
+        self._table = InnerTable(specs, agent.workflow.executors)
+
+    async def told(self, message: Any, ctx: HandlerContext) -> None:
+        """Hear, and let a run of the workflow answer, unless only listening is asked for."""
+        hear(self.id, _messages(message, ctx), ctx)
+        if not isinstance(message, AgentExecutorRequest) or message.should_respond:
+            await self.call(self.agent.spoken_to(conversation_of(self.id, ctx)), ctx)
+
+    async def _pass_on(
+        self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
+    ) -> None:
+        """Gather what the run says; when it waits for nothing any more, that is the answer."""
+        so_far = f"agents/{self.id}/said/{key}"
+        ctx.append_state(so_far, *(as_response(output, self.id) for output in outputs))
+        for request in requests:
+            ctx.ask(replace(request, executor=self.id, child=key))
+        if at.requests:
+            return
+        whole = gathered(ctx.get_state(so_far, []), self.id)
+        if ctx.get_state(so_far) is not None:
+            ctx.delete_state(so_far)
+        before = len(conversation_of(self.id, ctx))
+        response = AgentResponse(say(self.id, whole.messages, ctx), whole.usage, whole.value)
+        await send_on(AgentExecutorResponse(self.id, response, before), ctx)
+
+
+def _messages(message: Any, ctx: HandlerContext) -> list[Message]:
+    match message:
+        case AgentExecutorRequest():
+            return list(message.messages)
+        case AgentExecutorResponse():
+            return message.full_conversation(ctx)
+        case AgentResponse():
+            return list(message.messages)
+    return messages_of(message)
