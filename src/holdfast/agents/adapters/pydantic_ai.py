@@ -1,0 +1,338 @@
+"""Agents of pydantic-ai: a capability that is added to the run makes each call of a model or a tool a part of the turn.
+
+The agent itself is left as it is. What needs approval by its own declaration is asked about by the turn; what a tool
+holds back while it runs is asked about when all tools of the reply have run, and the run goes on with the answers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai import RunContext, ToolsetTool, WrapperToolset, capture_run_messages
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    SystemPromptPart,
+    TextPart,
+    TextPartDelta,
+    ToolReturn,
+    ToolReturnContent,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDefinition, ToolDenied
+from pydantic_ai.toolsets import AbstractToolset, ExternalToolset
+from pydantic_core import to_json
+
+from ..asking import ToolApprovalRequest, ToolApprovalResponse
+from ..protocol import Agent
+from ..replies import Answer, ModelReply, ToolCall
+from ..turn import Interrupted, Turn, denial
+from ..values import Message, Usage
+
+_RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
+_CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
+_RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
+
+
+def adapted(given: Any) -> Agent | None:
+    """The agent, if it is one of pydantic-ai."""
+    return PydanticAIAgent(given) if isinstance(given, AbstractAgent) else None
+
+
+class PydanticAIAgent:
+    """An agent of pydantic-ai, with the dependencies it works with."""
+
+    def __init__(self, agent: AbstractAgent[Any, Any], *, deps: Any = None, name: str | None = None) -> None:
+        self.agent, self.deps = agent, deps
+        self.name, self.description = name or agent.name, agent.description
+
+    async def take_turn(self, turn: Turn) -> Answer:
+        past = ModelMessagesTypeAdapter.validate_python(turn.history)
+        asked = ModelRequest(await self._opening(turn) + [_part(message) for message in turn.messages])
+        conversation = f"{turn.run_id}/{turn.executor_id}"
+        run_id = f"{conversation}/{len(past)}"  # must be another one in each turn, and the same when it is taken again
+        offered = [ToolDefinition(name=name, description=text) for name, text in turn.handoffs.items()]
+        with capture_run_messages() as said:
+            try:
+                result = await self.agent.run(
+                    message_history=[*past, asked],
+                    deps=self.deps,
+                    capabilities=[_Steps(turn)],
+                    toolsets=[ExternalToolset(offered)] if offered else None,
+                    conversation_id=conversation,
+                    run_id=run_id,
+                    infer_name=False,
+                )
+            except Interrupted:
+                if turn.handoff is None:
+                    raise
+                return _handed_over(turn, _of_run(said, run_id))
+        history = _data(_of_run(result.all_messages(), run_id))
+        if isinstance(result.output, str):
+            return Answer([Message("assistant", result.output)], history)
+        return Answer([Message("assistant", to_json(result.output).decode())], history, value=result.output)
+
+    async def _opening(self, turn: Turn) -> list[ModelRequestPart]:
+        """What the library says before the first message only if it is given no messages at all."""
+        if turn.history:
+            return []
+        prompt = turn.messages[-1].text if turn.messages else None
+        return [*await self.agent.system_prompt_parts(deps=self.deps, prompt=prompt)]
+
+    def __repr__(self) -> str:
+        return f"<PydanticAIAgent {self.name!r}>"
+
+
+@dataclass
+class _Steps(AbstractCapability[Any]):
+    """What is added to a run of the library."""
+
+    turn: Turn
+    gated: dict[str, ToolsetTool[Any]] = field(default_factory=dict)  # tools that are declared to need approval
+    calls: dict[str, ToolCall] = field(default_factory=dict)  # of the latest reply, by id
+
+    def get_wrapper_model(self, model: Model) -> Model:
+        return _StepModel(model, self)
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        return _StepToolset(toolset, self)
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults:
+        """Ask about calls that tools held back themselves, and about calls of tools that others are to run."""
+        held = {part.tool_call_id for part in requests.approvals}
+        wanted = [call for call in self.calls.values() if call.id in held]
+        results = DeferredToolResults()
+        for call, reply in zip(wanted, await self._approvals(wanted), strict=True):
+            if reply.decision == "answer":
+                results.calls[call.id] = reply.result
+            elif reply.decision == "deny":
+                results.approvals[call.id] = ToolDenied(denial(reply.reason))
+            else:
+                results.approvals[call.id] = ToolApproved(override_args=reply.arguments)
+        for part in requests.calls:
+            data = {"tool": part.tool_name, "arguments": part.args_as_dict(), "tool_call_id": part.tool_call_id}
+            results.calls[part.tool_call_id] = await self.turn.ask(f"tool {part.tool_name}", data, Any)
+        return results
+
+    async def _approvals(self, wanted: list[ToolCall]) -> list[ToolApprovalResponse]:
+        if not wanted:
+            return []
+        by = self.turn.executor_id
+        return await self.turn.approvals(
+            [ToolApprovalRequest(by, c.name, c.arguments, c.id, c.description, c.parameters) for c in wanted]
+        )
+
+
+class _StepModel(WrapperModel):
+    """Each request is a call of the model through the turn; what the model says is told meanwhile."""
+
+    def __init__(self, wrapped: Model, steps: _Steps) -> None:
+        super().__init__(wrapped)
+        self._steps = steps
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        async def call() -> ModelReply:
+            response = await self._request(messages, model_settings, model_request_parameters)
+            return self._reply(response, model_request_parameters)
+
+        reply = await self._steps.turn.model(call)
+        self._steps.calls = {call.id: call for call in reply.calls}
+        return _RESPONSE.validate_python(reply.data)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """For agents that have a handler of events: it hears of the whole reply once it is there."""
+        response = await self.request(messages, model_settings, model_request_parameters)
+        yield CompletedStreamedResponse(response, model_request_parameters=model_request_parameters, replay_events=True)
+
+    async def _request(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        if not self._steps.turn.streaming or not _can_stream(self.wrapped):
+            return await self.wrapped.request(messages, settings, parameters)
+        async with self.wrapped.request_stream(messages, settings, parameters) as stream:
+            async for event in stream:
+                match event:
+                    case PartStartEvent(part=TextPart(content=text)):
+                        self._steps.turn.delta(text)
+                    case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                        self._steps.turn.delta(text)
+            return stream.get()
+
+    def _reply(self, response: ModelResponse, parameters: ModelRequestParameters) -> ModelReply:
+        tools = {tool.name: tool for tool in parameters.function_tools}
+        output = {tool.name for tool in parameters.output_tools}  # the library itself reads these
+        calls = []
+        for part in response.tool_calls:
+            if part.tool_name not in output:
+                tool, arguments = tools.get(part.tool_name), part.args_as_dict()
+                call = ToolCall(
+                    part.tool_call_id, part.tool_name, arguments, self._needs_approval(part.tool_name, arguments)
+                )
+                about = (tool.description, tool.parameters_json_schema) if tool is not None else (None, {})
+                calls.append(replace(call, description=about[0], parameters=about[1]))
+        usage = Usage(response.usage.input_tokens, response.usage.output_tokens, calls=1)
+        return ModelReply(_RESPONSE.dump_python(response, mode="json"), response.text or "", calls, usage)
+
+    def _needs_approval(self, name: str, arguments: dict[str, Any]) -> bool:
+        """A call that the library is going to refuse is none that a person should be asked about."""
+        if name not in self._steps.gated:
+            return False
+        try:
+            self._steps.gated[name].args_validator.validate_python(arguments)
+        except ValidationError:
+            return False
+        return True
+
+
+@dataclass
+class _StepToolset(WrapperToolset[Any]):
+    """Each call of a tool is made through the turn."""
+
+    steps: _Steps
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """The turn asks about what needs approval, so the library need not."""
+        tools = await super().get_tools(ctx)
+        self.steps.gated = {name: tool for name, tool in tools.items() if tool.tool_def.kind == "unapproved"}
+        freed = {
+            name: replace(tool, tool_def=replace(tool.tool_def, kind="function"))
+            for name, tool in self.steps.gated.items()
+        }
+        return {**tools, **freed}
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        call = self.steps.calls.get(ctx.tool_call_id or "")
+        if call is None:  # a call that another tool makes, as a part of its own
+            return await super().call_tool(name, tool_args, ctx, tool)
+        if name in self.steps.gated:
+            ctx = replace(ctx, tool_call_approved=True)
+
+        async def run(arguments: dict[str, Any]) -> Any:
+            edited = arguments != call.arguments
+            return await self._run(name, await _checked(arguments, ctx, tool) if edited else tool_args, ctx, tool)
+
+        return _returned(await self.steps.turn.tool(call, run, errors=(ModelRetry,), as_error=ModelRetry))
+
+    async def _run(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+        """What the tool gives, as data."""
+        try:
+            value = await super().call_tool(name, arguments, ctx, tool)
+        except ToolFailed as failure:
+            return ToolFailure(failure.message)
+        if isinstance(value, ToolReturn):
+            return RichReturn(_RETURN.dump_python(value, mode="json"))
+        return _CONTENT.dump_python(value, mode="json")
+
+
+@dataclass(frozen=True, slots=True)
+class RichReturn:
+    """A tool gave more than a result."""
+
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailure:
+    """A tool failed for good, and the model is to know."""
+
+    message: str
+
+
+def _returned(data: Any) -> Any:
+    match data:
+        case ToolFailure(message=message):
+            raise ToolFailed(message)
+        case RichReturn(data=data):
+            return _RETURN.validate_python(data)
+    return _CONTENT.validate_python(data)
+
+
+async def _checked(arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> dict[str, Any]:
+    """Arguments that a person gave, as the tool takes them; the library has only looked at those of the model."""
+    try:
+        checked: dict[str, Any] = tool.args_validator.validate_json(to_json(arguments), context=ctx.validation_context)
+    except ValidationError as problem:
+        raise ModelRetry(f"A person changed the arguments to some that do not fit the tool: {problem}") from problem
+    if tool.args_validator_func is not None:
+        found = tool.args_validator_func(ctx, **checked)
+        if inspect.isawaitable(found):
+            await found
+    return checked
+
+
+def _can_stream(model: Model) -> bool:
+    while isinstance(model, WrapperModel):
+        model = model.wrapped
+    if isinstance(model, FunctionModel):
+        return model.stream_function is not None
+    return type(model).request_stream is not Model.request_stream
+
+
+def _part(message: Message) -> ModelRequestPart:
+    """A message for this agent. What another agent said is said by a user here, with the name of that agent first."""
+    if message.role == "system":
+        return SystemPromptPart(message.text)
+    if message.role == "user" or message.author_name is None:
+        return UserPromptPart(message.text)
+    return UserPromptPart(f"{message.author_name}: {message.text}")
+
+
+def _of_run(messages: Sequence[ModelMessage], run_id: str) -> list[ModelMessage]:
+    return [message for message in messages if message.run_id == run_id]
+
+
+def _data(messages: list[ModelMessage]) -> list[Any]:
+    """Messages to keep; not when they were made, which is never the same when a turn is taken again."""
+    kept: list[Any] = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+    for message in kept:
+        for dated in (message, *message["parts"]):
+            dated.pop("timestamp", None)
+    return kept
+
+
+def _handed_over(turn: Turn, said: list[ModelMessage]) -> Answer:
+    """The answer of an agent whose model called a tool for handing over. Each call must have a result to go on with."""
+    assert turn.last_reply is not None
+    results: list[ModelRequestPart] = [
+        ToolReturnPart(
+            call.name, f"Handed over to {call.name}." if call.name == turn.handoff else "Not called.", call.id
+        )
+        for call in turn.last_reply.calls
+    ]
+    ending: list[ModelMessage] = [_RESPONSE.validate_python(turn.last_reply.data), ModelRequest(results)]
+    text = turn.last_reply.text
+    return Answer([Message("assistant", text)] if text else [], _data([*said, *ending]), handoff=turn.handoff)
