@@ -9,5 +9,8 @@ A kit is a module with a function `agent(kind, url)`: an agent of the library, m
 A kit is imported in the processes of the contract only, so that the libraries never meet.
 """
 
-KITS: dict[str, dict[str, str]] = {"pydantic_ai": {}}
+KITS: dict[str, dict[str, str]] = {
+    "agent_framework": {},
+    "pydantic_ai": {},
+}
 """The kits, and what cannot be done with their libraries: errands of the contract, with the reason, as in the docs."""
