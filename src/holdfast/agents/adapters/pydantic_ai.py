@@ -108,6 +108,7 @@ class _Steps(AbstractCapability[Any]):
     turn: Turn
     gated: dict[str, ToolsetTool[Any]] = field(default_factory=dict)  # tools that are declared to need approval
     calls: dict[str, ToolCall] = field(default_factory=dict)  # of the latest reply, by id
+    answered: dict[str, Any] = field(default_factory=dict)  # what a person gave instead of tools that held a call back
 
     def get_wrapper_model(self, model: Model) -> Model:
         return _StepModel(model, self)
@@ -123,15 +124,16 @@ class _Steps(AbstractCapability[Any]):
         wanted = [call for call in self.calls.values() if call.id in held]
         results = DeferredToolResults()
         for call, reply in zip(wanted, await self._approvals(wanted), strict=True):
-            if reply.decision == "answer":
-                results.calls[call.id] = reply.result
-            elif reply.decision == "deny":
+            if reply.decision == "deny":
                 results.approvals[call.id] = ToolDenied(denial(reply.reason))
-            else:
-                results.approvals[call.id] = ToolApproved(override_args=reply.arguments)
-        for part in requests.calls:
-            data = {"tool": part.tool_name, "arguments": part.args_as_dict(), "tool_call_id": part.tool_call_id}
-            results.calls[part.tool_call_id] = await self.turn.ask(f"tool {part.tool_name}", data, Any)
+                continue
+            results.approvals[call.id] = ToolApproved(override_args=reply.arguments)
+            if reply.decision == "answer":  # the library has no word for it: the call is made, but not of the tool
+                self.answered[call.id] = reply.result
+        awaited = {part.tool_call_id for part in requests.calls}
+        for call in [call for call in self.calls.values() if call.id in awaited]:
+            data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
+            results.calls[call.id] = await self.turn.ask(f"tool {call.name}", data, Any)
         return results
 
     async def _approvals(self, wanted: list[ToolCall]) -> list[ToolApprovalResponse]:
@@ -238,21 +240,23 @@ class _StepToolset(WrapperToolset[Any]):
         call = self.steps.calls.get(ctx.tool_call_id or "")
         if call is None:  # a call that another tool makes, as a part of its own
             return await super().call_tool(name, tool_args, ctx, tool)
+        if call.id in self.steps.answered:
+            return _returned(self.steps.answered.pop(call.id))
         if name in self.steps.gated:
             ctx = replace(ctx, tool_call_approved=True)
 
         async def run(arguments: dict[str, Any]) -> Any:
-            edited = arguments != call.arguments
-            return await self._run(name, await _checked(arguments, ctx, tool) if edited else tool_args, ctx, tool)
+            try:
+                edited = arguments != call.arguments
+                return await self._run(name, await _checked(arguments, ctx, tool) if edited else tool_args, ctx, tool)
+            except ToolFailed as failure:
+                return ToolFailure(failure.message)
 
         return _returned(await self.steps.turn.tool(call, run, errors=(ModelRetry,), as_error=ModelRetry))
 
     async def _run(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
         """What the tool gives, as data."""
-        try:
-            value = await super().call_tool(name, arguments, ctx, tool)
-        except ToolFailed as failure:
-            return ToolFailure(failure.message)
+        value = await super().call_tool(name, arguments, ctx, tool)
         if isinstance(value, ToolReturn):
             return RichReturn(_RETURN.dump_python(value, mode="json"))
         return _CONTENT.dump_python(value, mode="json")
@@ -286,7 +290,7 @@ async def _checked(arguments: dict[str, Any], ctx: RunContext[Any], tool: Toolse
     try:
         checked: dict[str, Any] = tool.args_validator.validate_json(to_json(arguments), context=ctx.validation_context)
     except ValidationError as problem:
-        raise ModelRetry(f"A person changed the arguments to some that do not fit the tool: {problem}") from problem
+        raise ToolFailed(f"A person changed the arguments to some that do not fit the tool: {problem}") from problem
     if tool.args_validator_func is not None:
         found = tool.args_validator_func(ctx, **checked)
         if inspect.isawaitable(found):
