@@ -1,0 +1,289 @@
+"""Who leads a group chat: keeps the conversation, gives one participant after the other the floor, and ends it.
+
+A participant is told what was said since it was last told, when it has the floor: a message travels to each of them
+once, however long the chat is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from ..agents.executor import AgentExecutor
+from ..agents.values import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, conversation_key
+from ..core.errors import RunError
+from ..core.events import WorkflowEvent
+from ..graph.context import WorkflowContext
+from ..graph.executor import Executor
+from ..graph.handlers import handler
+from .group_chat_values import (
+    AgentOrchestrationOutput,
+    GroupChatParticipantMessage,
+    GroupChatProgress,
+    GroupChatRequestMessage,
+    GroupChatRequestSentEvent,
+    GroupChatResponseMessage,
+    GroupChatResponseReceivedEvent,
+    GroupChatState,
+    NotADecision,
+    decision_in,
+)
+from .participants import Opening, takes
+
+SelectionFunction = Callable[[GroupChatState], str | Awaitable[str | None] | None]
+"""Who speaks next; None: the chat is over."""
+
+TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
+"""Whether the chat is over, seeing all that was said."""
+
+Manner = Literal["agent", "executor", "afresh"]
+"""How a participant is spoken to: as an agent; by messages of group chats; or with all that was said, each time."""
+
+_Context = WorkflowContext[Any, AgentResponse]
+
+
+def manner_of(member: Executor) -> Manner | None:
+    """How a participant is spoken to; None if nothing could be said to it."""
+    if isinstance(member, AgentExecutor):
+        return "agent"
+    if takes(member, GroupChatRequestMessage):
+        return "executor"
+    return "afresh" if takes(member, list[Message]) else None
+
+
+class GroupChatOrchestrator(Opening):
+    """Leads a group chat by a selection function. A subclass may choose in another way: override `choose`."""
+
+    def __init__(self, selection_func: SelectionFunction | None = None, *, id: str = "group_chat_orchestrator") -> None:
+        super().__init__(id)
+        self.selection_func = selection_func
+        self.termination_condition: TerminationCondition | None = None
+        self.max_rounds: int | None = None
+        self.participants: dict[str, str] = {}
+        self.manners: dict[str, Manner | None] = {}
+        self.listeners: list[str] = []  # who is told what was said whether or not it has the floor
+
+    def lead(
+        self,
+        members: Mapping[str, Executor],
+        termination_condition: TerminationCondition | None,
+        max_rounds: int | None,
+    ) -> None:
+        """These are the participants, and this is when the chat is over."""
+        self.participants = {id: one.description or "" for id, one in members.items()}
+        self.manners = {id: manner_of(one) for id, one in members.items()}
+        self.listeners = [
+            id
+            for id, one in members.items()
+            if self.manners[id] == "executor" and takes(one, GroupChatParticipantMessage)
+        ]
+        self.termination_condition = termination_condition or self.termination_condition
+        self.max_rounds = max_rounds or self.max_rounds
+
+    async def choose(self, state: GroupChatState, ctx: _Context) -> str | None:
+        """Who speaks next; None if the chat is over. It may be called again: `ctx.step` does things once."""
+        if self.selection_func is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no selection function: give one, or override `choose`"
+            )
+        chosen: str | None = await _asked_once(ctx, "choose", self.selection_func, state, self._known)
+        return chosen
+
+    def request_for(self, name: str) -> GroupChatRequestMessage:
+        """What a participant that is no agent is told when it gets the floor. A subclass may say more."""
+        return GroupChatRequestMessage()
+
+    @handler
+    async def spoken(self, response: GroupChatResponseMessage, ctx: _Context) -> None:
+        await self.opened([response.message], ctx)
+
+    async def open_text(self, text: str, ctx: _Context) -> None:
+        by_participant = ctx.get_source_executor_id() in self.participants
+        await self.opened([Message("assistant" if by_participant else "user", text)], ctx)
+
+    async def opened(self, messages: list[Message], ctx: _Context) -> None:
+        """Something was said, by a participant or from outside."""
+        source = ctx.get_source_executor_id()
+        progress = self._progress(ctx)
+        self._add(messages, source, ctx)
+        if source is None and progress.waiting_for is None:
+            self._keep(replace(progress, round=0), ctx)
+        elif source is None or source != progress.waiting_for:
+            return  # somebody else has the floor: what was said besides is heard when it is given to the next
+        else:
+            data = GroupChatResponseReceivedEvent(progress.round, source)
+            await ctx.add_event(WorkflowEvent("group_chat", data))
+        await self._go_on(ctx)
+
+    async def _go_on(self, ctx: _Context) -> None:
+        conversation, progress = self.conversation(ctx), self._progress(ctx)
+        condition = self.termination_condition
+        if condition is not None and await _asked_once(ctx, "over", condition, conversation, bool):
+            await self._end("The chat is over: its termination condition holds.", ctx)
+        elif self.max_rounds is not None and progress.round >= self.max_rounds:
+            await self._end(f"The chat is over: the last of its {self.max_rounds} rounds is done.", ctx)
+        else:
+            await self._next(GroupChatState(progress.round, dict(self.participants), conversation), ctx)
+
+    async def _next(self, state: GroupChatState, ctx: _Context) -> None:
+        chosen = await self.choose(state, ctx)
+        if chosen is None:
+            await self._end("The chat is over: nobody is to speak next.", ctx)
+        else:
+            await self._give_floor(self._known(chosen) or "", ctx)
+
+    async def _give_floor(self, name: str, ctx: _Context) -> None:
+        for id in self.listeners:
+            if news := self._news(id, ctx):
+                await ctx.send_message(GroupChatParticipantMessage(news), target_id=id)
+        if self.manners[name] == "agent":
+            await ctx.send_message(AgentExecutorRequest(self._news(name, ctx)), target_id=name)
+        elif self.manners[name] == "executor":
+            await ctx.send_message(self.request_for(name), target_id=name)
+        else:
+            await ctx.send_message(self.conversation(ctx), target_id=name)
+        progress = self._progress(ctx)
+        self._keep(replace(progress, round=progress.round + 1, waiting_for=name, useless=0), ctx)
+        data = GroupChatRequestSentEvent(progress.round + 1, name)
+        await ctx.add_event(WorkflowEvent("group_chat", data))
+
+    async def _end(self, text: str, ctx: _Context) -> None:
+        said = self._add([Message("assistant", text)], self.id, ctx)
+        self._keep(replace(self._progress(ctx), waiting_for=None, useless=0), ctx)
+        await ctx.yield_output(AgentResponse(said))
+
+    # what is kept, in the state of the run
+
+    def conversation(self, ctx: WorkflowContext[Any, Any]) -> list[Message]:
+        """All that was said in the chat."""
+        found: list[Message] = ctx.get_state(conversation_key(self.id), [])
+        return found
+
+    def _add(self, messages: Iterable[Message], source: str | None, ctx: _Context) -> list[Message]:
+        """Add what is new to the conversation, under the name of who said it.
+
+        A participant may answer with the whole conversation: only the rest of it is new.
+        """
+        known = {message.id for message in self.conversation(ctx)}
+        new = [message for message in messages if _is_said(message) and (not message.id or message.id not in known)]
+        by = source if source in self.participants else None
+        signed = [
+            replace(m, author_name=by or m.author_name or source, id=m.id or f"{ctx.idempotency_key}/{n}")
+            for n, m in enumerate(new, len(known))
+        ]
+        ctx.append_state(conversation_key(self.id), *signed)
+        return signed
+
+    def _news(self, id: str, ctx: _Context) -> list[Message]:
+        """What a participant has not been told, except what it said itself. It counts as told from now on."""
+        conversation, progress = self.conversation(ctx), self._progress(ctx)
+        self._keep(replace(progress, heard={**progress.heard, id: len(conversation)}), ctx)
+        return [message for message in conversation[progress.heard.get(id, 0) :] if message.author_name != id]
+
+    def _progress(self, ctx: _Context) -> GroupChatProgress:
+        found: GroupChatProgress = ctx.get_state(f"group_chat/{self.id}", GroupChatProgress())
+        return found
+
+    def _keep(self, progress: GroupChatProgress, ctx: _Context) -> None:
+        ctx.set_state(f"group_chat/{self.id}", progress)
+
+    def _known(self, name: Any) -> str | None:
+        if name is not None and name not in self.participants:
+            raise LookupError(
+                f"{name!r} was chosen to speak next in the chat led by {self.id!r}, and does not take part; those who "
+                f"do are {', '.join(map(repr, self.participants))}"
+            )
+        chosen: str | None = name
+        return chosen
+
+
+class AgentGroupChatOrchestrator(GroupChatOrchestrator):
+    """Leads a group chat by the decisions of an agent, who is an executor beside it.
+
+    An answer that is no decision is sent back with the reason, `retry_attempts` times in a row; then the run fails.
+    """
+
+    def __init__(self, agent_id: str, *, id: str = "group_chat_orchestrator", retry_attempts: int = 2) -> None:
+        super().__init__(id=id)
+        self.agent_id, self.retry_attempts = agent_id, retry_attempts
+
+    async def open_answer(self, answer: AgentExecutorResponse, ctx: _Context) -> None:
+        if ctx.get_source_executor_id() != self.agent_id:
+            await super().open_answer(answer, ctx)
+            return
+        try:
+            decision = decision_in(answer.agent_response)
+            if not decision.terminate and decision.next_speaker not in self.participants:
+                raise NotADecision(f"next_speaker is {decision.next_speaker!r}, who does not take part")
+        except NotADecision as problem:
+            await self._send_back(problem, answer, ctx)
+        else:
+            await self._follow(decision, ctx)
+
+    async def _follow(self, decision: AgentOrchestrationOutput, ctx: _Context) -> None:
+        if decision.terminate or decision.next_speaker is None:
+            why = decision.reason or "so it was decided."
+            await self._end(decision.final_message or f"The chat is over: {why}", ctx)
+        else:
+            await self._give_floor(decision.next_speaker, ctx)
+
+    async def _next(self, state: GroupChatState, ctx: _Context) -> None:
+        first = self.agent_id not in self._progress(ctx).heard
+        question = _briefing(self.participants) if first else _REMINDER
+        await self._ask([*self._news(self.agent_id, ctx), Message("user", question)], ctx)
+
+    async def _send_back(self, problem: NotADecision, answer: AgentExecutorResponse, ctx: _Context) -> None:
+        progress = self._progress(ctx)
+        if progress.useless >= self.retry_attempts:
+            raise RunError(
+                f"{self.agent_id!r}, who leads the group chat of run {ctx.run_id!r}, was asked {progress.useless + 1} "
+                f"times what is to happen next, and did not say: {problem}. Its last answer was "
+                f"{answer.agent_response.text!r:.200}. Give it a model or instructions that lead to the JSON it is "
+                f"asked for, and go on from a checkpoint before that: run(checkpoint_id=...)",
+                run_id=ctx.run_id,
+            ) from problem
+        self._keep(replace(progress, useless=progress.useless + 1), ctx)
+        names = ", ".join(self.participants)
+        words = f"Your answer could not be used: {problem}. The participants are {names}. {_REMINDER}"
+        await self._ask([Message("user", words)], ctx)
+
+    async def _ask(self, messages: Sequence[Message], ctx: _Context) -> None:
+        await ctx.send_message(AgentExecutorRequest(messages), target_id=self.agent_id)
+        self._keep(replace(self._progress(ctx), waiting_for=self.agent_id), ctx)
+
+
+async def _asked_once(
+    ctx: _Context, name: str, function: Callable[[Any], Any], given: Any, checked: Callable[[Any], Any]
+) -> Any:
+    """What a function answers. It is asked once; an answer that will not do is not remembered."""
+
+    def ask() -> Any:
+        found = function(given)
+        return checked_later(found) if inspect.isawaitable(found) else checked(found)
+
+    async def checked_later(found: Awaitable[Any]) -> Any:
+        return checked(await found)
+
+    return await ctx.step(name, ask)
+
+
+def _is_said(message: Message) -> bool:
+    """Whether a message belongs into the chat: what tools gave to an agent, and silence, do not."""
+    return message.role != "tool" and bool(message.text or message.data is not None)
+
+
+def _briefing(participants: Mapping[str, str]) -> str:
+    who = "\n".join(f"- {name}: {use}" if use else f"- {name}" for name, use in participants.items())
+    return (
+        f"You lead a conversation. These take part in it:\n{who}\n"
+        f"Read what was said so far, and decide who speaks next, or that the conversation is over. Answer with one "
+        f"JSON object and nothing else, either\n"
+        f'{{"terminate": false, "reason": "why", "next_speaker": "one of the names above"}}\n'
+        f"or, if it is over,\n"
+        f'{{"terminate": true, "reason": "why", "final_message": "what the conversation came to"}}'
+    )
+
+
+_REMINDER = "What is to happen next? Answer with one JSON object, as you were told at the beginning."
