@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
 
 from ..core.errors import DefinitionError
-from .replies import Answer, ModelReply
+from .replies import ONE_CALL, Answer, ModelReply
 from .turn import Turn
 from .values import AgentResponse, Message
 
@@ -33,19 +33,26 @@ class FunctionAgent:
         self._takes_turn = len(parameters) == 2
 
     async def take_turn(self, turn: Turn) -> Answer:
-        said: Any = turn.messages[-1].text if self._takes_text and turn.messages else turn.conversation
+        said: Any = _last_text(turn) if self._takes_text else turn.conversation
         if self._takes_turn:
             return _answer(await self._function(said, turn), self.name)
 
         async def call() -> ModelReply:
-            answer = _answer(await self._function(said), self.name)
-            return ModelReply([list(answer.messages), answer.value], "\n".join(m.text for m in answer.messages))
+            given = await self._function(said)
+            answer = _answer(given, self.name)
+            usage = given.usage if isinstance(given, AgentResponse) and given.usage.calls else ONE_CALL
+            return ModelReply(answer, "\n".join(one.text for one in answer.messages), usage=usage)
 
-        messages, value = (await turn.model(call)).data
-        return Answer(messages, value=value)
+        answer: Answer = (await turn.model(call)).data
+        return answer
 
     def __repr__(self) -> str:
         return f"<FunctionAgent {self.name!r}>"
+
+
+def _last_text(turn: Turn) -> str:
+    said = turn.messages or turn.conversation
+    return said[-1].text if said else ""
 
 
 def _annotation(function: Any, parameter: inspect.Parameter) -> Any:

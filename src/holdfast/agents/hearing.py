@@ -31,6 +31,12 @@ def say(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any,
     return _append(executor_id, signed, ctx)
 
 
+def forget(executor_id: str, ctx: WorkflowContext[Any, Any]) -> None:
+    """Begin the conversation anew."""
+    if ctx.get_state(conversation_key(executor_id)) is not None:
+        ctx.delete_state(conversation_key(executor_id))
+
+
 def _append(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> list[Message]:
     before = len(conversation_of(executor_id, ctx))
     named = [replace(one, id=one.id or f"{ctx.idempotency_key}/{before + n}") for n, one in enumerate(messages)]

@@ -101,7 +101,7 @@ class ScriptedAgent:
                 return Answer([Message("assistant", said)] if said else [], state=done, handoff=turn.handoff)
             if not reply.calls:
                 return Answer([Message("assistant", reply.text)], state=done, value=reply.data)
-            given = await asyncio.gather(*(self._use(call, turn) for call in reply.calls))
+            given = await self._use_all(reply.calls, turn)
             heard += [Message("tool", str(one), call.name) for call, one in zip(reply.calls, given, strict=True)]
 
     def _move(self, done: int, conversation: list[Message]) -> Move:
@@ -137,6 +137,14 @@ class ScriptedAgent:
         read = sum(len(message.text.split()) for message in turn.conversation)
         usage = Usage(read * self._tokens, len(text.split()) * self._tokens, calls=1)
         return ModelReply(move.value if isinstance(move, Says) else None, text, calls, usage)
+
+    async def _use_all(self, calls: Sequence[ToolCall], turn: Turn) -> list[Any]:
+        """What all these tools gave. If one fails the others end first: what they give need not be done again."""
+        given = await asyncio.gather(*(self._use(call, turn) for call in calls), return_exceptions=True)
+        for one in given:
+            if isinstance(one, BaseException):
+                raise one
+        return given
 
     async def _use(self, call: ToolCall, turn: Turn) -> Any:
         async def run(arguments: dict[str, Any]) -> Any:

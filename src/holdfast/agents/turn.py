@@ -92,6 +92,7 @@ class Turn:
         self._where: dict[str, str] = {}  # which place a tool call has, by its id: that of the latest reply that has it
         self._asked: dict[str, Question] = {}
         self._done: dict[str, Any] = {}
+        self._under_way: set[str] = set()
         self._calls: Counter[str] = Counter()  # of the model that were answered, by the part of the turn
         self._speaking = 1  # the call whose text is told
         self._told: set[int] = set()
@@ -150,8 +151,8 @@ class Turn:
 
     async def step(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
         """Do something once, and recall it whenever the turn is taken again."""
-        self._names[name] += 1
-        return (await self._once(f"{name} {self._names[name]}", function))[0]
+        self._names[f"step {name}"] += 1
+        return (await self._once(f"step {name} {self._names[f'step {name}']}", function))[0]
 
     async def model(self, call: Callable[[], Awaitable[ModelReply]], *, within: str = "") -> ModelReply:
         """Call the model once. While it speaks, `delta` tells it; a reply that is recalled is told in one piece.
@@ -188,7 +189,9 @@ class Turn:
         What people said about the call is done: a call that was denied gives the denial, one that was answered the
         answer. `errors` are those that the agent is to see: they are results too, raised again as `as_error(text)`.
         """
-        place = self._where.get(call.id, f"0/{call.id}")
+        if call.id not in self._where:  # no reply asked for it: the agent itself does
+            self._look_at([call], "0")
+        place = self._where[call.id]
         match self._past.replies.get(f"approve {place}"):
             case ToolApprovalResponse(decision="deny", reason=reason):
                 return denial(reason)
@@ -271,6 +274,12 @@ class Turn:
         name = self._given.prefix + name
         if name in self._past.done:
             return self._past.done[name], "committed"
+        if name in self._under_way:
+            raise RunError(
+                f"{self.executor_id!r} in run {self.run_id!r} asks for {name!r} twice at the same time; make one call "
+                f"after the other, or name the parts of the turn that call side by side: turn.model(..., within=...)",
+                run_id=self.run_id,
+            )
         how = "recalled"
 
         async def do() -> Any:
@@ -278,9 +287,12 @@ class Turn:
             how = "done"
             return await function()
 
-        result = await self._ctx.named_step(name, do)
-        self._done[name] = result
-        return result, how
+        self._under_way.add(name)
+        try:
+            self._done[name] = await self._ctx.named_step(name, do)
+        finally:
+            self._under_way.discard(name)
+        return self._done[name], how
 
     def _is_done(self, name: str) -> bool:
         name = self._given.prefix + name
@@ -296,7 +308,7 @@ class Turn:
                 self._told.discard(number)
             raise
         used = replace(reply.usage, seconds=perf_counter() - began)
-        if self._rules.price is not None:
+        if self._rules.price is not None and used.cost is None:
             used = replace(used, cost=self._rules.price(used))
         return replace(reply, usage=used)
 
@@ -349,11 +361,7 @@ class Turn:
     def _check_outcome(self, call: ToolCall) -> None:
         place = self._where[call.id]
         name = f"tool {place} {call.name}"
-        if (
-            call.name in self._rules.unsafe
-            and self._ctx.has_step(f"{self._given.prefix}began {place}")
-            and not self._is_done(name)
-        ):
+        if call.name in self._rules.unsafe and self._has_begun(place) and not self._is_done(name):
             self._ask_outcome(place, name, call)
 
     def _ask_outcome(self, place: str, name: str, call: ToolCall) -> None:

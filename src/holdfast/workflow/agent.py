@@ -188,7 +188,8 @@ class WorkflowAgent:
 
     async def _from_checkpoint(self, session: AgentSession, options: dict[str, Any]) -> AsyncIterator[WorkflowEvent]:
         async for event in self.workflow.run_streaming(**{k: v for k, v in options.items() if v is not None}):
-            session.session_id = event.run_id or session.session_id
+            if not event.path:
+                session.session_id = event.run_id or session.session_id
             if not event.replayed or event.type == "request_info":
                 yield event
 
@@ -210,7 +211,9 @@ class WorkflowAgent:
             await self._go_on(handle, status, said, responses)
         async for event in handle.events(after=session.after):
             yield event
-        await handle.result()  # raises what it failed with
+        result = await handle.result()  # raises what it failed with
+        for event in result.get_request_info_events():  # also what was asked and told before
+            yield event
 
     async def _go_on(
         self,
@@ -255,10 +258,10 @@ class _Told:
                 self._session.after = max(self._session.after, event.commit)
             if event.type == "update":
                 if event.data.kind == "text":
-                    self._heard.add(event.executor_id)
+                    self._heard.add(_speaker(event))
                 yield event.data
             elif event.type == "withdrawn":
-                self._heard.discard(event.executor_id)
+                self._heard.discard(_speaker(event))
                 yield AgentResponseUpdate("", event.executor_id, event.data or 0, kind="withdrawn")
             elif event.type == "output" and not event.path:
                 said = as_response(event.data, event.executor_id)
@@ -272,6 +275,11 @@ class _Told:
                 self._asked[event.request_id] = UserInputRequest(
                     event.request_id, event.data, event.response_type, event.response_schema
                 )
+
+
+def _speaker(event: WorkflowEvent) -> str | None:
+    """Which executor of the run itself an event is about, however deep inside it happened."""
+    return event.path[0] if event.path else event.executor_id
 
 
 def as_response(output: Any, executor_id: str | None) -> AgentResponse:

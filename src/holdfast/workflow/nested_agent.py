@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..agents.hearing import conversation_of, hear, say, send_on
+from ..agents.hearing import conversation_of, forget, hear, say, send_on
 from ..agents.values import (
     AgentExecutorRequest,
     AgentExecutorResponse,
@@ -55,6 +55,8 @@ class WorkflowAgentExecutor(WorkflowExecutor):
 
     async def told(self, message: Any, ctx: HandlerContext) -> None:
         """Hear, and let a run of the workflow answer, unless only listening is asked for."""
+        if isinstance(message, AgentExecutorRequest) and message.afresh:
+            forget(self.id, ctx)
         hear(self.id, _messages(message, ctx), ctx)
         if not isinstance(message, AgentExecutorRequest) or message.should_respond:
             await self.call(self.agent.spoken_to(conversation_of(self.id, ctx)), ctx)

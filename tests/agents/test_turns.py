@@ -1,0 +1,178 @@
+"""What a turn takes care of, whoever writes the agent."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    AgentExecutor,
+    AgentExecutorRequest,
+    AgentResponse,
+    AgentSession,
+    InMemoryCheckpointStorage,
+    Message,
+    RetryPolicy,
+    RunError,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    executor,
+)
+from holdfast.agents import Answer, Calls, ModelReply, ScriptedAgent, ToolCall, Turn, Usage
+
+
+class Written:
+    """An agent whose turn is a function."""
+
+    name = "clerk"
+
+    def __init__(self, turn: Callable[[Turn], Awaitable[str]]) -> None:
+        self._turn = turn
+
+    async def take_turn(self, turn: Turn) -> Answer:
+        return Answer([Message("assistant", await self._turn(turn))])
+
+
+def alone(agent: Any, **options: Any) -> Workflow:
+    start = AgentExecutor(agent, **options)
+    return WorkflowBuilder(name="alone", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage()).build()
+
+
+async def says_hello() -> ModelReply:
+    await asyncio.sleep(0)
+    return ModelReply(None, "hello")
+
+
+async def test_a_tool_that_no_reply_asked_for_waits_for_approval_too() -> None:
+    paid: list[str] = []
+
+    async def pay(arguments: dict[str, Any]) -> str:
+        paid.append("paid")
+        return "paid"
+
+    async def turn(turn: Turn) -> str:
+        return str(await turn.tool(ToolCall("1", "pay"), pay))
+
+    workflow = alone(Written(turn), approve=["pay"])
+    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    assert (event.data.tool, paid) == ("pay", [])
+    result = await workflow.run(run_id="r", responses={event.request_id: event.data.approve()})
+    assert (result.get_outputs()[0].text, paid) == ("paid", ["paid"])
+
+
+async def test_a_step_may_have_any_name() -> None:
+    async def three() -> int:
+        return 3
+
+    async def turn(turn: Turn) -> str:
+        return f"{await turn.step('model', three)} {(await turn.model(says_hello)).text}"
+
+    assert (await alone(Written(turn)).run("go")).get_outputs()[0].text == "3 hello"
+
+
+async def test_two_calls_at_the_same_time_need_names() -> None:
+    async def side_by_side(turn: Turn) -> str:
+        replies = await asyncio.gather(turn.model(says_hello), turn.model(says_hello))
+        return " ".join(reply.text for reply in replies)
+
+    async def named(turn: Turn) -> str:
+        replies = await asyncio.gather(*(turn.model(says_hello, within=part) for part in ("left", "right")))
+        return " ".join(reply.text for reply in replies)
+
+    with pytest.raises(RunError, match="asks for 'model 1' twice at the same time"):
+        await alone(Written(side_by_side)).run("go")
+    assert (await alone(Written(named)).run("go")).get_outputs()[0].text == "hello hello"
+
+
+async def test_a_price_is_for_usage_whose_cost_is_not_known() -> None:
+    async def dear() -> ModelReply:
+        return ModelReply(None, "dear", usage=Usage(calls=1, cost=7.0))
+
+    async def turn(turn: Turn) -> str:
+        await turn.model(dear)
+        await turn.model(says_hello)
+        return "done"
+
+    (response,) = (await alone(Written(turn), price=lambda usage: 0.5).run("go")).get_outputs()
+    assert response.usage.cost == 7.5
+
+
+async def test_what_a_function_gives_is_kept_whole() -> None:
+    async def clerk(messages: list[Message]) -> AgentResponse:
+        return AgentResponse((Message("assistant", "yours"),), Usage(5, 6, calls=2), value=3, handoff="boss")
+
+    (response,) = (await alone(clerk).run("go")).get_outputs()
+    assert (response.value, response.handoff, response.usage) == (3, "boss", Usage(5, 6, calls=2))
+
+
+async def test_a_function_that_takes_text_gets_text_also_if_nothing_new_was_said() -> None:
+    @executor(id="host")
+    async def host(text: str, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
+        await ctx.send_message(AgentExecutorRequest([]))
+        await ctx.send_message(AgentExecutorRequest([Message("user", "hello")], should_respond=False))
+        await ctx.send_message(AgentExecutorRequest([]))
+        await ctx.send_message(AgentExecutorRequest([]))
+
+    async def echo(text: str) -> str:
+        return f"<{text}>"
+
+    guest = AgentExecutor(echo)
+    result = await WorkflowBuilder(start_executor=host).add_edge(host, guest).build().run("go")
+    assert [one.text for one in result.get_outputs()] == ["<>", "<hello>", "<<hello>>"]
+
+
+async def test_a_tool_under_way_ends_before_its_failed_sibling_is_tried_again() -> None:
+    begun: list[str] = []
+
+    async def slow() -> str:
+        begun.append("slow")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return "ok"
+
+    def broken() -> str:
+        begun.append("broken")
+        if begun.count("broken") == 1:
+            raise ConnectionError("gone")
+        return "ok"
+
+    both = Calls(("slow", {}), ("broken", {}))
+    agent = ScriptedAgent("clerk", [both, "done"], tools={"slow": slow, "broken": broken})
+    await alone(agent, retry=RetryPolicy(max_attempts=2, initial_interval=0)).run("go")
+    assert begun == ["slow", "broken", "broken"]
+
+
+def team(name: str, script: Any) -> Workflow:
+    return WorkflowBuilder(name=name, start_executor=ScriptedAgent("inside", script)).build()
+
+
+async def test_what_a_workflow_inside_says_is_streamed_once() -> None:
+    guest, host = team("guest", lambda messages: "hello there").as_agent(), ScriptedAgent("host", ["first"])
+    workflow = WorkflowBuilder(start_executor=host, checkpoint_storage=InMemoryCheckpointStorage())
+    stream = workflow.add_edge(host, guest).build().as_agent("all").run("go", stream=True)
+    assert "".join([update.text async for update in stream]) == "first hello there "
+
+
+async def test_a_workflow_inside_begins_anew_if_it_is_told_to() -> None:
+    @executor(id="host")
+    async def host(text: str, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
+        for afresh in (False, False, True):
+            await ctx.send_message(AgentExecutorRequest([Message("user", text)], afresh=afresh))
+
+    guest = team("guest", lambda messages: f"heard {len(messages)}").as_agent()
+    result = await WorkflowBuilder(start_executor=host).add_edge(host, guest).build().run("go")
+    assert [one.text for one in result.get_outputs()] == ["heard 1", "heard 3", "heard 1"]
+
+
+async def test_a_session_that_goes_on_elsewhere_asks_again_what_is_open() -> None:
+    clerk = ScriptedAgent("clerk", [Calls(("pay", {})), "done"], tools={"pay": int})
+    agent = alone(clerk, approve=["pay"]).as_agent()
+    session = agent.create_session("anna")
+    (asked,) = (await agent.run("go", session=session)).user_input_requests
+    kept = AgentSession.from_dict(session.to_dict())
+    (again,) = (await agent.run(session=kept)).user_input_requests
+    assert again == asked
+    response = await agent.run(session=kept, responses={again.request_id: again.data.approve()})
+    assert (response.text, response.user_input_requests) == ("done", ())
