@@ -7,21 +7,19 @@ once, however long the chat is.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from ..agents.executor import AgentExecutor
-from ..agents.values import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, conversation_key
+from ..agents.values import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message
 from ..core.errors import RunError
 from ..core.events import WorkflowEvent
-from ..graph.context import WorkflowContext
 from ..graph.executor import Executor
 from ..graph.handlers import handler
+from .group_chat_kept import Chat, ChatContext
 from .group_chat_values import (
     AgentOrchestrationOutput,
     GroupChatParticipantMessage,
-    GroupChatProgress,
     GroupChatRequestMessage,
     GroupChatRequestSentEvent,
     GroupChatResponseMessage,
@@ -40,8 +38,6 @@ TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
 
 Manner = Literal["agent", "executor", "afresh"]
 """How a participant is spoken to: as an agent; by messages of group chats; or with all that was said, each time."""
-
-_Context = WorkflowContext[Any, AgentResponse]
 
 
 def manner_of(member: Executor) -> Manner | None:
@@ -82,7 +78,7 @@ class GroupChatOrchestrator(Opening):
         self.termination_condition = termination_condition or self.termination_condition
         self.max_rounds = max_rounds or self.max_rounds
 
-    async def choose(self, state: GroupChatState, ctx: _Context) -> str | None:
+    async def choose(self, state: GroupChatState, ctx: ChatContext) -> str | None:
         """Who speaks next; None if the chat is over. It may be called again: `ctx.step` does things once."""
         if self.selection_func is None:
             raise NotImplementedError(
@@ -96,98 +92,62 @@ class GroupChatOrchestrator(Opening):
         return GroupChatRequestMessage()
 
     @handler
-    async def spoken(self, response: GroupChatResponseMessage, ctx: _Context) -> None:
+    async def spoken(self, response: GroupChatResponseMessage, ctx: ChatContext) -> None:
         await self.opened([response.message], ctx)
 
-    async def open_text(self, text: str, ctx: _Context) -> None:
+    async def open_text(self, text: str, ctx: ChatContext) -> None:
         by_participant = ctx.get_source_executor_id() in self.participants
         await self.opened([Message("assistant" if by_participant else "user", text)], ctx)
 
-    async def opened(self, messages: list[Message], ctx: _Context) -> None:
+    async def opened(self, messages: list[Message], ctx: ChatContext) -> None:
         """Something was said, by a participant or from outside."""
         source = ctx.get_source_executor_id()
-        progress = self._progress(ctx)
-        self._add(messages, source, ctx)
-        if source is None and progress.waiting_for is None:
-            self._keep(replace(progress, round=0), ctx)
-        elif source is None or source != progress.waiting_for:
+        chat = Chat(self.id, ctx)
+        chat.add(messages, source)
+        if source is None and chat.progress.waiting_for is None:
+            chat.keep(round=0)
+        elif source is None or source != chat.progress.waiting_for:
             return  # somebody else has the floor: what was said besides is heard when it is given to the next
         else:
-            data = GroupChatResponseReceivedEvent(progress.round, source)
+            data = GroupChatResponseReceivedEvent(chat.progress.round, source)
             await ctx.add_event(WorkflowEvent("group_chat", data))
-        await self._go_on(ctx)
+        await self._go_on(chat)
 
-    async def _go_on(self, ctx: _Context) -> None:
-        conversation, progress = self.conversation(ctx), self._progress(ctx)
+    async def _go_on(self, chat: Chat) -> None:
         condition = self.termination_condition
-        if condition is not None and await _asked_once(ctx, "over", condition, conversation, bool):
-            await self._end("The chat is over: its termination condition holds.", ctx)
-        elif self.max_rounds is not None and progress.round >= self.max_rounds:
-            await self._end(f"The chat is over: the last of its {self.max_rounds} rounds is done.", ctx)
+        if condition is not None and await _asked_once(chat.ctx, "over", condition, list(chat.said), bool):
+            await self._end("The chat is over: its termination condition holds.", chat)
+        elif self.max_rounds is not None and chat.progress.round >= self.max_rounds:
+            await self._end(f"The chat is over: the last of its {self.max_rounds} rounds is done.", chat)
         else:
-            await self._next(GroupChatState(progress.round, dict(self.participants), conversation), ctx)
+            await self._next(chat)
 
-    async def _next(self, state: GroupChatState, ctx: _Context) -> None:
-        chosen = await self.choose(state, ctx)
+    async def _next(self, chat: Chat) -> None:
+        state = GroupChatState(chat.progress.round, dict(self.participants), list(chat.said))
+        chosen = self._known(await self.choose(state, chat.ctx))
         if chosen is None:
-            await self._end("The chat is over: nobody is to speak next.", ctx)
+            await self._end("The chat is over: nobody is to speak next.", chat)
         else:
-            await self._give_floor(self._known(chosen) or "", ctx)
+            await self._give_floor(chosen, chat)
 
-    async def _give_floor(self, name: str, ctx: _Context) -> None:
+    async def _give_floor(self, name: str, chat: Chat) -> None:
         for id in self.listeners:
-            if news := self._news(id, ctx):
-                await ctx.send_message(GroupChatParticipantMessage(news), target_id=id)
+            if news := chat.news_for(id):
+                await chat.ctx.send_message(GroupChatParticipantMessage(news), target_id=id)
+        await chat.ctx.send_message(self._request(name, chat), target_id=name)
+        chat.keep(round=chat.progress.round + 1, waiting_for=name, useless=0)
+        data = GroupChatRequestSentEvent(chat.progress.round, name)
+        await chat.ctx.add_event(WorkflowEvent("group_chat", data))
+
+    def _request(self, name: str, chat: Chat) -> AgentExecutorRequest | GroupChatRequestMessage | list[Message]:
         if self.manners[name] == "agent":
-            await ctx.send_message(AgentExecutorRequest(self._news(name, ctx)), target_id=name)
-        elif self.manners[name] == "executor":
-            await ctx.send_message(self.request_for(name), target_id=name)
-        else:
-            await ctx.send_message(self.conversation(ctx), target_id=name)
-        progress = self._progress(ctx)
-        self._keep(replace(progress, round=progress.round + 1, waiting_for=name, useless=0), ctx)
-        data = GroupChatRequestSentEvent(progress.round + 1, name)
-        await ctx.add_event(WorkflowEvent("group_chat", data))
+            return AgentExecutorRequest(chat.news_for(name))
+        return self.request_for(name) if self.manners[name] == "executor" else chat.said
 
-    async def _end(self, text: str, ctx: _Context) -> None:
-        said = self._add([Message("assistant", text)], self.id, ctx)
-        self._keep(replace(self._progress(ctx), waiting_for=None, useless=0), ctx)
-        await ctx.yield_output(AgentResponse(said))
-
-    # what is kept, in the state of the run
-
-    def conversation(self, ctx: WorkflowContext[Any, Any]) -> list[Message]:
-        """All that was said in the chat."""
-        found: list[Message] = ctx.get_state(conversation_key(self.id), [])
-        return found
-
-    def _add(self, messages: Iterable[Message], source: str | None, ctx: _Context) -> list[Message]:
-        """Add what is new to the conversation, under the name of who said it.
-
-        A participant may answer with the whole conversation: only the rest of it is new.
-        """
-        known = {message.id for message in self.conversation(ctx)}
-        new = [message for message in messages if _is_said(message) and (not message.id or message.id not in known)]
-        by = source if source in self.participants else None
-        signed = [
-            replace(m, author_name=by or m.author_name or source, id=m.id or f"{ctx.idempotency_key}/{n}")
-            for n, m in enumerate(new, len(known))
-        ]
-        ctx.append_state(conversation_key(self.id), *signed)
-        return signed
-
-    def _news(self, id: str, ctx: _Context) -> list[Message]:
-        """What a participant has not been told, except what it said itself. It counts as told from now on."""
-        conversation, progress = self.conversation(ctx), self._progress(ctx)
-        self._keep(replace(progress, heard={**progress.heard, id: len(conversation)}), ctx)
-        return [message for message in conversation[progress.heard.get(id, 0) :] if message.author_name != id]
-
-    def _progress(self, ctx: _Context) -> GroupChatProgress:
-        found: GroupChatProgress = ctx.get_state(f"group_chat/{self.id}", GroupChatProgress())
-        return found
-
-    def _keep(self, progress: GroupChatProgress, ctx: _Context) -> None:
-        ctx.set_state(f"group_chat/{self.id}", progress)
+    async def _end(self, text: str, chat: Chat) -> None:
+        said = chat.add([Message("assistant", text)], self.id)
+        chat.keep(waiting_for=None, useless=0)
+        await chat.ctx.yield_output(AgentResponse(said))
 
     def _known(self, name: Any) -> str | None:
         if name is not None and name not in self.participants:
@@ -209,53 +169,54 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
         super().__init__(id=id)
         self.agent_id, self.retry_attempts = agent_id, retry_attempts
 
-    async def open_answer(self, answer: AgentExecutorResponse, ctx: _Context) -> None:
+    async def open_answer(self, answer: AgentExecutorResponse, ctx: ChatContext) -> None:
         if ctx.get_source_executor_id() != self.agent_id:
             await super().open_answer(answer, ctx)
             return
+        chat = Chat(self.id, ctx)
         try:
             decision = decision_in(answer.agent_response)
             if not decision.terminate and decision.next_speaker not in self.participants:
                 raise NotADecision(f"next_speaker is {decision.next_speaker!r}, who does not take part")
         except NotADecision as problem:
-            await self._send_back(problem, answer, ctx)
+            await self._send_back(problem, answer, chat)
         else:
-            await self._follow(decision, ctx)
+            await self._follow(decision, chat)
 
-    async def _follow(self, decision: AgentOrchestrationOutput, ctx: _Context) -> None:
+    async def _follow(self, decision: AgentOrchestrationOutput, chat: Chat) -> None:
         if decision.terminate or decision.next_speaker is None:
             why = decision.reason or "so it was decided."
-            await self._end(decision.final_message or f"The chat is over: {why}", ctx)
+            await self._end(decision.final_message or f"The chat is over: {why}", chat)
         else:
-            await self._give_floor(decision.next_speaker, ctx)
+            await self._give_floor(decision.next_speaker, chat)
 
-    async def _next(self, state: GroupChatState, ctx: _Context) -> None:
-        first = self.agent_id not in self._progress(ctx).heard
+    async def _next(self, chat: Chat) -> None:
+        first = self.agent_id not in chat.progress.heard
         question = _briefing(self.participants) if first else _REMINDER
-        await self._ask([*self._news(self.agent_id, ctx), Message("user", question)], ctx)
+        await self._ask([*chat.news_for(self.agent_id), Message("user", question)], chat)
 
-    async def _send_back(self, problem: NotADecision, answer: AgentExecutorResponse, ctx: _Context) -> None:
-        progress = self._progress(ctx)
-        if progress.useless >= self.retry_attempts:
+    async def _send_back(self, problem: NotADecision, answer: AgentExecutorResponse, chat: Chat) -> None:
+        useless, run_id = chat.progress.useless + 1, chat.ctx.run_id
+        if useless > self.retry_attempts:
             raise RunError(
-                f"{self.agent_id!r}, who leads the group chat of run {ctx.run_id!r}, was asked {progress.useless + 1} "
-                f"times what is to happen next, and did not say: {problem}. Its last answer was "
-                f"{answer.agent_response.text!r:.200}. Give it a model or instructions that lead to the JSON it is "
-                f"asked for, and go on from a checkpoint before that: run(checkpoint_id=...)",
-                run_id=ctx.run_id,
+                f"{self.agent_id!r}, who leads the group chat of run {run_id!r}, was asked {useless} times what is to "
+                f"happen next, and did not say: {problem}. Its last answer was {answer.agent_response.text!r:.200}. "
+                f"Give it a model or instructions that lead to the JSON it is asked for, and go on from a checkpoint "
+                f"before that: run(checkpoint_id=...)",
+                run_id=run_id,
             ) from problem
-        self._keep(replace(progress, useless=progress.useless + 1), ctx)
+        chat.keep(useless=useless)
         names = ", ".join(self.participants)
         words = f"Your answer could not be used: {problem}. The participants are {names}. {_REMINDER}"
-        await self._ask([Message("user", words)], ctx)
+        await self._ask([Message("user", words)], chat)
 
-    async def _ask(self, messages: Sequence[Message], ctx: _Context) -> None:
-        await ctx.send_message(AgentExecutorRequest(messages), target_id=self.agent_id)
-        self._keep(replace(self._progress(ctx), waiting_for=self.agent_id), ctx)
+    async def _ask(self, messages: Sequence[Message], chat: Chat) -> None:
+        await chat.ctx.send_message(AgentExecutorRequest(messages), target_id=self.agent_id)
+        chat.keep(waiting_for=self.agent_id)
 
 
 async def _asked_once(
-    ctx: _Context, name: str, function: Callable[[Any], Any], given: Any, checked: Callable[[Any], Any]
+    ctx: ChatContext, name: str, function: Callable[[Any], Any], given: Any, checked: Callable[[Any], Any]
 ) -> Any:
     """What a function answers. It is asked once; an answer that will not do is not remembered."""
 
@@ -267,11 +228,6 @@ async def _asked_once(
         return checked(await found)
 
     return await ctx.step(name, ask)
-
-
-def _is_said(message: Message) -> bool:
-    """Whether a message belongs into the chat: what tools gave to an agent, and silence, do not."""
-    return message.role != "tool" and bool(message.text or message.data is not None)
 
 
 def _briefing(participants: Mapping[str, str]) -> str:
