@@ -136,7 +136,7 @@ class _ModelSteps(ChatMiddleware):
         try:
             noted = await self._turn.model(call)
         except Interrupted:
-            if self._turn.last_reply is not None:
+            if self._turn.handoff is not None and self._turn.last_reply is not None:
                 self._begin_round(self._turn.last_reply)
             raise
         reply = self._begin_round(noted)
@@ -336,6 +336,6 @@ def _check_nothing_is_asked(response: AgentResponse[Any], turn: Turn) -> None:
         kinds = sorted({request.type for request in response.user_input_requests})
         raise RunError(
             f"{turn.executor_id!r} in run {turn.run_id!r} ended its turn with a question of its library "
-            f"({', '.join(kinds)}) that cannot be asked here: only calls of tools that the agent was given can be",
+            f"({', '.join(kinds)}) that cannot be asked here: give its tools functions, and ask for approval of those",
             run_id=turn.run_id,
         )
