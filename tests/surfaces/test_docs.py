@@ -1,7 +1,7 @@
 """What the docs say is true: every block of code runs, every output is the one shown, every link leads somewhere.
 
 A page's ```python blocks run in order in one namespace, in an empty directory, with `await` allowed at the
-top. What they print is compared with their `# -> ...` comments or with the ```text block that follows.
+top. What they print is compared with their `# -> ...` comments or with the ```text or ```mermaid block that follows.
 A block that begins with `# file: NAME` is also written to that file, for the ```sh blocks of the page.
 """
 
@@ -35,6 +35,8 @@ README = ROOT / "README.md"
 PAGES = sorted(DOCS.glob("*.md"))
 WITH_COMMANDS = {"getting-started.md"}  # their ```sh blocks run too
 DATABASE = "runs.db"  # what ```sql blocks are asked of; made by the page's own python blocks
+
+SHOWING = ("text", "mermaid")  # what stands in such a block is what the one before it prints
 
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ARROW = re.compile(r"#\s*->\s?(.*)$")
@@ -144,7 +146,7 @@ def database_for(page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def compare(block: Block, printed: list[str], following: Block | None) -> None:
-    shown = following.body.splitlines() if following is not None and following.language == "text" else None
+    shown = following.body.splitlines() if following is not None and following.language in SHOWING else None
     if block.arrows:
         assert printed == block.arrows, block.where
     elif shown is not None and block.language == "sh":  # how far it came before it was killed, nobody can say

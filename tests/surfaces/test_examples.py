@@ -10,10 +10,12 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 SHOWN = {
+    "concurrent_agents": "models were called: {'legal': 1, 'sales': 2, 'design': 1}",
     "counter_with_hooks": "output after the resume: [5]",
     "custom_storage": "gone on from the second line: [112]",
     "file_storage_restart": "  output: [['table', 'chair', 'lamp', 'carpet']]",
     "functions": "longest: lighthouse (10)",
+    "group_chat": "output: The switch is ordered.",
     "handles": "  all there is now: ['1 m', '2 m', '3 m', '4 m', '5 m']",
     "human_in_the_loop": "  a boat: refused (too dear)",
     "older_api": "new workflow: a jar of sliced clean apples",
@@ -22,6 +24,7 @@ SHOWN = {
     "resume_same_and_new_instance": "its lineage leads back to the older one: True",
     "retry": "  300 paid in 1 booking",
     "routing": "'a broken cup': archived 'a broken cup'; answered, because ['billing: checked', 'shipping: checked']",
+    "sequential": "output: [in French] Our lamp shines.",
     "shared_state": "warmest of 3: 24",
     "sub_workflow_checkpoint": "  launched with: (not published: too loud)",
     "timers": "  due in four days: ada of library",

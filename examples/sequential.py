@@ -1,0 +1,40 @@
+"""Agents one after the other; a person reads each draft, from another process if need be.
+
+    python sequential.py
+
+The writer's drafts are looked at before the translator hears of them. Between the question and the answer the workflow
+is built anew, as a process that starts later would: all that is needed is in the database.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from holdfast import SQLiteCheckpointStorage, Workflow
+from holdfast.agents import ScriptedAgent
+from holdfast.orchestrations import AgentRequestInfoResponse, SequentialBuilder
+
+
+def build(database: Path) -> Workflow:
+    writer = ScriptedAgent("writer", ["Our lamp is a very good lamp.", "Our lamp shines."])
+    translator = ScriptedAgent("translator", lambda messages: f"[in French] {messages[-1].text}")
+    builder = SequentialBuilder(
+        participants=[writer, translator], name="slogan", checkpoint_storage=SQLiteCheckpointStorage(database)
+    )
+    return builder.with_request_info(agents=["writer"]).build()
+
+
+async def main(database: Path) -> None:
+    result = await build(database).run("A slogan for a lamp, please.", run_id="lamp")
+    for said in (["Shorter, please."], None):
+        (event,) = result.get_request_info_events()
+        print(f"{event.data.executor_id}: {event.data.agent_response}")
+        print(f"  a person: {said[0] if said else 'fine'}")
+        review = AgentRequestInfoResponse.from_strings(said) if said else AgentRequestInfoResponse.approve()
+        result = await build(database).run(run_id="lamp", responses={event.request_id: review})
+    print(f"output: {result.get_outputs()[0]}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(main(Path(directory) / "runs.db"))
