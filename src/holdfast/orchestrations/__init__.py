@@ -14,6 +14,18 @@ from .group_chat_values import (
 )
 from .handoff import HandoffBuilder
 from .handoff_agents import HandoffAgentUserRequest, HandoffSentEvent
+from .magentic import MagenticBuilder
+from .magentic_managers import MagenticContext, MagenticManagerBase, StandardMagenticManager
+from .magentic_orchestrator import MagenticOrchestrator
+from .magentic_values import (
+    MagenticOrchestratorEvent,
+    MagenticOrchestratorEventType,
+    MagenticPlanReviewRequest,
+    MagenticPlanReviewResponse,
+    MagenticProgressLedger,
+    MagenticProgressLedgerItem,
+    MagenticTaskLedger,
+)
 from .participants import DEFAULT_TEAM_ITERATIONS, Participant, participants_of
 from .reviewing import AgentRequestInfoResponse
 from .sequential import SequentialBuilder
@@ -34,7 +46,19 @@ __all__ = [
     "HandoffAgentUserRequest",
     "HandoffBuilder",
     "HandoffSentEvent",
+    "MagenticBuilder",
+    "MagenticContext",
+    "MagenticManagerBase",
+    "MagenticOrchestrator",
+    "MagenticOrchestratorEvent",
+    "MagenticOrchestratorEventType",
+    "MagenticPlanReviewRequest",
+    "MagenticPlanReviewResponse",
+    "MagenticProgressLedger",
+    "MagenticProgressLedgerItem",
+    "MagenticTaskLedger",
     "Participant",
     "SequentialBuilder",
+    "StandardMagenticManager",
     "participants_of",
 ]
