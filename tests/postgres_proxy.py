@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 SOCKET = ".s.PGSQL.5432"
 ENDS_A_REQUEST = b"QSX"  # a plain query, the end of a parametrised one, goodbye
+STATEMENT = b"\0holdfast_"  # the name of one that was prepared, after the name of its portal
 ENDS_AN_ANSWER = b"Z"  # the server waits for the next request
 
 
@@ -124,7 +125,7 @@ class BreakingLine(Between):
         self._plans += plans
 
     def answer(self, request: bytes, client: Line, server: Line) -> bytes:
-        if b".work(" not in request or not self._plans:
+        if not self._plans or not _writes(request):
             return super().answer(request, client, server)
         plan = self._plans.pop(0)
         if plan == "hold":
@@ -140,6 +141,13 @@ class BreakingLine(Between):
         if plan == "meanwhile":
             server.upto(ENDS_AN_ANSWER)
         raise EOFError
+
+
+def _writes(request: bytes) -> bool:
+    """Whether the request has the server do jobs, and not only prepare a statement for them."""
+    first = 1 + int.from_bytes(request[1:5], "big")  # where the first message ends
+    only_prepares = request[:1] == b"P" and request[first : first + 1] == b"S"
+    return not only_prepares and (b".work(" in request or STATEMENT in request)
 
 
 class Pooler(Between):

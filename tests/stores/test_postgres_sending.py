@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from holdfast.stores.postgres_sending import answers
+from holdfast.stores.postgres_sending import Statement
 from postgres_server import ask, dsn
 
 ECHO = b"SELECT jsonb_build_array($1::jsonb, to_jsonb($2::text[]))"
@@ -22,19 +22,19 @@ def db() -> Any:
 
 def test_jobs_and_sheets_arrive_as_they_are(db: Any) -> None:
     sheets = ['{"a":"\\"\\\\ é 日本 {},\'"}', None, ""]
-    assert answers(db, ECHO, b'{"do":"it"}', sheets) == [{"do": "it"}, sheets]
+    assert Statement(ECHO).answers(db, b'{"do":"it"}', sheets) == [{"do": "it"}, sheets]
 
 
 def test_what_the_server_refuses_is_said_by_its_name(db: Any) -> None:
     with pytest.raises(errors.InvalidTextRepresentation):
-        answers(db, ECHO, b"no JSON", [])
+        Statement(ECHO).answers(db, b"no JSON", [])
     assert not db.closed
 
 
 def test_a_line_that_breaks_is_told_from_what_the_server_says(db: Any) -> None:
     ask("SELECT pg_terminate_backend(%s)", db.info.backend_pid)
     with pytest.raises(psycopg.OperationalError):
-        answers(db, ECHO, b"{}", [])
+        Statement(ECHO).answers(db, b"{}", [])
     assert db.closed
 
 
@@ -46,7 +46,7 @@ class HalfBroken:
     def __init__(self) -> None:
         self.pgconn, self.closed = self, False
 
-    def exec_params(self, *given: Any, **more: Any) -> Any:
+    def prepare(self, *given: Any) -> Any:
         return self
 
     status = psycopg.pq.ExecStatus.FATAL_ERROR
@@ -64,5 +64,38 @@ class HalfBroken:
 def test_an_error_that_no_server_sent_is_a_broken_line() -> None:
     line: Any = HalfBroken()
     with pytest.raises(psycopg.OperationalError, match="unexpectedly"):
-        answers(line, ECHO, b"{}", [])
+        Statement(ECHO).answers(line, b"{}", [])
     assert line.closed
+
+
+def prepared(db: Any) -> int:
+    return int(db.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'holdfast%'").fetchone()[0])
+
+
+def test_a_statement_is_prepared_once_for_each_connection(db: Any) -> None:
+    statement = Statement(ECHO)
+    with psycopg.connect(dsn(), autocommit=True) as another:
+        for connection in (db, db, another, db):
+            assert statement.answers(connection, b"{}", ["x"]) == [{}, ["x"]]
+        assert (prepared(db), prepared(another)) == (1, 1)
+
+
+def test_one_that_was_left_by_another_program_is_used(db: Any) -> None:
+    assert Statement(ECHO).answers(db, b"{}", ["x"]) == [{}, ["x"]]
+    assert Statement(ECHO).answers(db, b"{}", ["y"]) == [{}, ["y"]]
+    assert prepared(db) == 1
+
+
+def test_where_it_is_not_known_any_more_it_is_sent_whole_from_there_on(db: Any) -> None:
+    statement = Statement(ECHO)
+    statement.answers(db, b"{}", [])
+    db.execute("DEALLOCATE ALL")  # as if a pooler had given us another connection
+    assert statement.answers(db, b"{}", ["x"]) == [{}, ["x"]]
+    assert statement.answers(db, b"{}", ["y"]) == [{}, ["y"]]
+    assert prepared(db) == 0
+
+
+def test_a_statement_that_cannot_be_prepared_says_why(db: Any) -> None:
+    with pytest.raises(errors.UndefinedFunction):
+        Statement(b"SELECT holdfast_has_no_such_function($1, $2)").answers(db, b"{}", [])
+    assert not db.closed

@@ -17,10 +17,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..core.errors import DurabilityError, StoreUnavailable
+from .awaiting import Awaited, wake_up
 from .postgres_errors import ONES_OWN
 from .postgres_link import Guest, Link
 from .postgres_schema import Connection, quoted
-from .postgres_sending import answers
+from .postgres_sending import Statement
 from .postgres_tables import FORMAT
 
 Row = tuple[Any, ...]
@@ -45,16 +46,18 @@ class Database:
         _DATABASES.add(self)
 
     async def write(self, line: bytes, sheet: str | None = None) -> Any:
-        """What the function of that job said, once it is committed. `line` is a JSON object, `sheet` goes with it."""
-        loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[Any] = loop.create_future()
-        self._submit(_Job(line, sheet, waiting, loop))
+        """What the function of that job said, once it is committed. `line` is a JSON object, `sheet` goes with it.
+
+        Whoever is cancelled meanwhile is so at once: a server may be away, or a run locked, for a long time.
+        """
+        waiting: Awaited[Any] = Awaited()
+        self._submit(_Job(line, sheet, waiting))
         return await waiting
 
     def write_blocking(self, line: bytes) -> Any:
         """The same from a thread without an event loop."""
         waiting: Future[Any] = Future()
-        self._submit(_Job(line, None, waiting, None))
+        self._submit(_Job(line, None, waiting))
         return waiting.result()
 
     async def read(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
@@ -120,7 +123,7 @@ class _Lanes:
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="holdfast-postgres-read")
         self.room_for_guests = threading.BoundedSemaphore(connections)
         self.link = Link(dsn, schema, patience)
-        work = f"SELECT to_jsonb({quoted(schema)}.work({FORMAT}, $1, $2))".encode()
+        work = Statement(f"SELECT to_jsonb({quoted(schema)}.work({FORMAT}, $1, $2))".encode())
         self._writer = threading.Thread(
             target=_write_for_ever, args=(self.jobs, self.link, work), name="holdfast-postgres-write", daemon=True
         )
@@ -139,16 +142,10 @@ class _Lanes:
 class _Job:
     """Something to write, who waits for it, and how it went."""
 
-    __slots__ = ("_error", "_line", "_result", "_waiting", "again", "loop", "sheet")
+    __slots__ = ("_error", "_line", "_result", "again", "sheet", "waiting")
 
-    def __init__(
-        self,
-        line: bytes,
-        sheet: str | None,
-        waiting: asyncio.Future[Any] | Future[Any],
-        loop: asyncio.AbstractEventLoop | None,
-    ) -> None:
-        self._line, self.sheet, self._waiting, self.loop = line, sheet, waiting, loop
+    def __init__(self, line: bytes, sheet: str | None, waiting: Awaited[Any] | Future[Any]) -> None:
+        self._line, self.sheet, self.waiting = line, sheet, waiting
         self.again = False  # it was sent before, and nobody said how it went
         self._result: object = None
         self._error: Exception | None = None
@@ -162,7 +159,7 @@ class _Job:
         return len(self._line) + len(self.sheet or "")
 
     def is_wanted(self) -> bool:
-        return not self._waiting.cancelled()
+        return self.waiting.is_wanted if isinstance(self.waiting, Awaited) else True
 
     def succeed(self, result: object) -> None:
         self._result = result
@@ -173,16 +170,13 @@ class _Job:
         self._error.__cause__ = error
 
     def tell(self) -> None:
-        """Wake up who waits. To be called in the loop of the waiting future, if it has one."""
-        if self._waiting.done():  # cancelled while the work was done: it is done, only nobody asks any more
-            return
         if self._error is not None:
-            self._waiting.set_exception(self._error)
+            self.waiting.set_exception(self._error)
         else:
-            self._waiting.set_result(self._result)
+            self.waiting.set_result(self._result)
 
 
-def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], link: Link, work: bytes) -> None:
+def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], link: Link, work: Statement) -> None:
     """The writer thread. Ends at a None, when everything before it is done."""
     going_on = True
     while going_on:
@@ -204,14 +198,14 @@ def _load(job: _Job | None) -> int:
     return 0 if job is None else job.load
 
 
-def _write(batch: list[_Job], link: Link, work: bytes) -> None:
+def _write(batch: list[_Job], link: Link, work: Statement) -> None:
     """Send the jobs together; if one of them spoils that, each alone, so that each fails only for its own fault."""
 
     def send(db: Connection, again: bool) -> list[object]:
         for job in batch:
             job.again = job.again or again
         jobs = b"[" + b",".join(job.line for job in batch) + b"]"
-        return answers(db, work, jobs, [job.sheet for job in batch])
+        return work.answers(db, jobs, [job.sheet for job in batch])
 
     try:
         said = link.use(send)
@@ -228,20 +222,9 @@ def _write(batch: list[_Job], link: Link, work: bytes) -> None:
 
 
 def _tell(batch: list[_Job]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in batch:
-        if job.loop is None:
-            job.tell()
-        else:
-            by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody is waiting there
-            loop.call_soon_threadsafe(_tell_each, jobs)
-
-
-def _tell_each(jobs: list[_Job]) -> None:
-    for job in jobs:
         job.tell()
+    wake_up(job.waiting for job in batch if isinstance(job.waiting, Awaited))
 
 
 # A connection works in one process only. A forked child connects anew, and must not close what it inherited: the

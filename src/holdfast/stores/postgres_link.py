@@ -174,7 +174,7 @@ class Link:
             db.close()
 
     def _connect(self) -> Connection:
-        """A connection in autocommit mode that prepares no statements: a pooler may stand in between."""
+        """A connection in autocommit mode that prepares nothing by itself: a pooler may stand in between."""
         db = self._reach(_Ours)
         try:
             db.adapters.register_dumper(list, ListBinaryDumper)  # as text, every quote in a body would be escaped

@@ -6,33 +6,67 @@ do than to wait, so it lets libpq do that.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Sequence
 
 import msgspec
 import psycopg
 from psycopg import errors
+from psycopg.abc import Buffer
 from psycopg.pq import DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
 
 from .postgres_schema import Connection
 
 _TEXT = 25  # the oid of the type
 _AS_TEXT, _AS_BYTES = 0, 1
+_PREPARED_ALREADY, _NOT_PREPARED = b"42P05", b"26000"
 _decode = msgspec.json.Decoder(list[object]).decode
 
 
-def answers(db: Connection, query: bytes, jobs: bytes, sheets: Sequence[str | None]) -> list[object]:
-    """What the function says to each of the jobs. Raises what a cursor would."""
-    server = db.pgconn
-    formats = [_AS_TEXT, _AS_BYTES]
-    result = server.exec_params(query, [jobs, _array(sheets)], param_formats=formats, result_format=_AS_TEXT)
-    if result.status != ExecStatus.TUPLES_OK:
-        if result.error_field(DiagnosticField.SQLSTATE) is None:  # not the server says so: the line is broken
-            said = result.get_error_message()
-            db.close()
-            raise psycopg.OperationalError(said)
-        raise errors.error_from_result(result)
-    return _decode(result.get_value(0, 0) or b"[]")
+class Statement:
+    """One that is sent by one thread, again and again, so the server prepares it once for each connection.
+
+    A pooler may hand what follows to another connection, which knows of no such statement. Then nothing was done, and
+    from there on each is sent whole. Its name says what it is: one that is there under that name is the same.
+    """
+
+    def __init__(self, query: bytes) -> None:
+        self._query = query
+        self._name = b"holdfast_" + hashlib.sha256(query).hexdigest()[:32].encode()
+        self._prepared_on: PGconn | None = None
+        self._whole = False
+
+    def answers(self, db: Connection, jobs: bytes, sheets: Sequence[str | None]) -> list[object]:
+        """What the function says to each of the jobs. Raises what a cursor would."""
+        result = self._send(db.pgconn, [jobs, _array(sheets)])
+        if result.status != ExecStatus.TUPLES_OK:
+            if _code(result) is None:  # not the server says so: the line is broken
+                said = result.get_error_message()
+                db.close()
+                raise psycopg.OperationalError(said)
+            raise errors.error_from_result(result)
+        return _decode(result.get_value(0, 0) or b"[]")
+
+    def _send(self, server: PGconn, values: list[Buffer]) -> PGresult:
+        formats = [_AS_TEXT, _AS_BYTES]
+        if not self._whole:
+            if self._prepared_on is not server:
+                made = server.prepare(self._name, self._query)
+                if made.status != ExecStatus.COMMAND_OK and _code(made) != _PREPARED_ALREADY:
+                    return made
+                self._prepared_on = server
+            result = server.exec_prepared(self._name, values, param_formats=formats, result_format=_AS_TEXT)
+            if _code(result) != _NOT_PREPARED:
+                return result
+            self._whole, self._prepared_on = True, None
+        return server.exec_params(self._query, values, param_formats=formats, result_format=_AS_TEXT)
+
+
+def _code(result: PGresult) -> bytes | None:
+    """What the server calls its error, None if it reported none."""
+    return result.error_field(DiagnosticField.SQLSTATE) if result.status != ExecStatus.TUPLES_OK else None
 
 
 def _array(texts: Sequence[str | None]) -> bytes:
