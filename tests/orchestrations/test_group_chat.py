@@ -213,6 +213,20 @@ async def test_who_takes_a_list_of_messages_gets_all_of_them_each_time() -> None
     ]
 
 
+async def test_a_team_as_an_agent_remembers_and_is_told_what_is_new() -> None:
+    heard: list[Any] = []
+    inner = SequentialBuilder(participants=[speaker("x", heard)], name="inner").build().as_agent()
+    workflow = GroupChatBuilder(participants=[inner, speaker("b")], selection_func=in_turn, max_rounds=3).build()
+    assert await said_in(workflow) == [
+        (None, "go"),
+        ("inner", "x 1"),
+        ("b", "b 2"),
+        ("inner", "x 3"),
+        ("group_chat_orchestrator", "The chat is over: the last of its 3 rounds is done."),
+    ]
+    assert heard == [["go"], ["go", "x 1", "b 2"]]
+
+
 async def test_what_tools_gave_and_silence_do_not_belong_into_the_chat() -> None:
     async def talker(messages: list[Message]) -> list[Message]:
         return [Message("tool", "secret"), Message("assistant", ""), Message("assistant", "out loud")]

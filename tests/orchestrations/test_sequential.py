@@ -164,7 +164,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         "7 cannot take part",
         "'b' stands twice in output_from",
         "names 'nobody', who does not take part",
-        "names 'end', a Shortener",
+        "the answers of 'end', a Shortener, cannot be asked about",
         "the last participant, 'end', sends list[Message]",
     ):
         assert problem in words
@@ -224,6 +224,22 @@ async def test_without_names_all_agents_are_reviewed_also_from_a_form() -> None:
     assert [output.text for output in result.get_outputs()] == ["critic 4"]
 
 
+async def test_what_a_class_of_ones_own_does_with_an_answer_it_does_once_that_has_passed() -> None:
+    class Loud(AgentExecutor):
+        async def responded(self, response: AgentExecutorResponse, ctx: Any) -> None:
+            await super().responded(response.with_text(response.agent_response.text.upper()), ctx)
+
+    team = [Loud(ScriptedAgent("writer", ["draft", "better"]))]
+    builder = SequentialBuilder(participants=team, checkpoint_storage=InMemoryCheckpointStorage())
+    workflow = builder.with_request_info().build()
+    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    again = {event.request_id: AgentRequestInfoResponse.from_strings(["again"])}
+    (event,) = (await workflow.run(run_id="r", responses=again)).get_request_info_events()
+    assert event.data.agent_response.text == "better"
+    result = await workflow.run(run_id="r", responses={event.request_id: AgentRequestInfoResponse.approve()})
+    assert [output.text for output in result.get_outputs()] == ["BETTER"]
+
+
 def test_saying_nothing_is_not_approving() -> None:
     with pytest.raises(ValueError, match="approve"):
         AgentRequestInfoResponse.from_strings([])
@@ -244,7 +260,7 @@ async def test_a_run_goes_on_in_a_new_workflow_object_from_sqlite(tmp_path: Path
 
 
 def payer() -> ScriptedAgent:
-    return ScriptedAgent("payer", [Calls(("pay", {"amount": 3})), "paid"], tools={"pay": int}, approve=["pay"])
+    return ScriptedAgent("payer", [Calls(("pay", {"object": 3})), "paid"], tools={"pay": str}, approve=["pay"])
 
 
 async def test_it_comes_to_the_same_wherever_it_dies() -> None:
@@ -280,8 +296,35 @@ async def test_a_team_is_a_sub_workflow_and_its_questions_are_asked_outside() ->
     assert [output.text for output in result.get_outputs()] == ["last 1"]
 
 
+async def test_a_team_takes_part_as_an_agent_that_remembers() -> None:
+    heard: list[Any] = []
+    inner = SequentialBuilder(participants=[echo("a"), echo("b", heard)], name="inner").build().as_agent()
+    result = await SequentialBuilder(participants=[echo("first"), inner, echo("last")]).build().run("go")
+    assert heard == [["go", "first 1", "a 2"]]
+    assert [output.text for output in result.get_outputs()] == ["last 3"]
+    team = [echo("first"), inner]
+    await SequentialBuilder(participants=team, chain_only_agent_responses=True).build().run("go")
+    assert heard[1:] == [["first 1", "a 1"]]
+    with pytest.raises(DefinitionError, match="the answers of 'inner', a WorkflowAgentExecutor"):
+        SequentialBuilder(participants=[echo("first"), inner]).with_request_info().build()
+
+
 async def test_a_team_takes_part_in_a_team() -> None:
     inner = SequentialBuilder(participants=[echo("a"), echo("b")], name="inner").build()
     team = [echo("first"), WorkflowExecutor(inner), echo("last")]
     result = await SequentialBuilder(participants=team).build().run("go")
     assert [output.text for output in result.get_outputs()] == ["last 1"]
+
+
+async def test_a_team_in_a_team_comes_to_the_same_wherever_it_dies() -> None:
+    def answer(event: Any) -> Any:
+        if isinstance(event.data, ToolApprovalRequest):
+            return event.data.approve()
+        draft = event.data.agent_response.text == "draft"
+        return AgentRequestInfoResponse.from_strings(["again"]) if draft else AgentRequestInfoResponse.approve()
+
+    writer = ScriptedAgent("writer", ["draft", "better"])
+    inner = SequentialBuilder(participants=[writer, payer()], name="inner").with_request_info(agents=[writer]).build()
+    team = [echo("first"), WorkflowExecutor(inner), echo("last")]
+    report = await crash_everywhere(SequentialBuilder(participants=team).build(), "go", answer=answer)
+    assert report.crashes > 30

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from ..agents.executor import AgentExecutor
 from ..agents.values import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message
 from ..core.errors import RunError
 from ..core.events import WorkflowEvent
@@ -42,8 +41,8 @@ Manner = Literal["agent", "executor", "afresh"]
 
 def manner_of(member: Executor) -> Manner | None:
     """How a participant is spoken to; None if nothing could be said to it."""
-    if isinstance(member, AgentExecutor):
-        return "agent"
+    if takes(member, AgentExecutorRequest) and AgentExecutorResponse in member.output_types:
+        return "agent"  # also a workflow as an agent, or an executor that behaves like one
     if takes(member, GroupChatRequestMessage):
         return "executor"
     return "afresh" if takes(member, list[Message]) else None

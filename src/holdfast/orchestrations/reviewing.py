@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from ..agents.executor import AgentExecutor
 from ..agents.values import AgentExecutorResponse, AgentResponse, Message
 from ..graph.context import WorkflowContext
 from ..graph.executor import Executor
 from ..graph.handlers import response_handler
+from ..workflow.nested_agent import WorkflowAgentExecutor
 from .participants import Participant, TeamBuilder
 
 
@@ -46,10 +47,14 @@ class ReviewedAgentExecutor(AgentExecutor):
     The question is the answer itself, an `AgentExecutorResponse`; what is said to it is an `AgentRequestInfoResponse`.
     """
 
-    @classmethod
-    def of(cls, agent: AgentExecutor) -> Self:
-        """The same agent under the same id, reviewed."""
-        twin = cls.__new__(cls)
+    @staticmethod
+    def of(agent: AgentExecutor) -> ReviewedAgentExecutor:
+        """The same agent under the same id, reviewed. What its class does with an answer happens when it has passed."""
+        own = type(agent)
+        if issubclass(own, ReviewedAgentExecutor):
+            return agent  # type: ignore[return-value]
+        bases = (ReviewedAgentExecutor,) if own is AgentExecutor else (ReviewedAgentExecutor, own)
+        twin: ReviewedAgentExecutor = object.__new__(type(f"Reviewed{own.__name__}", bases, {}))
         vars(twin).update(vars(agent.clone()))
         return twin
 
@@ -83,20 +88,24 @@ class ReviewingTeamBuilder(TeamBuilder):
         return self
 
     def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        for id in map(self._id, self._reviewed or ()):
+        for id in self._to_review(members):
             if id not in members:
                 yield f"with_request_info names {id!r}, who does not take part"
-            elif type(members[id]) not in (AgentExecutor, ReviewedAgentExecutor):
+            elif not isinstance(members[id], AgentExecutor):
                 yield (
-                    f"with_request_info names {id!r}, a {type(members[id]).__name__}: only answers of agents can be "
-                    f"asked about; let it ask by itself, with ctx.request_info(...)"
+                    f"the answers of {id!r}, a {type(members[id]).__name__}, cannot be asked about with "
+                    f"with_request_info: let it ask by itself, with ctx.request_info(...), and name the others"
                 )
 
     def _under_review(self, members: Mapping[str, Executor]) -> dict[str, Executor]:
         """The participants, some of them reviewed."""
-        chosen = members if self._reviewed is None else set(map(self._id, self._reviewed))
-        return {id: _reviewed(one) if id in chosen else one for id, one in members.items()}
+        chosen = self._to_review(members)
+        return {
+            id: ReviewedAgentExecutor.of(one) if id in chosen and isinstance(one, AgentExecutor) else one
+            for id, one in members.items()
+        }
 
-
-def _reviewed(member: Executor) -> Any:
-    return ReviewedAgentExecutor.of(member) if type(member) is AgentExecutor else member
+    def _to_review(self, members: Mapping[str, Executor]) -> list[str]:
+        if self._reviewed is None:
+            return [id for id, one in members.items() if isinstance(one, (AgentExecutor, WorkflowAgentExecutor))]
+        return [self._id(one) for one in self._reviewed]

@@ -13,6 +13,7 @@ from ..graph.executor import Executor
 from ..graph.handlers import handler
 from ..graph.types import describe
 from ..workflow.builder import WorkflowBuilder
+from ..workflow.nested_agent import WorkflowAgentExecutor
 from ..workflow.storages import StorageLike
 from .participants import DEFAULT_TEAM_ITERATIONS, Opening, Participant, takes
 from .reviewing import ReviewingTeamBuilder
@@ -97,7 +98,7 @@ class SequentialBuilder(ReviewingTeamBuilder):
         builder = self._begin(start, [team[-1].id])
         builder.add_edge(start, team[0])
         for one, after in pairwise(team):
-            if _are_strangers(one, after):
+            if _are_strangers(one, after) or (self._only_answers and isinstance(after, WorkflowAgentExecutor)):
                 between = ToConversation(f"to-conversation:{after.id}", only_answer=self._only_answers)
                 builder.add_edge(one, between)
                 one = between
