@@ -11,6 +11,7 @@ A kit is imported in the processes of the contract only, so that the libraries n
 
 KITS: dict[str, dict[str, str]] = {
     "agent_framework": {},
+    "openai_agents": {},
     "pydantic_ai": {},
 }
 """The kits, and what cannot be done with their libraries: errands of the contract, with the reason, as in the docs."""
