@@ -134,6 +134,7 @@ def test_a_decision_is_found_however_it_is_said(response: AgentResponse) -> None
     [
         ("a speaks next", "there is no JSON object"),
         ("[1]", "there is no JSON object"),
+        ('{"a":' * 100_000, "there is no JSON object"),
         ('{"next_speaker": "a"}', "terminate"),
         ('{"terminate": "perhaps"}', "terminate"),
         ('{"terminate": false, "mood": "good"}', "it says 'mood'"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..agents.values import AgentResponse, Message
 from ..durable.answers import NotOfType, answer_as
+from .reading import objects_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,37 +87,18 @@ class NotADecision(ValueError):
 
 def decision_in(response: AgentResponse) -> AgentOrchestrationOutput:
     """What an agent decided: the value of its answer, or JSON in its text. Raises NotADecision in words."""
-    if response.value is not None:
-        return _decision(response.value)
-    found = list(_objects(response.text))
-    if not found:
-        raise NotADecision("there is no JSON object in it")
-    return _decision(found[-1])  # a model that thinks aloud comes to its decision last
-
-
-def _decision(given: Any) -> AgentOrchestrationOutput:
     names = [field.name for field in fields(AgentOrchestrationOutput)]
-    if isinstance(given, Mapping):
-        if unknown := sorted(set(given) - set(names)):
-            raise NotADecision(f"it says {', '.join(map(repr, unknown))}, and only {', '.join(names)} mean something")
-    elif hasattr(given, "terminate"):  # a class of the user's own, made for the agent's library
-        given = {name: getattr(given, name) for name in names if hasattr(given, name)}
+    if hasattr(response.value, "terminate"):  # also a class of the user's own, made for the library of the agent
+        given = {name: getattr(response.value, name) for name in names if hasattr(response.value, name)}
+    else:
+        found = objects_in(response)
+        if not found:
+            raise NotADecision("there is no JSON object in it")
+        given = found[-1]  # a model that thinks aloud comes to its decision last
+    if unknown := sorted(set(given) - set(names)):
+        raise NotADecision(f"it says {', '.join(map(repr, unknown))}, and only {', '.join(names)} mean something")
     try:
         decision: AgentOrchestrationOutput = answer_as(given, [AgentOrchestrationOutput])
     except NotOfType as problem:
         raise NotADecision(str(problem)) from None
     return decision
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text, wherever they stand in it."""
-    decoder = json.JSONDecoder()
-    at = text.find("{")
-    while at >= 0:
-        try:
-            found, end = decoder.raw_decode(text, at)
-        except json.JSONDecodeError:
-            end = at + 1
-        else:
-            yield found
-        at = text.find("{", end)

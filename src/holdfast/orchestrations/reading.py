@@ -25,8 +25,10 @@ def _in_text(text: str) -> Iterator[dict[str, Any]]:
     while at >= 0:
         try:
             found, end = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):  # a brace that begins no object
+        except ValueError:  # a brace that begins no object
             end = at + 1
+        except RecursionError:  # nobody means that; trying every brace of it would take for ever
+            return
         else:
             yield found
         at = text.find("{", end)
