@@ -30,6 +30,9 @@ SHOWN = {
     "shared_state": "warmest of 3: 24",
     "sub_workflow_checkpoint": "  launched with: (not published: too loud)",
     "timers": "  due in four days: ada of library",
+    "tool_approval": "  payments in the book of the bank: 1",
+    "workflow_as_agent": "  planner: booked: two nights in Lisbon",
+    "writer_with_a_human": "  printed: Lamp: light.",
 }
 """A line that each example must print."""
 

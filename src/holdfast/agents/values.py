@@ -19,7 +19,7 @@ class Message:
     text: str = ""
     author_name: str | None = None
     data: Any = None  # what it says besides text: a parsed answer, for instance
-    id: str | None = None  # given when it becomes part of a conversation
+    id: str | None = field(default=None, compare=False)  # given when it becomes part of a conversation
 
 
 MessagesLike = str | Message | Sequence[str | Message]

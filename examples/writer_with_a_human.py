@@ -1,0 +1,86 @@
+"""An agent writes, a person asks for changes until the text is good, and no process waits for the person.
+
+    python writer_with_a_human.py
+
+The script starts itself three times as a child. The first child lets the agent write a draft and ends while
+the run waits. The second wants it shorter; the third is content. Each builds everything anew and knows
+nothing but the database: the conversation of the agent is in the run.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import (
+    AgentExecutor,
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    Executor,
+    Message,
+    SQLiteCheckpointStorage,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    handler,
+    response_handler,
+)
+from holdfast.agents import ScriptedAgent
+
+
+def write(messages: list[Message]) -> str:
+    """What a model would do: it sees the whole conversation."""
+    if messages[-1].text == "shorter":
+        return "Lamp: light."
+    return f"{messages[0].text.title()}: it gives light wherever you need it."
+
+
+@dataclass
+class Draft:
+    text: str
+    number: int
+
+
+class Desk(Executor):
+    """Shows each draft to a person, and passes on what the person wants."""
+
+    @handler
+    async def show(self, response: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorRequest, str]) -> None:
+        drafts = [one for one in response.full_conversation(ctx) if one.role == "assistant"]
+        await ctx.request_info(Draft(response.agent_response.text, len(drafts)), str)
+
+    @response_handler
+    async def seen(self, draft: Draft, said: str, ctx: WorkflowContext[AgentExecutorRequest, str]) -> None:
+        if said == "approve":
+            await ctx.yield_output(f"printed: {draft.text}")
+        else:
+            await ctx.send_message(AgentExecutorRequest([Message("user", said)]))
+
+
+def build(storage: SQLiteCheckpointStorage) -> Workflow:
+    writer, desk = AgentExecutor(ScriptedAgent("writer", write)), Desk("desk")
+    builder = WorkflowBuilder(name="copy", start_executor=writer, output_from=[desk], checkpoint_storage=storage)
+    return builder.add_edge(writer, desk).add_edge(desk, writer).build()
+
+
+async def work(part: str, storage: SQLiteCheckpointStorage) -> None:
+    workflow = build(storage)
+    answers = {one.request_id: part for one in await storage.pending_requests(run_id="lamp")}
+    result = await (workflow.run(run_id="lamp", responses=answers) if answers else workflow.run("lamp", run_id="lamp"))
+    for event in result.get_request_info_events():
+        print(f"  draft {event.data.number}: {event.data.text}")
+    for output in result.get_outputs():
+        print(f"  {output}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(f"process {os.getpid()}: {sys.argv[1]}")
+        asyncio.run(work(sys.argv[1], SQLiteCheckpointStorage(sys.argv[2])))
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            for part in ("write", "shorter", "approve"):
+                subprocess.run([sys.executable, __file__, part, str(Path(directory) / "copy.db")], check=True)
