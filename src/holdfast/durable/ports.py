@@ -18,7 +18,11 @@ from ..core.errors import CommitConflict
 from .ownership import Owner
 
 
-class Entry(msgspec.Struct, frozen=True):
+class _Plain(msgspec.Struct, frozen=True, gc=False):
+    """Made of texts and numbers only: no circle can go through it, so that nobody need look for one."""
+
+
+class Entry(_Plain, frozen=True):
     """What can be known of a record without reading its body."""
 
     run_id: str
@@ -33,14 +37,14 @@ class Entry(msgspec.Struct, frozen=True):
     fleeting: bool = False  # not for readers once there is a later one: the run keeps only its latest
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(_Plain, frozen=True):
     """One commit as it is stored. The body is UTF-8 JSON text."""
 
     entry: Entry
     body: bytes
 
 
-class Pending(msgspec.Struct, frozen=True):
+class Pending(_Plain, frozen=True):
     """A question that waits for an answer: what can be known of it without reading payloads."""
 
     run_id: str
@@ -54,7 +58,7 @@ class Pending(msgspec.Struct, frozen=True):
     deadline: str | None = None
 
 
-class Wake(msgspec.Struct, frozen=True):
+class Wake(_Plain, frozen=True):
     """A run that wants to be moved on at a certain time."""
 
     run_id: str
@@ -62,14 +66,14 @@ class Wake(msgspec.Struct, frozen=True):
     at: str  # UTC, ISO 8601
 
 
-class About(msgspec.Struct, frozen=True):
+class About(_Plain, frozen=True):
     """What never changes in a run, as far as it is listed and searched by it."""
 
     tags: Mapping[str, str] = {}
     caller: str | None = None  # it works for another run, which speaks for it
 
 
-class RunEntry(msgspec.Struct, frozen=True):
+class RunEntry(_Plain, frozen=True):
     """What can be known of a run without reading a body: where it is now."""
 
     run_id: str
@@ -83,7 +87,7 @@ class RunEntry(msgspec.Struct, frozen=True):
     about: About
 
 
-class Along(msgspec.Struct, frozen=True):
+class Along(_Plain, frozen=True):
     """What happens together with a record: all of it, or none."""
 
     settled: int | None = None  # forget the memory up to this place

@@ -266,7 +266,7 @@ class Drive:
             letters = tuple(dict.fromkeys((*consumed, *overtaken)))
             await store(self._archive, commit, after, before=at, settled=settled, consumed=letters)
             if after.wake is not None or after.status not in _GOING_ON or letters:
-                await finished(deferring.settled(self._archive))
+                await self._settled()
             if self._observer:
                 self._observer.committed(perf_counter() - began)
         elif any(done.outputs for done in commit.done):
@@ -381,7 +381,7 @@ class Drive:
     async def _end(self) -> None:
         try:
             if self._claim is not None:
-                await finished(deferring.settled(self._archive))
+                await self._settled()
         finally:
             await self._left()
 
