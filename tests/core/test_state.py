@@ -55,6 +55,18 @@ def test_an_executor_reads_what_was_committed_and_its_own_writes_on_top() -> Non
     assert state.keys() == ["a", "b", "c"]
 
 
+def test_how_long_a_list_is_can_be_asked_without_reading_it() -> None:
+    state = view(there=[1, 2])
+    assert (state.length("there"), state.length("missing")) == (2, 0)
+    state.append("there", [3])
+    state.append("new", [1, 2, 3])
+    assert (state.length("there"), state.length("new")) == (3, 3)
+    state.set("there", [7])
+    assert state.length("there") == 1
+    state.append("there", [8])
+    assert state.length("there") == 2
+
+
 def test_a_key_that_is_not_there_gives_the_default_and_a_stored_none_gives_none() -> None:
     state = view(there=None)
     assert state.get("missing") is None

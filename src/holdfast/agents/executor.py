@@ -28,7 +28,7 @@ from .asking import (
     ToolOutcomeResponse,
 )
 from .budget import Budget
-from .hearing import AgentContext, conversation_of, hear, say, send_on
+from .hearing import AgentContext, conversation_of, hear, length_of, say, send_on
 from .replies import Answer
 from .turn import Given, Past, Rules, Turn
 from .values import (
@@ -187,9 +187,8 @@ class AgentExecutor(Executor):
         if waiting is not None:
             ctx.set_state(self._key("turn"), replace(waiting, again=True))
             return
-        conversation = conversation_of(self.id, ctx)
         usage = ctx.get_state(usage_key(self.id), Usage())
-        await self._take(OpenTurn(_here(ctx).delivery.id, len(conversation), usage, {}), ctx)
+        await self._take(OpenTurn(_here(ctx).delivery.id, length_of(self.id, ctx), usage, {}), ctx)
 
     async def _answered(self, reply: Reply, ctx: _Context) -> None:
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
@@ -269,19 +268,19 @@ class AgentExecutor(Executor):
         return await ctx.request_info(question, ANSWERED_BY[type(question)])
 
     async def _finish(self, begun: OpenTurn, stand: Stand, turn: Turn, answer: Answer, ctx: _Context) -> None:
-        conversation = conversation_of(self.id, ctx)
+        before = length_of(self.id, ctx)
         said = say(self.id, answer.messages, ctx)
         if answer.history:
             ctx.append_state(self._key("history"), *answer.history)
-        seen = begun.seen if len(conversation) > begun.seen else begun.seen + len(said)
+        seen = begun.seen if before > begun.seen else begun.seen + len(said)
         ctx.set_state(self._key("stand"), replace(stand, seen=seen, state=answer.state))
         self._drop("turn", ctx)
         self._drop("done", ctx)
         response = AgentResponse(said, turn.usage, answer.value, answer.handoff)
-        await self.responded(AgentExecutorResponse(self.id, response, len(conversation)), ctx)
+        await self.responded(AgentExecutorResponse(self.id, response, before), ctx)
         if begun.again:
             usage = ctx.get_state(usage_key(self.id), Usage())
-            await self._take(OpenTurn(f"{begun.id}+", len(conversation) + len(said), usage, {}), ctx)
+            await self._take(OpenTurn(f"{begun.id}+", before + len(said), usage, {}), ctx)
 
     async def responded(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         """The agent has answered: its answer is an output, and goes to whoever comes after it."""

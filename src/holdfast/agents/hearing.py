@@ -19,9 +19,16 @@ def conversation_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> list[Me
     return found
 
 
+def length_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> int:
+    """How many messages an agent has heard and said; cheaper than reading them."""
+    assert isinstance(ctx, HandlerContext)
+    return ctx.state_length(conversation_key(executor_id))
+
+
 def hear(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> None:
     """Add what is new to the conversation. Messages have ids: what was heard before is not heard again."""
-    heard = {message.id for message in conversation_of(executor_id, ctx)}
+    known = any(one.id is not None for one in messages)
+    heard = {message.id for message in conversation_of(executor_id, ctx)} if known else set()
     _append(executor_id, [one for one in messages if one.id is None or one.id not in heard], ctx)
 
 
@@ -38,7 +45,7 @@ def forget(executor_id: str, ctx: WorkflowContext[Any, Any]) -> None:
 
 
 def _append(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> list[Message]:
-    before = len(conversation_of(executor_id, ctx))
+    before = length_of(executor_id, ctx)
     named = [replace(one, id=one.id or f"{ctx.idempotency_key}/{before + n}") for n, one in enumerate(messages)]
     ctx.append_state(conversation_key(executor_id), *named)
     return named

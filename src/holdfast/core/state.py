@@ -50,6 +50,13 @@ class StateView:
         parcel = self._seen(key)
         return default if parcel is None else parcel.open()
 
+    def length(self, key: str) -> int:
+        """How long a list is; what was appended to it need not be opened for that."""
+        parcel = self._seen(key)
+        if isinstance(parcel, Grown):
+            return len(parcel.items) + (len(parcel.base.open()) if parcel.base is not None else 0)
+        return 0 if parcel is None else len(parcel.open())
+
     def keys(self) -> list[str]:
         known = dict.fromkeys([*self._committed, *self._writes, *self._page])
         return [key for key in known if self._seen(key) is not None]

@@ -346,6 +346,10 @@ class HandlerContext(WorkflowContext[Any, Any]):
         """The keys of the state as this handler sees it."""
         return self._state.keys()
 
+    def state_length(self, key: str) -> int:
+        """How long a list in the state is, 0 if it is not there; cheaper than reading it."""
+        return self._state.length(key)
+
     def get_state(self, key: str, default: Any = None) -> Any:
         self.alive()
         return self._state.get(key, default)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..agents.hearing import conversation_of, forget, hear, say, send_on
+from ..agents.hearing import conversation_of, forget, hear, length_of, say, send_on
 from ..agents.values import (
     AgentExecutorRequest,
     AgentExecutorResponse,
@@ -74,7 +74,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
         whole = gathered(ctx.get_state(so_far, []), self.id)
         if ctx.get_state(so_far) is not None:
             ctx.delete_state(so_far)
-        before = len(conversation_of(self.id, ctx))
+        before = length_of(self.id, ctx)
         response = AgentResponse(say(self.id, whole.messages, ctx), whole.usage, whole.value)
         await send_on(AgentExecutorResponse(self.id, response, before), ctx)
 
