@@ -53,8 +53,9 @@ from agents import (
 from ...core.errors import HoldfastError
 from ..asking import ToolApprovalResponse
 from ..replies import ModelReply, ToolCall
-from ..turn import Turn
+from ..turn import RunTool, Turn
 from ..values import Usage as Used
+from ..values import total
 
 _OUTPUT: TypeAdapter[list[ResponseOutputItem]] = TypeAdapter(list[ResponseOutputItem])
 _USAGE: TypeAdapter[Usage] = TypeAdapter(Usage)
@@ -68,10 +69,6 @@ class Broken(BaseException):
         self.error = error
 
 
-class _Paused(Exception):
-    """An agent that is used as a tool waits for an approval: the call has no result yet."""
-
-
 @dataclass(eq=False)
 class Steps:
     """What the copies of a turn have in common."""
@@ -80,6 +77,20 @@ class Steps:
     calls: dict[str, ToolCall] = field(default_factory=dict)  # that models wanted in this turn, by id
     asked: list[Any] = field(default_factory=list)  # what the model was asked last
     decided: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # about calls that the SDK held back
+    paused: dict[str, dict[str, Any]] = field(default_factory=dict)  # calls in whose middle the SDK had to wait
+    used: dict[str, Used] = field(default_factory=dict)  # by the part of the turn
+
+    def count(self, part: str, used: Used) -> None:
+        self.used[part] = self.used.get(part, Used()) + used
+
+    async def used_in(self, part: str) -> Used:
+        """What was used up in a part of the turn, and in the parts of that; once it is over, it stays the same."""
+
+        async def used() -> Used:
+            return total(one for at, one in self.used.items() if f"{at}/".startswith(f"{part}/"))
+
+        found: Used = await self.turn.step(f"used in {part}", used)
+        return found
 
     @contextmanager
     def within(self, part: str) -> Iterator[None]:
@@ -160,6 +171,7 @@ class StepModel(Model):
             reply = await self._steps.turn.model(call, within=part)
         except HoldfastError as error:
             raise Broken(error) from error
+        self._steps.count(part, reply.usage)
         self._steps.calls |= {call.id: call for call in reply.calls}
         return _response(reply.data)
 
@@ -199,7 +211,9 @@ def stepped(tool: Tool, steps: Steps) -> Tool:
     if not isinstance(tool, FunctionTool):
         return tool
     made = copy.copy(tool)
-    made.on_invoke_tool = _Invoke(tool, steps)
+    origin = get_function_tool_origin(tool)
+    is_agent = origin is not None and origin.type is ToolOriginType.AGENT_AS_TOOL
+    made.on_invoke_tool = _InvokeAgent(tool, steps) if is_agent else _Invoke(tool, steps)
     made.timeout_seconds = None  # it is kept inside the step, so that a call that took too long is not made again
     if tool.needs_approval is True:
         made.needs_approval = False
@@ -211,15 +225,11 @@ class _Invoke:
 
     def __init__(self, tool: FunctionTool, steps: Steps) -> None:
         self.tool, self._steps = tool, steps
-        origin = get_function_tool_origin(tool)
-        # An agent used as a tool. The SDK has no public way to it, nor to its tools.
-        is_agent = origin is not None and origin.type is ToolOriginType.AGENT_AS_TOOL
-        self._agent: SDKAgent[Any] | None = tool._agent_instance if is_agent else None
 
     async def __call__(self, context: ToolContext[Any], arguments: str) -> Any:
         place = _PLACE.get()
-        id = _id(place[1] if place is not None else "", context.tool_call_id)
-        call = self._steps.calls.get(id)
+        part = place[1] if place is not None else ""
+        call = self._steps.calls.get(_id(part, context.tool_call_id))
         if place is None or call is None:
             return await invoke_function_tool(function_tool=self.tool, context=context, arguments=arguments)
         decided = self._steps.decided.get(context.tool_call_id)
@@ -230,25 +240,66 @@ class _Invoke:
             call = replace(call, arguments=decided.arguments)
 
         async def run(now: dict[str, Any]) -> Any:
-            return await self._run(context, arguments if now == wanted else json.dumps(now), id)
+            return await self._run(context, arguments if now == wanted else json.dumps(now))
 
         try:
-            return await self._steps.turn.tool(call, run)
-        except _Paused:
-            return None
+            result = await self._once(call, run)
         except HoldfastError as error:
             raise Broken(error) from error
+        self._steps.count(part, Used(tool_calls=1))
+        return result
 
-    async def _run(self, context: ToolContext[Any], arguments: str, id: str) -> Any:
-        invoke = partial(invoke_function_tool, function_tool=self.tool, arguments=arguments)
-        if self._agent is None:
-            with _outside():
-                return _data(await invoke(context=context), self.tool)
-        _watch_tools(self._agent)
-        with self._steps.within(id):
-            value = await invoke(context=_with_model(context, self._agent, self._steps))
-        if value is None:  # it may be waiting; what it did itself is recalled, so it can be called again
-            raise _Paused
+    async def _once(self, call: ToolCall, run: RunTool) -> Any:
+        return await self._steps.turn.tool(call, run)
+
+    async def _run(self, context: ToolContext[Any], arguments: str) -> Any:
+        with _outside():
+            value = await invoke_function_tool(function_tool=self.tool, context=context, arguments=arguments)
+        return _data(value, self.tool)
+
+
+class _Paused(Exception):
+    """An agent that is used as a tool waits for an approval: the call has no result yet."""
+
+
+class _InvokeAgent(_Invoke):
+    """How an agent that is used as a tool is called. What it does are steps of their own."""
+
+    async def _once(self, call: ToolCall, run: RunTool) -> Any:
+        """If it came to its end in one go, all of it is recalled as one, with what was used up. If the SDK had to wait
+        in the middle, it is made again each time, and waits at the same place."""
+        steps, went = self._steps, False
+
+        async def go(now: dict[str, Any]) -> Any:
+            nonlocal went
+            went = True
+            with steps.within(call.id):
+                value = await run(now)
+            if value is None:
+                steps.paused[call.id] = now
+                raise _Paused
+            await steps.used_in(call.id)
+            return value
+
+        try:
+            if call.id in steps.paused:
+                result = await go(steps.paused[call.id])
+                steps.turn.usage += Used(tool_calls=1)
+                return result
+            result = await steps.turn.tool(call, go)
+        except _Paused:
+            return None
+        if not went:
+            used = await steps.used_in(call.id)
+            steps.count(call.id, used)
+            steps.turn.usage += used
+        return result
+
+    async def _run(self, context: ToolContext[Any], arguments: str) -> Any:
+        agent: SDKAgent[Any] = self.tool._agent_instance  # the SDK has no public way to it, nor to its tools
+        _watch_tools(agent)
+        context = _with_model(context, agent, self._steps)
+        value = await invoke_function_tool(function_tool=self.tool, context=context, arguments=arguments)
         return _data(value, self.tool)
 
 
