@@ -74,10 +74,27 @@ async def test_what_the_manager_comes_to_is_told_while_it_happens() -> None:
     assert "".join(updates) == "a text "
 
 
-@pytest.mark.parametrize("given", [[], ["one", "two"], "  ", [Message("user", "")]])
-async def test_a_task_is_one_message_with_a_text(given: Any) -> None:
-    with pytest.raises(HandlerFailed, match="a task is one message with a text"):
+@pytest.mark.parametrize("given", [[], "  ", [Message("user", "")]])
+async def test_a_task_is_a_text(given: Any) -> None:
+    with pytest.raises(HandlerFailed, match="a task is a text"):
         await team().build().run(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["a poem", Message("user", ""), "about lamps"],
+        AgentResponse([Message("assistant", "a poem"), Message("assistant", "about lamps")]),
+        AgentExecutorRequest([Message("user", "a poem"), Message("user", "about lamps")], should_respond=False),
+        AgentExecutorResponse("other", AgentResponse([Message("assistant", "a poem\n\nabout lamps")])),
+    ],
+)
+async def test_several_messages_are_one_task(given: Any) -> None:
+    storage = InMemoryCheckpointStorage()
+    await team(checkpoint_storage=storage).build().run(given, run_id="r")
+    state = await state_of(storage)
+    assert state["magentic/task"].text == "a poem\n\nabout lamps"
+    assert state["magentic/stand"].phase == "over"
 
 
 async def test_another_task_in_the_same_run_begins_anew() -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ..agents.executor import AgentExecutor
+from ..agents.hearing import conversation_of, length_of
 from ..agents.values import (
     AgentExecutorRequest,
     AgentExecutorResponse,
     AgentResponse,
     Message,
     MessagesLike,
-    conversation_key,
     messages_of,
 )
 from ..core.errors import RunError
@@ -124,7 +124,7 @@ class HandoffAgentExecutor(AgentExecutor):
 
     def _so_far(self, ctx: _Context) -> AgentExecutorResponse:
         """The conversation as it is, without an answer to it."""
-        return AgentExecutorResponse(self.id, AgentResponse(), len(self._conversation(ctx)))
+        return AgentExecutorResponse(self.id, AgentResponse(), length_of(self.id, ctx))
 
     def _from_other(self, response: AgentExecutorResponse, ctx: _Context) -> Sequence[Message]:
         """Everything that was said. What tools gave is for the agent that called them."""
@@ -135,12 +135,8 @@ class HandoffAgentExecutor(AgentExecutor):
         condition = self.ways.is_over
         if condition is None:
             return False
-        over: bool = await ctx.step("is it over?", _asked, condition, self._conversation(ctx))
+        over: bool = await ctx.step("is it over?", _asked, condition, conversation_of(self.id, ctx))
         return over
-
-    def _conversation(self, ctx: _Context) -> list[Message]:
-        said: list[Message] = ctx.get_state(conversation_key(self.id), [])
-        return said
 
     @property
     def _turns_key(self) -> str:

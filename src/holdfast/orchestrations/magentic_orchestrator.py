@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from ..agents.executor import AgentExecutor
-from ..agents.hearing import conversation_of, hear
+from ..agents.hearing import conversation_of, hear, length_of
 from ..agents.protocol import Agent
 from ..agents.replies import Answer
 from ..agents.turn import Turn
@@ -79,10 +79,17 @@ class MagenticOrchestrator(AgentExecutor):
                 f"start another run",
                 run_id=ctx.run_id,
             )
-        if len(messages) != 1 or not messages[0].text.strip():
-            raise ValueError(f"a task is one message with a text, not {len(messages)}: {list(messages)!r:.200}")
-        self._put("task", messages[0], ctx)
-        self._move(MagenticStand("plan", since=len(conversation_of(self.id, ctx))), ctx)
+        said = [message for message in messages if message.text.strip()]
+        if not said:
+            raise ValueError(f"a task is a text, and run {ctx.run_id!r} was given none: {list(messages)!r:.200}")
+        task = said[0] if len(said) == 1 else Message("user", "\n\n".join(message.text for message in said))
+        self._put("task", task, ctx)
+        self._move(MagenticStand("plan", since=length_of(self.id, ctx)), ctx)
+
+    @handler
+    async def asked(self, request: AgentExecutorRequest, ctx: _Context) -> None:
+        self.hear(request.messages, ctx)
+        await self.respond(ctx)
 
     @handler
     async def told(self, response: AgentExecutorResponse, ctx: _Context) -> None:
@@ -114,7 +121,7 @@ class MagenticOrchestrator(AgentExecutor):
         said = [message for message in response.agent_response.messages if message.text and message.role != "tool"]
         hear(self.id, said, ctx)
         stand = self._where(ctx)
-        knows = {**stand.heard, response.executor_id: len(conversation_of(self.id, ctx))}
+        knows = {**stand.heard, response.executor_id: length_of(self.id, ctx)}
         await self._begin_round(replace(stand, heard=knows), ctx)
         if self._where(ctx).phase != "over":
             await self.respond(ctx)
@@ -165,7 +172,7 @@ class MagenticOrchestrator(AgentExecutor):
     def _agreed(self, stand: MagenticStand, plan: Message, ctx: _Context) -> MagenticStand:
         """The plan counts. After a reset everything before it is left behind, by the participants too."""
         if stand.is_stalled:
-            stand = replace(stand, since=len(conversation_of(self.id, ctx)), heard={}, is_stalled=False)
+            stand = replace(stand, since=length_of(self.id, ctx), heard={}, is_stalled=False)
         hear(self.id, [replace(plan, data=None)], ctx)
         return stand
 
@@ -245,7 +252,7 @@ class MagenticOrchestrator(AgentExecutor):
             ctx.get_state(self._at("task")),
             self.descriptions,
             call,
-            conversation_of(self.id, ctx)[stand.since :],
+            turn.conversation[stand.since :],
             stand.rounds,
             stand.stalls,
             stand.resets,
