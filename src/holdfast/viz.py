@@ -69,14 +69,14 @@ class _Floor:
 
     def mermaid(self) -> Iterator[str]:
         for id in self._workflow.executors:
-            label = f'{self._names[id]}["{_mermaid(self._label(id))}"]'
+            label = f'{self._names[id]}["{mermaid_text(self._label(id))}"]'
             if id in self.inside:
                 yield from [f"subgraph {label}", *_indented(self.inside[id].mermaid()), "end"]
             else:
                 yield f"{label};"
         yield from (f"{self._names[edge]}((fan-in));" for edge in self._joins)
         for line in self._lines():
-            arrow = f'-. "{_mermaid(line.label)}" .->' if line.label else "-->"
+            arrow = f'-. "{mermaid_text(line.label)}" .->' if line.label else "-->"
             # Mermaid draws arrows from frame to frame, but none from a frame to itself
             ends = [self._node(e) if line.source == line.target else self._names[e] for e in (line.source, line.target)]
             yield f"{ends[0]} {arrow} {ends[1]};"
@@ -136,7 +136,7 @@ def _indented(rows: Iterable[str]) -> Iterator[str]:
     return (f"  {row}" for row in rows)
 
 
-def _mermaid(text: str) -> str:
+def mermaid_text(text: str) -> str:
     """Mermaid reads a few characters as its own, also inside quotes."""
     safe = "".join(c if c.isalnum() or c in " _-.,:()/" else f"#{ord(c)};" for c in text)
     return safe or " "
