@@ -128,9 +128,6 @@ def apply(
     header: RunHeader, before: Checkpoint | None, commit: Commit, *, previous_id: str | None = None
 ) -> Checkpoint:
     """The checkpoint a commit leads to. `before` is None for one that says everything, and names its previous."""
-    state = dict(before.state) if before else {}
-    for key, write in commit.state.items():
-        apply_write(state, key, write)
     messages, held = commit.messages, commit.held
     return Checkpoint(
         header=header,
@@ -143,7 +140,7 @@ def apply(
         place=commit.place,
         messages=messages if messages is not None else before.messages if before else (),
         held=held if held is not None else before.held if before else {},
-        state=state,
+        state=_state(before.state if before else {}, commit),
         executors=_executors(before.executors if before else {}, commit),
         requests=_open_requests(before.requests if before else {}, commit),
         children=_open_children(before.children if before else {}, commit),
@@ -151,7 +148,18 @@ def apply(
     )
 
 
-def _executors(before: Mapping[str, Parcel], commit: Commit) -> dict[str, Parcel]:
+def _state(before: Mapping[str, Parcel], commit: Commit) -> Mapping[str, Parcel]:
+    if not commit.state:
+        return before
+    after = dict(before)
+    for key, write in commit.state.items():
+        apply_write(after, key, write)
+    return after
+
+
+def _executors(before: Mapping[str, Parcel], commit: Commit) -> Mapping[str, Parcel]:
+    if not commit.executors:
+        return before
     after = dict(before)
     for id, saved in commit.executors.items():
         after[id] = saved.edit.made_to(before.get(id)) if isinstance(saved, Edited) else saved
