@@ -245,6 +245,8 @@ def test_saying_nothing_is_not_approving() -> None:
         AgentRequestInfoResponse.from_strings([])
     with pytest.raises(TypeError, match="list of texts"):
         AgentRequestInfoResponse.from_strings("again")
+    with pytest.raises(TypeError, match="takes a list of agents"):
+        SequentialBuilder(participants=[echo("a")]).with_request_info(agents="a")
 
 
 async def test_a_run_goes_on_in_a_new_workflow_object_from_sqlite(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ class ReviewingTeamBuilder(TeamBuilder):
 
     def with_request_info(self, *, agents: Sequence[Participant] | None = None) -> Self:
         """Ask a person about each answer of these agents, or of all, before it goes on."""
+        if isinstance(agents, str):
+            raise TypeError(f"with_request_info takes a list of agents: with_request_info(agents=[{agents!r}])")
         self._reviewed = None if agents is None else list(agents)
         return self
 
