@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 from .durable.contract import CheckpointStorage
+from .stores.file import FileCheckpointStorage
 from .stores.memory import InMemoryCheckpointStorage
 from .stores.sqlite import SQLiteCheckpointStorage
-from .workflow.storages import BY_NAME
+from .workflow.storages import BY_NAME, OF_KIND
 
 
 def default_path() -> Path:
@@ -29,3 +30,5 @@ def default_storage() -> CheckpointStorage:
 
 BY_NAME["default"] = default_storage
 BY_NAME["memory"] = InMemoryCheckpointStorage
+OF_KIND["memory"] = InMemoryCheckpointStorage
+OF_KIND["files"] = FileCheckpointStorage

@@ -11,6 +11,9 @@ StorageLike = CheckpointStorage | str
 BY_NAME: dict[str, Callable[[], CheckpointStorage]] = {}
 """What a name stands for. `defaults` fills it: this floor knows no concrete store."""
 
+OF_KIND: dict[str, Callable[..., CheckpointStorage]] = {}
+"""Makes a storage of a kind ("memory", "files") with options of its own. `defaults` fills it, too."""
+
 
 def storage_of(given: StorageLike | None) -> CheckpointStorage | None:
     """The storage that is meant. Raises DefinitionError if there is none such."""

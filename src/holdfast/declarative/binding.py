@@ -1,0 +1,91 @@
+"""From a definition to a workflow that runs: agents, types and transcripts are bound to the names in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..agents.adapting import agent_of
+from ..core.errors import DefinitionError
+from ..durable.contract import CheckpointStorage
+from ..workflow.builder import WorkflowBuilder
+from ..workflow.workflow import Workflow
+from .checking import problems
+from .conductor import Conductor
+from .definition import Definition, Node
+from .node import NodeExecutor, tool_for
+from .transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
+
+AgentFactory = Callable[[Mapping[str, Any]], Any]
+"""Makes an agent from the configuration of a node."""
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """What the names in a definition stand for in this program."""
+
+    agents: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, type] = field(default_factory=dict)
+    factory: AgentFactory | None = None
+    transcripts: TranscriptStore | None = None
+
+
+def bound(definition: Definition, bindings: Bindings, storage: CheckpointStorage | None) -> Workflow:
+    """The workflow. Raises DefinitionError with everything that is wrong or not bound."""
+    found = [text for _, text in problems(definition)]
+    agents: dict[str, Any] = {}
+    for node in definition.nodes:
+        try:
+            agents[node.id] = _agent(node, bindings)
+        except DefinitionError as error:
+            found += error.problems
+    named = {name for node in definition.nodes for name in node.output_types}
+    found += [
+        f"the type {name!r} is not bound: give types={{{name!r}: ...}}" for name in sorted(named - {*bindings.types})
+    ]
+    if found:
+        raise DefinitionError(list(dict.fromkeys(found)))
+    return _wired(definition, bindings, agents, storage)
+
+
+def _agent(node: Node, bindings: Bindings) -> Any:
+    if node.config is not None:
+        if bindings.factory is None:
+            raise DefinitionError(f"{node.id!r} has a configuration, and nothing makes an agent of it: give a factory")
+        return agent_of(bindings.factory(node.config))
+    if node.bound_by not in bindings.agents:
+        known = ", ".join(map(repr, bindings.agents)) or "none"
+        raise DefinitionError(f"the agent {node.bound_by!r} is not bound: give agents={{...}}; there are {known}")
+    return agent_of(bindings.agents[node.bound_by])
+
+
+def _wired(
+    definition: Definition, bindings: Bindings, agents: Mapping[str, Any], storage: CheckpointStorage | None
+) -> Workflow:
+    threads = None
+    if definition.conversation != "none":
+        threads = Threads(definition.conversation, bindings.transcripts or InMemoryTranscriptStore())
+    conductor = Conductor(definition)
+    builder = WorkflowBuilder(
+        100 + 4 * len(definition.nodes) * definition.max_iterations,  # its own limit ends a loop long before
+        definition.name,
+        definition.description,
+        start_executor=conductor,
+        checkpoint_storage=storage,
+        output_from=[conductor],
+    )
+    nodes = [_node(definition, node, agents[node.id], bindings, threads) for node in definition.nodes]
+    for node in nodes:
+        builder.add_edge(conductor, node).add_edge(node, conductor)
+    return builder.build()
+
+
+def _node(definition: Definition, node: Node, agent: Any, bindings: Bindings, threads: Threads | None) -> NodeExecutor:
+    handoffs: dict[str, str] = {}
+    if node.output_mode == "handoff":
+        for way in definition.ways():
+            if way.source == node.id:
+                about = getattr(bindings.agents.get(definition.node(way.target).bound_by), "description", None)
+                handoffs[tool_for(way.target)] = about or f"Hand over to {way.target}."
+    return NodeExecutor(definition, node, agent, bindings.types, threads, handoffs)

@@ -1,0 +1,68 @@
+"""Files that are there after a power failure, under names that any text can have."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,79}")
+
+
+def safe_name(text: str) -> str:
+    """A name for a file that stands for this text and for no other, whatever is in it."""
+    if _PLAIN.fullmatch(text) and not text.endswith("."):
+        return text
+    readable = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:40]
+    return f"{readable or 'x'}.{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, to stay."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file as a whole: it is there with all of this, or as it was before."""
+    make_folder(path.parent)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(draft, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """A file opened for reading and appending, with every other process and thread kept out."""
+    make_folder(path.parent)
+    is_new = not path.exists()
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if is_new:
+            sync_folder(path.parent)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield handle
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    finally:
+        os.close(handle)

@@ -1,0 +1,114 @@
+"""What a node is told: values of the run, found by their keys, or a text with places for them. Pure; nothing is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .definition import Node
+from .errors import MissingInput
+
+_PLACE = re.compile(r"\{\{\s*([^{}\s][^{}]*?)\s*\}\}")
+_NOTHING: Any = object()
+
+
+def find(values: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path: `review.score`, `items.0.name`. Raises KeyError with the part that is not there."""
+    if path in values:
+        return values[path]
+    head, _, rest = path.partition(".")
+    if head not in values:
+        raise KeyError(head)
+    found: Any = values[head]
+    for part in rest.split(".") if rest else ():
+        found = _inside(found, part)
+        if found is _NOTHING:
+            raise KeyError(path)
+    return found
+
+
+def _inside(value: Any, part: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(part, _NOTHING)
+    if isinstance(value, (list, tuple)):
+        return value[int(part)] if part.isdecimal() and int(part) < len(value) else _NOTHING
+    return as_fields(value).get(part, _NOTHING)
+
+
+def as_fields(value: Any) -> dict[str, Any]:
+    """The fields of an object; of one that has none, nothing."""
+    if isinstance(value, Mapping):
+        return {str(key): one for key, one in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    names = getattr(type(value), "model_fields", None)  # a pydantic model
+    return {name: getattr(value, name) for name in names} if isinstance(names, Mapping) else {}
+
+
+def placeholders(template: str) -> list[str]:
+    """The paths in a template, in order, each once."""
+    return list(dict.fromkeys(_PLACE.findall(template)))
+
+
+def filled(template: str, values: Mapping[str, Any], node: str, run_id: str) -> str:
+    """A template with values in its places. Raises MissingInput with every place that has none."""
+    known: dict[str, str] = {}
+    missing: list[str] = []
+    for path in placeholders(template):
+        try:
+            known[path] = as_text(find(values, path))
+        except KeyError:
+            missing.append(path)
+    if missing:
+        raise _missing(node, missing, values, run_id)
+    return _PLACE.sub(lambda found: known[found[1]], template)
+
+
+def as_text(value: Any) -> str:
+    """A text as it is; other data as JSON."""
+    if isinstance(value, str):
+        return value
+    fields = as_fields(value)
+    return json.dumps(fields or value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return as_fields(value) or str(value)
+
+
+def prompt_of(node: Node, values: Mapping[str, Any], upstream: Mapping[str, Any], *, run_id: str) -> str:
+    """What a node is told. `upstream` is what those gave that led to it; an entry has none and is told the input."""
+    parts = [node.instructions] if node.instructions else []
+    parts += [f"{key}: {_value(node, key, values, run_id)}" for key in node.context_keys]
+    if node.input_key is not None:
+        parts.append(_value(node, node.input_key, values, run_id))
+    elif node.input_template is not None:
+        parts.append(filled(node.input_template, values, node.id, run_id))
+    elif upstream:
+        parts += [as_text(given) for given in upstream.values()]
+    else:
+        parts.append(_value(node, "input", values, run_id))
+    return "\n\n".join(parts)
+
+
+def _value(node: Node, path: str, values: Mapping[str, Any], run_id: str) -> str:
+    try:
+        return as_text(find(values, path))
+    except KeyError:
+        raise _missing(node.id, [path], values, run_id) from None
+
+
+def _missing(node: str, paths: list[str], values: Mapping[str, Any], run_id: str) -> MissingInput:
+    wanted, known = ", ".join(map(repr, paths)), ", ".join(map(repr, values)) or "none"
+    return MissingInput(
+        f"{node!r} in run {run_id!r} wants {wanted}, which nobody has given; there are {known}: name one of them, or "
+        f"add an edge from the agent whose output_key it is",
+        run_id=run_id,
+    )

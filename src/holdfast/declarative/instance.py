@@ -1,0 +1,188 @@
+"""A workflow of named agents, ready to run: start it, watch it, answer it, go on with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import CheckpointMissing, DefinitionError
+from ..core.events import WorkflowEvent, WorkflowRunState
+from ..core.model import FullHistory, Retention
+from ..durable.contract import CheckpointStorage
+from ..durable.ids import new_run_id
+from ..workflow.storages import OF_KIND
+from ..workflow.workflow import Workflow
+from .binding import Bindings, bound
+from .definition import Definition
+from .definitions import save_definition
+from .events import ApprovalRequestedEvent, NamedEvent, Teller
+from .messages import Begin, Outcome
+from .picture import to_mermaid
+from .reading import from_json
+from .transcripts import TranscriptStore
+from .writing import to_json, to_yaml
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where runs, definitions and conversations are kept."""
+
+    storage: CheckpointStorage | None = None  # of runs,
+    root: Path | None = None  # or the directory of definitions and runs
+    transcripts: TranscriptStore | None = None
+
+
+@dataclass(frozen=True)
+class AgentWorkflowResult:
+    """What a run came to, or what it waits for."""
+
+    execution_id: str
+    status: WorkflowRunState
+    outcome: Outcome | None  # None: it is not over
+    requests: Mapping[str, Any] = field(default_factory=dict)  # what is asked, by the ids to answer to
+
+    @property
+    def output(self) -> Any:
+        """What the last agent gave; of several, by their ids. None if the run is not over."""
+        return None if self.outcome is None else self.outcome.output
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Everything that agents gave, by keys."""
+        return {} if self.outcome is None else self.outcome.values
+
+
+class AgentWorkflowStream:
+    """The events of a run as they become true: iterate it; await it for the result."""
+
+    def __init__(self, events: AsyncIterator[WorkflowEvent], teller: Teller, execution_id: str) -> None:
+        self._told, self._teller = self._tell(events), teller
+        self._execution_id = execution_id
+        self._status = WorkflowRunState.IN_PROGRESS
+        self._asked: dict[str, Any] = {}
+
+    def __aiter__(self) -> AsyncIterator[NamedEvent]:
+        return self._told
+
+    def __await__(self) -> Generator[Any, None, AgentWorkflowResult]:
+        return self._read().__await__()
+
+    async def _tell(self, events: AsyncIterator[WorkflowEvent]) -> AsyncIterator[NamedEvent]:
+        async for event in events:
+            if event.type == "status" and event.state is not None and not event.path:
+                self._status = event.state
+            for told in self._teller.told(event):
+                if isinstance(told, ApprovalRequestedEvent):
+                    self._asked[told.request_id] = told.data
+                yield told
+
+    async def _read(self) -> AgentWorkflowResult:
+        async for _ in self._told:
+            pass
+        return AgentWorkflowResult(self._execution_id, self._status, self._teller.outcome, self._asked)
+
+
+class AgentWorkflowInstance:
+    """An immutable workflow of named agents. One object serves any number of runs at once, each with its id."""
+
+    def __init__(self, definition: Definition, bindings: Bindings, stores: Stores) -> None:
+        self.definition = definition
+        self.storage = storage_for(definition, stores)
+        self.workflow: Workflow = bound(definition, bindings, self.storage)
+        try:
+            self._text = to_json(definition)
+        except DefinitionError:  # it has a callable: its runs go on only in a program that builds it
+            self._text = ""
+        if stores.root is not None and definition.checkpointing and self._text:
+            save_definition(stores.root, definition.name, self._text)
+
+    def run(
+        self,
+        input: Any = None,
+        *,
+        execution_id: str | None = None,
+        session_id: str | None = None,
+        private: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        checkpoint_events: bool = False,
+    ) -> AgentWorkflowStream:
+        """Start a run: `result = await workflow.run("...")`, or iterate it for its events.
+
+        If `execution_id` names a stored run that began with the same input, it goes on. Conversations are kept by
+        `session_id`; a run without one has its own.
+        """
+        run_id = execution_id or new_run_id()
+        begin = self.begin(input, session_id or run_id)
+        stream = self.workflow.run_streaming(begin, run_id=run_id, private=private, tags=tags)
+        return AgentWorkflowStream(aiter(stream), self._teller(run_id, checkpoint_events), run_id)
+
+    def resume(
+        self,
+        execution_id: str,
+        *,
+        responses: Mapping[str, Any] | None = None,
+        private: Mapping[str, Any] | None = None,
+        checkpoint_events: bool = False,
+    ) -> AgentWorkflowStream:
+        """Go on with a run where it was, perhaps with answers to what it asks."""
+        stream = self.workflow.run_streaming(run_id=execution_id, responses=responses, private=private)
+        return AgentWorkflowStream(aiter(stream), self._teller(execution_id, checkpoint_events, True), execution_id)
+
+    def begin(self, input: Any, session_id: str) -> Begin:
+        """The message that a run of `workflow` begins with."""
+        return Begin(input, self._text, session_id)
+
+    def to_json(self) -> str:
+        """The definition as JSON text. Raises DefinitionError naming what cannot be exported."""
+        return to_json(self.definition)
+
+    def to_yaml(self) -> str:
+        """The definition as YAML text. Raises DefinitionError naming what cannot be exported."""
+        return to_yaml(self.definition)
+
+    def to_mermaid(self) -> str:
+        """A picture of it, with the conditions on the edges."""
+        return to_mermaid(self.definition)
+
+    def _teller(self, execution_id: str, checkpoints: bool, resumed: bool = False) -> Teller:
+        return Teller(self.definition, execution_id, checkpoints=checkpoints, resumed=resumed)
+
+    def __repr__(self) -> str:
+        return f"<AgentWorkflow {self.definition.name!r}: {', '.join(node.id for node in self.definition.nodes)}>"
+
+
+def storage_for(definition: Definition, stores: Stores) -> CheckpointStorage | None:
+    """Where runs are kept, if they are."""
+    if not definition.checkpointing:
+        if stores.storage is not None or stores.root is not None:
+            raise DefinitionError("a workflow store was named, but checkpointing is off: call with_checkpointing()")
+        return None
+    if stores.storage is not None:
+        return stores.storage
+    if stores.root is not None:
+        return runs_in(stores.root, definition.retention)
+    return OF_KIND["memory"](retention=definition.retention)
+
+
+def runs_in(root: Path, retention: Retention = FullHistory) -> CheckpointStorage:
+    """The runs in a JSON workflow store."""
+    return OF_KIND["files"](root / "runs", retention=retention)
+
+
+async def stored_definition(storage: CheckpointStorage, execution_id: str) -> Definition:
+    """The definition that a run was begun with. Raises CheckpointMissing if there is no such run."""
+    head = await storage.get_latest(run_id=execution_id)  # type: ignore[call-arg]
+    if head is None:
+        raise CheckpointMissing(f"run {execution_id!r} is not stored here")
+    text = head.state.get("definition")
+    if text is None:  # it has not begun yet: its first message holds it
+        given = [one.data for several in head.messages.values() for one in several]
+        text = next((one.definition for one in given if isinstance(one, Begin)), "")
+    if not text:
+        raise DefinitionError(
+            f"run {execution_id!r} was begun by a workflow that cannot be stored, because it has a callable as a "
+            f"condition: resume it with the program that built it"
+        )
+    return from_json(text)

@@ -1,0 +1,83 @@
+"""What the conductor and the nodes say to each other. Their names are stored, and stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .deciding import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A run begins. The definition travels with it: whoever resumes it needs nothing else but the agents."""
+
+    input: Any
+    definition: str  # as JSON text
+    session: str  # whose conversation it is
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """A node is to run."""
+
+    node: str
+    run: int  # how often it has run, this time included
+    layer: int  # those that begin together
+    upstream: tuple[str, ...] = ()  # the nodes that led to it
+    instead_of: str | None = None  # whose place it takes
+    decided: Decision | None = None  # what led to this layer; said once, to the first of it
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a node."""
+
+    node: str
+    run: int
+    outcome: Literal["succeeded", "failed", "denied"]
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""  # what it failed with, or why it was denied
+    progress: float = 0.0  # the part of all nodes that is done or skipped, this one included
+    seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to."""
+
+    output: Any  # of the last node; of several, by their ids
+    values: Mapping[str, Any]
+    succeeded: tuple[str, ...]
+    failed: Mapping[str, str]  # with the reasons
+    skipped: Mapping[str, str]
+    decided: Decision = field(default_factory=Decision)
+    layer: int = 0
+    seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeApprovalResponse:
+    """Whether what a node gave may be used, perhaps after a change."""
+
+    approved: bool
+    output: Any = None  # what is used instead of what the node gave; None: that itself
+    reason: str = ""  # of a denial
+
+
+@dataclass(frozen=True, slots=True)
+class NodeApprovalRequest:
+    """May this be used?"""
+
+    node: str
+    output: Any
+    message: str = ""
+
+    def approve(self, output: Any = None) -> NodeApprovalResponse:
+        """Yes; with `output`, yes but use this instead."""
+        return NodeApprovalResponse(True, output)
+
+    def deny(self, reason: str = "") -> NodeApprovalResponse:
+        """No: what depends on it is not done."""
+        return NodeApprovalResponse(False, reason=reason)

@@ -1,0 +1,73 @@
+"""What an agent's answer comes to: text, an object of a type, or one of several types."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..agents.values import AgentResponse
+from ..durable.answers import NotOfType, answer_as
+from .definition import Node
+from .errors import OutputRejected
+from .inputs import as_fields
+
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+
+
+def outputs_of(node: Node, response: AgentResponse, types: Mapping[str, type], *, run_id: str) -> dict[str, Any]:
+    """What a node gives, by keys. Raises OutputRejected, in words for the agent, if the answer is not like that."""
+    if node.output_mode == "text":
+        return {node.gives: response.text if response.messages else response.value}
+    found: list[str] = []
+    for candidate in _candidates(response):
+        for name in node.output_types or (None,):
+            try:
+                whole = _as_type(candidate, name, types)
+            except NotOfType as error:
+                found.append(f"as {name}: {error}" if name else str(error))
+                continue
+            fields = as_fields(whole)
+            matched = {f"{node.gives}_type": name} if node.output_mode == "union" else {}
+            return {**fields, **matched, node.gives: whole}
+    wanted = " or ".join(node.output_types) or "a JSON object"
+    why = found[-1] if found else "there is no JSON object in it"
+    raise OutputRejected(
+        f"The answer could not be read as {wanted}: {why}. Answer again, with nothing but the JSON object.",
+        run_id=run_id,
+    )
+
+
+def _as_type(value: Any, name: str | None, types: Mapping[str, type]) -> Any:
+    if name is None:
+        if not isinstance(value, Mapping) and not as_fields(value):
+            raise NotOfType(f"a {type(value).__name__} is no JSON object")
+        return value
+    return answer_as(value, [types[name]])
+
+
+def _candidates(response: AgentResponse) -> Iterator[Any]:
+    """What may be the object that was meant, likeliest first."""
+    if response.value is not None:
+        yield response.value
+    text = response.text.strip()
+    for part in (text, *reversed(_FENCED.findall(text)), *_objects(text)):
+        try:
+            yield json.loads(part)
+        except ValueError:
+            continue
+
+
+def _objects(text: str) -> Iterator[str]:
+    """The texts of the JSON objects in a text, the last one first."""
+    found, at, decoder = list[str](), 0, json.JSONDecoder()
+    while (at := text.find("{", at)) >= 0:
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except ValueError:
+            at += 1
+            continue
+        found.append(text[at:end])
+        at = end
+    return reversed(found)

@@ -1,0 +1,39 @@
+"""Builds a workflow, runs it, and dies between its agents."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from holdfast import LatestOnly, Message
+from holdfast.agents import ScriptedAgent
+from holdfast.declarative import AgentWorkflow, WorkflowAgentCompletedEvent
+
+
+async def dies(messages: list[Message]) -> str:
+    os._exit(9)
+
+
+async def main(root: Path) -> None:
+    def draft(messages: list[Message]) -> str:
+        with open(root / "drafted", "a") as file:
+            file.write("x")
+        return f"all about {messages[-1].text}"
+
+    workflow = (
+        AgentWorkflow.create()
+        .with_name("DurableReview")
+        .with_checkpointing()
+        .with_json_workflow_store(root / "store", retention=LatestOnly)
+        .add_agent("draft", ScriptedAgent("draft", draft), output_key="draft")
+        .add_agent("review", dies, input_key="draft")
+        .from_("draft")
+        .to("review")
+        .build()
+    )
+    async for event in workflow.run("kelp", execution_id="r"):
+        if isinstance(event, WorkflowAgentCompletedEvent):
+            print(event.agent, flush=True)
+
+
+asyncio.run(main(Path(sys.argv[1])))
