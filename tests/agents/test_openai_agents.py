@@ -19,15 +19,18 @@ from agents import (
     RunConfig,
     RunContextWrapper,
     Runner,
+    ShellTool,
     ToolOutputImage,
     ToolOutputText,
     Usage,
+    WebSearchTool,
     function_tool,
     handoff,
     set_tracing_disabled,
 )
 from holdfast import (
     AgentExecutor,
+    DefinitionError,
     HandlerFailed,
     InMemoryCheckpointStorage,
     RunError,
@@ -251,9 +254,9 @@ async def test_changed_arguments_that_do_not_fit_are_told_to_the_model() -> None
     assert "An error occurred" in results(model)[0]
 
 
-def offices() -> tuple[Agent[Any], ScriptedModel, ScriptedModel]:
-    """Two agents that hand over to each other, one way by a handoff of its own kind."""
-    front_model, back_model = script(calls(("to_back", {}))), script("the back speaks", "still the back")
+def offices(*replies: Any) -> tuple[Agent[Any], ScriptedModel, ScriptedModel]:
+    """Two agents that hand over to each other, one way by a handoff of its own kind, and what the second one says."""
+    front_model, back_model = script(calls(("to_back", {}))), script(*replies)
     back = Agent(name="back", model=back_model)
     kept = handoff(back, tool_name_override="to_back")
     front = Agent(name="front", model=front_model, handoffs=[kept])
@@ -262,7 +265,7 @@ def offices() -> tuple[Agent[Any], ScriptedModel, ScriptedModel]:
 
 
 async def test_who_was_handed_over_to_within_the_sdk_takes_the_next_turn() -> None:
-    front, front_model, back_model = offices()
+    front, front_model, back_model = offices("the back speaks", "still the back")
     workflow = alone(front)
     result = await workflow.run("go", run_id="r")
     assert result.get_outputs()[0].text == "the back speaks"
@@ -459,3 +462,32 @@ async def test_the_agents_are_left_as_they_are() -> None:
     await workflow.run(run_id="r", responses={event.request_id: event.data.approve()})
     assert vars(agent) == before
     assert len((await Runner.run(agent, "go")).interruptions) == 1
+
+
+def test_tools_that_would_act_again_are_refused() -> None:
+    async def shell(request: Any) -> str:
+        return "done"
+
+    with pytest.raises(DefinitionError, match="'shell' is a ShellTool"):
+        AgentExecutor(Agent(name="clerk", tools=[ShellTool(executor=shell)]))
+    assert AgentExecutor(Agent(name="clerk", tools=[WebSearchTool()])).id == "clerk"
+
+
+async def test_an_agent_of_the_sdk_that_hands_over_to_one_of_the_workflow_takes_the_next_turn() -> None:
+    front, front_model, _ = offices(calls(("boss", {}), reply=2), "the back again")
+    workflow = alone(front, handoffs={"boss": "Decides."})
+    (answer,) = (await workflow.run("go", run_id="r")).get_outputs()
+    assert answer.handoff == "boss"
+    assert await say(workflow, "well?", "r") == "the back again"
+    assert len(front_model.calls) == 1
+
+
+async def test_pieces_are_told_and_what_a_stream_used_up_is_asked_for() -> None:
+    model = script("one two")
+    model.set_default_usage(Usage(requests=1, input_tokens=5, output_tokens=2, total_tokens=7))
+    workflow = alone(Agent(name="clerk", model=model))
+    told = [event async for event in workflow.run("go", stream=True) if event.type in ("update", "output")]
+    assert "".join(event.data.text for event in told[:-1]) == "one two"
+    assert told[-1].data.usage.tokens == 7
+    assert model.last_call is not None
+    assert model.last_call.model_settings.include_usage

@@ -30,12 +30,14 @@ from agents import (
     ToolApprovalItem,
 )
 
-from ..asking import ToolApprovalRequest, ToolApprovalResponse
-from ..protocol import Agent
-from ..replies import Answer
-from ..turn import Interrupted, Turn, denial
-from ..values import Message
-from .openai_agents_calls import Broken, StepModel, StepProvider, Steps, stepped
+from ...asking import ToolApprovalRequest, ToolApprovalResponse
+from ...protocol import Agent
+from ...replies import Answer
+from ...turn import Interrupted, Turn, denial
+from ...values import Message
+from .models import StepModel, StepProvider
+from .steps import Broken, Steps
+from .tools import check, stepped
 
 REWRITTEN = {"holdfast": "what was said before was rewritten to this"}
 """Stands in the history where the SDK replaced the conversation, as filters of handoffs do."""
@@ -59,6 +61,8 @@ class OpenAIAgent:
         max_turns: int = DEFAULT_MAX_TURNS,
         name: str | None = None,
     ) -> None:
+        for tool in agent.tools:
+            check(tool)
         self.agent, self.context, self.max_turns = agent, context, max_turns
         self.run_config = run_config or RunConfig()
         self.name, self.description = name or agent.name, agent.handoff_description
@@ -76,7 +80,7 @@ class OpenAIAgent:
                 raise
             said = turn.last_reply.text if turn.last_reply is not None else ""
             history = _news(past, [*steps.asked, *_handed_over(turn)])
-            return Answer([Message("assistant", said)] if said else [], history, turn.state, handoff=turn.handoff)
+            return Answer([Message("assistant", said)] if said else [], history, cast.current, handoff=turn.handoff)
         except Broken as broken:
             raise broken.error from None
         history, output = _news(past, result.to_input_list()), result.final_output
@@ -108,6 +112,7 @@ class _Cast:
     def __init__(self, first: SDKAgent[Any], steps: Steps) -> None:
         self._steps = steps
         self._copies: dict[int, SDKAgent[Any]] = {}
+        self.current = first.name  # whose model is called
         self._first = self._copy(first)
 
     def agent(self, name: str | None) -> SDKAgent[Any]:
@@ -120,11 +125,13 @@ class _Cast:
         made = self._copies[id(agent)] = agent.clone(handoffs=[])
         if isinstance(agent.model, Model):
             made.model = StepModel(agent.model, self._steps)
-        made.get_all_tools = partial(self._tools, made.get_all_tools)  # type: ignore[method-assign]
+        made.get_all_tools = partial(self._tools, agent.name, made.get_all_tools)  # type: ignore[method-assign]
         made.handoffs = [self._handoff(one) if isinstance(one, Handoff) else self._copy(one) for one in agent.handoffs]
         return made
 
-    async def _tools(self, plain: Callable[..., Any], context: RunContextWrapper[Any]) -> list[Tool]:
+    async def _tools(self, name: str, plain: Callable[..., Any], context: RunContextWrapper[Any]) -> list[Tool]:
+        """What the agent of that name may call now: the SDK asks for it before each call of its model."""
+        self.current = name
         offered = [_offer(name, description) for name, description in self._steps.turn.handoffs.items()]
         return [*(stepped(tool, self._steps) for tool in await plain(context)), *offered]
 
@@ -188,7 +195,7 @@ def _asked(item: ToolApprovalItem, steps: Steps) -> ToolApprovalRequest:
     """What is asked about a call that the SDK holds back."""
     id = item.call_id or ""
     arguments = json.loads(item.arguments or "{}")
-    known = next((call for call in steps.calls.values() if call.id.endswith(id)), None)
+    known = next((call for call in steps.calls.values() if f"/{call.id}".endswith(f"/{id}")), None)
     about = (known.description, known.parameters) if known is not None else (None, {})
     return ToolApprovalRequest(steps.turn.executor_id, item.name or "", arguments, id, *about)
 
