@@ -11,6 +11,7 @@ from holdfast import (
     AgentExecutorRequest,
     AgentResponse,
     AgentSession,
+    HandlerFailed,
     InMemoryCheckpointStorage,
     Message,
     RetryPolicy,
@@ -20,7 +21,7 @@ from holdfast import (
     WorkflowContext,
     executor,
 )
-from holdfast.agents import Answer, Calls, ModelReply, ScriptedAgent, ToolCall, Turn, Usage
+from holdfast.agents import Answer, Calls, Fails, ModelReply, ScriptedAgent, ToolCall, Turn, Usage
 
 
 class Written:
@@ -176,3 +177,13 @@ async def test_a_session_that_goes_on_elsewhere_asks_again_what_is_open() -> Non
     assert again == asked
     response = await agent.run(session=kept, responses={again.request_id: again.data.approve()})
     assert (response.text, response.user_input_requests) == ("done", ())
+
+
+async def test_a_session_whose_run_failed_gives_its_answer_once_the_run_was_resumed() -> None:
+    workflow = alone(ScriptedAgent("clerk", [Fails(OSError("gone")), "done"]))
+    agent, session = workflow.as_agent(), AgentSession("anna")
+    for said in ("go", None):
+        with pytest.raises(HandlerFailed, match="gone"):
+            await agent.run(said, session=session)
+    await workflow.run(run_id=session.session_id)
+    assert (await agent.run(session=session)).text == "done"
