@@ -20,8 +20,11 @@ from holdfast import (
     executor,
 )
 from holdfast.agents import Answer, Calls, ScriptedAgent, ToolApprovalRequest, Turn, conversation_key
+from holdfast.durable.storage import BuiltInStorage
 from holdfast.orchestrations import HandoffAgentUserRequest, HandoffBuilder, HandoffSentEvent
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedHuman, crash_everywhere
+from holdfast.testing.wrapping import WrappedStore
 
 create_response, terminate = HandoffAgentUserRequest.create_response, HandoffAgentUserRequest.terminate
 
@@ -287,6 +290,22 @@ async def test_a_conversation_may_be_long() -> None:
     scripts = {"triage": [to("refunds")] * 150, "refunds": [to("triage")] * 149 + ["done"]}
     result = await shop(**scripts).build().run("go")
     assert len(result.get_outputs()) == 300
+
+
+async def test_a_turn_costs_what_is_said_in_it_however_long_the_conversation_is() -> None:
+    sizes: list[int] = []
+
+    class Weighed(WrappedStore):
+        async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
+            if name == "append":
+                sizes.append(len(args[0].body))
+            return await call()
+
+    scripts = {"triage": [to("refunds", "x" * 300)] * 100, "refunds": [to("triage", "y" * 300)] * 99 + ["done"]}
+    await shop(**scripts, checkpoint_storage=BuiltInStorage(Weighed(MemoryStore()))).build().run("go")
+    between = sorted(sizes[10:])[: len(sizes) // 2]  # without frames, which say everything
+    assert len(sizes) > 190
+    assert between[-1] < 1.2 * between[0]
 
 
 async def test_a_team_may_be_a_part_of_a_workflow() -> None:

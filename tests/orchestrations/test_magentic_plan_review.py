@@ -129,6 +129,21 @@ async def test_the_plans_of_a_team_inside_a_workflow_are_answered_by_the_id_they
     assert [one.text for one in result.get_outputs()] == [ANSWER]
 
 
+async def test_another_answer_can_be_tried_from_the_same_checkpoint() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = team(checkpoint_storage=storage).with_plan_review().build()
+    (event,) = (await workflow.run("a poem", run_id="r")).get_request_info_events()
+    asked_at = await storage.get_latest(run_id="r")
+    assert asked_at is not None
+    result = await workflow.run(run_id="r", responses={event.request_id: event.data.approve()})
+    assert [one.text for one in result.get_outputs()] == [ANSWER]
+    said = {event.data.request_id: event.data.revise("shorter")}
+    other = await workflow.run(checkpoint_id=asked_at.checkpoint_id, run_id="s", responses=said)
+    (again,) = other.get_request_info_events()
+    assert again.data.request_id not in (event.request_id, "")
+    assert again.data.plan.text.endswith("another plan, after ['shorter']")
+
+
 async def test_reviews_come_to_the_same_wherever_a_run_dies() -> None:
     approve, revise = MagenticPlanReviewResponse.approve(), MagenticPlanReviewResponse.revise("shorter")
     human = ScriptedHuman([approve, revise, approve], twice=True)
