@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kits import KITS
-from kits.deeds import HANGING, TRACE, traces
+from kits.deeds import HANGING, NO_KEY, TRACE, traces
 from openai_server import TOKENS_IN, TOKENS_OUT, Server, model_server
 
 HERE = Path(__file__).parent
@@ -54,6 +54,7 @@ class Seen:
     first: dict[str, Json]
     second: dict[str, Json]
     effects: list[str]
+    keys: list[str]  # of the calls that had these effects
     server: Server
 
     def of(self, errand: str, process: int) -> Json:
@@ -93,7 +94,8 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         dies = "parallel" in errands
         first = processes.run(errands, hanging="Oslo", ends_with=9 if dies else 0)
         second = processes.run(_going_on({name: SECOND[name] for name in SECOND if name in errands}, first))
-        yield Seen(cannot, first, second, traces(processes.trace), server)
+        done = traces(processes.trace)
+        yield Seen(cannot, first, second, [effect for effect, _ in done], [key for _, key in done], server)
 
 
 def _going_on(errands: dict[str, Json], first: dict[str, Json]) -> dict[str, Json]:
@@ -123,6 +125,13 @@ def test_once_approved_it_is_called_once_and_the_model_goes_on(seen: Seen) -> No
     assert seen.server.said("approve")[0] == ("system", "Be short.")
 
 
+def test_a_tool_knows_a_key_for_the_very_call(seen: Seen) -> None:
+    if "key" in seen.cannot:
+        pytest.skip(seen.cannot["key"])
+    assert NO_KEY not in seen.keys
+    assert seen.keys[seen.effects.index("pay 40")] != seen.keys[seen.effects.index("weather Rome")]
+
+
 def test_what_the_model_says_is_told_in_pieces(seen: Seen) -> None:
     assert seen.of("approve", 2)["pieces"] == ["Results: ", "paid ", "40"]
 
@@ -136,7 +145,9 @@ def test_what_was_used_up_is_counted_over_both_processes(seen: Seen) -> None:
 
 def test_arguments_can_be_edited_and_only_what_needs_approval_is_asked_about(seen: Seen) -> None:
     assert [asked["tool"] for asked in seen.of("edit", 1)["asked"].values()] == ["pay"]
-    assert seen.of("edit", 2)["outputs"][0]["text"] == "Results: paid 5 | Rome is sunny"
+    told = seen.of("edit", 2)["outputs"][0]["text"]  # some libraries add a word about the edit
+    assert "paid 5" in told
+    assert "Rome is sunny" in told
     assert (seen.effects.count("pay 5"), seen.effects.count("pay 41")) == (1, 0)
 
 

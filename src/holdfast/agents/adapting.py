@@ -16,7 +16,7 @@ _ADAPTERS = {
     "pydantic_ai": "pydantic_ai",
     "agents": "openai_agents",
     "agent_framework": "agent_framework",
-    "langgraph": "langchain",
+    "langgraph": "langgraph",
 }
 """The libraries whose agents are known, by the module they are found in, and the module of `adapters` for each."""
 

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from ..core.errors import RunError
+from ..core.events import WorkflowEvent
 from ..durable.answers import NotOfType, answer_as, schema_of
 from ..durable.ids import idempotency_key
 from ..runtime.context import HandlerContext
@@ -142,6 +143,15 @@ class Turn:
     def streaming(self) -> bool:
         """True if somebody watches: then pieces of text are worth telling."""
         return self._ctx.is_streaming()
+
+    @property
+    def rules(self) -> Rules:
+        """What goes for the agent; for those whose calls cannot be looked at one by one, and who must say so."""
+        return self._rules
+
+    def warn(self, text: str) -> None:
+        """Tell those who watch what they had better know."""
+        self._ctx.add_event(WorkflowEvent("warning", text))
 
     def delta(self, text: str) -> None:
         """Tell a piece of what the model is saying right now."""

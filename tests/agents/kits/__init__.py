@@ -11,6 +11,12 @@ A kit is imported in the processes of the contract only, so that the libraries n
 
 KITS: dict[str, dict[str, str]] = {
     "agent_framework": {},
+    "langchain": {},
+    "langchain_bare": {
+        "parallel": "a superstep of a graph is one step: what is done side by side is done again together",
+        "handoff": "the calls of the model cannot be seen without the middleware",
+        "key": "the calls of tools cannot be seen without the middleware",
+    },
     "openai_agents": {},
     "pydantic_ai": {},
 }

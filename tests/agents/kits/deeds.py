@@ -13,6 +13,8 @@ from holdfast.agents import current_tool_call
 TRACE, HANGING = "CONTRACT_TRACE", "CONTRACT_HANGING"
 """Environment variables: the file where each effect is a line; the city whose weather never comes."""
 
+NO_KEY = "none"
+
 
 class Report(BaseModel):
     """The weather in a city."""
@@ -42,11 +44,20 @@ def _leave_trace(effect: str) -> None:
         return
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(handle, f"{effect} {current_tool_call().idempotency_key}\n".encode())
+        os.write(handle, f"{effect} {_key()}\n".encode())
     finally:
         os.close(handle)
 
 
-def traces(path: Path) -> list[str]:
-    """What was done, in order, without the keys."""
-    return [line.rsplit(" ", 1)[0] for line in path.read_text().splitlines()] if path.exists() else []
+def _key() -> str:
+    """What the tool can know this very call by."""
+    try:
+        return current_tool_call().idempotency_key
+    except RuntimeError:
+        return NO_KEY
+
+
+def traces(path: Path) -> list[tuple[str, str]]:
+    """What was done, in order: the effect, and the key of the call."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(effect, key) for effect, _, key in (line.rpartition(" ") for line in lines)]
