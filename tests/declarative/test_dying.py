@@ -1,0 +1,114 @@
+"""Every option of a node comes to the same wherever the run dies."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import LatestOnly, Message
+from holdfast.agents import Calls, Fails, ScriptedAgent
+from holdfast.declarative import (
+    AgentWorkflow,
+    Approval,
+    InMemoryTranscriptStore,
+    Retries,
+    contains,
+    equals,
+)
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import FailingStore, crash_everywhere
+
+
+def says(text: str) -> ScriptedAgent:
+    return ScriptedAgent("agent", lambda messages: text)
+
+
+def broken() -> ScriptedAgent:
+    return ScriptedAgent("agent", lambda messages: Fails(OSError("gone"), times=10_000))
+
+
+def pair(**options: Any) -> AgentWorkflow:
+    """Two agents, the first of which has an option."""
+    first = options.pop("agent", None) or says("draft")
+    return (
+        AgentWorkflow.create()
+        .with_name("pair")
+        .add_agent("a", first, **options)
+        .add_agent("b", says("b"))
+        .add_agent("spare", says("spare"))
+        .add_agent("join", ScriptedAgent("join", lambda messages: f"<{messages[-1].text}>"))
+        .from_("a", "b")
+        .to("join")
+    )
+
+
+def flaky() -> ScriptedAgent:
+    """Fails whenever it is called for the first time in a run: by what it hears, so that every run is alike."""
+    return ScriptedAgent("agent", lambda messages: "fine" if "again" in messages[-1].text else "no object")
+
+
+WORKFLOWS: dict[str, Callable[[], AgentWorkflow]] = {
+    "isolated": lambda: pair(agent=broken(), on_error="isolate"),
+    "skipped": lambda: pair(agent=broken(), on_error="skip"),
+    "fallen back": lambda: pair(agent=broken(), fallback="spare"),
+    "tried again": lambda: pair(agent=broken(), on_error="isolate", retry=Retries(3, initial_delay=0)),
+    "asked again": lambda: pair(
+        agent=ScriptedAgent("a", lambda heard: '{"x": 1}' if "again" in heard[-1].text else "what?"),
+        output="structured",
+        retry=Retries(2),
+    ),
+    "in time": lambda: pair(timeout=60, concurrency=1),
+    "approved": lambda: pair(approval=Approval(message="well?")),
+    "approved on a condition": lambda: pair(approval=Approval(when=contains("a", "draft"))),
+    "with a tool to approve": lambda: pair(
+        agent=ScriptedAgent("a", [Calls(("pay", {})), "paid"], tools={"pay": lambda: "ok"}, approve=["pay"])
+    ),
+    "in a loop": lambda: (
+        pair()
+        .add_agent("again", ScriptedAgent("x", lambda heard: "stop" if "<stop>" in heard[-1].text else "stop"))
+        .from_("join")
+        .to("again")
+    ),
+    "on one of two ways": lambda: (
+        AgentWorkflow.create()
+        .with_name("ways")
+        .add_agent("a", says("left"))
+        .add_agent("left", says("l"))
+        .add_agent("right", says("r"))
+        .from_("a")
+        .to("left", when=equals("a", "left"))
+        .from_("a")
+        .otherwise("right")
+    ),
+}
+
+
+@pytest.mark.parametrize("which", WORKFLOWS)
+async def test_a_run_dies_anywhere(which: str) -> None:
+    workflow = WORKFLOWS[which]().build()
+    report = await crash_everywhere(
+        workflow.workflow, workflow.begin("go", "s"), answer=lambda event: event.data.approve()
+    )
+    assert report.crashes > 8
+
+
+async def test_a_run_that_keeps_only_its_latest_dies_anywhere() -> None:
+    workflow = WORKFLOWS["approved"]().build()
+    begin, answer = workflow.begin("go", "s"), lambda event: event.data.approve()
+    await crash_everywhere(workflow.workflow, begin, answer=answer, retention=LatestOnly)
+    await crash_everywhere(workflow.workflow, begin, answer=answer, fault=FailingStore)
+
+
+@pytest.mark.parametrize("policy", ["shared", "per-agent", "fork"])
+async def test_what_is_said_is_kept_once_wherever_a_run_dies(policy: Any) -> None:
+    transcripts = InMemoryTranscriptStore()
+
+    def fresh() -> MemoryStore:
+        transcripts._threads.clear()
+        transcripts._threads["s"] = {"root": [Message("user", "root")]}
+        return MemoryStore()
+
+    workflow = pair().with_conversation(policy).with_transcript_store(transcripts).build()
+    await crash_everywhere(workflow.workflow, workflow.begin("go", "s"), store=fresh)
+    said = [message.text for thread in await transcripts.threads() for message in await transcripts.read(thread)]
+    assert said.count("draft") == 1
