@@ -81,7 +81,7 @@ class _Reader:
 
     def _newer(self, format: Marked | None) -> bool:
         """Whether the text is of a format that is not known yet: then nothing else in it is looked at."""
-        if format is None or type(format.value) is not int or format.value <= FORMAT:
+        if format is None or not _fits(format.value, Number(above=FORMAT)):
             return False
         self._problems.add(
             self._marked.line_at(("format",)),
@@ -129,7 +129,8 @@ class _Reader:
             case Texts(alone=alone):
                 return self._texts(alone, marked, where)
             case Number():
-                return value if _fits(value, shape) else self._wrong(where, _bounds(shape), marked)
+                number = int(value) if shape.whole and isinstance(value, float) and value.is_integer() else value
+                return number if _fits(number, shape) else self._wrong(where, _bounds(shape), marked)
             case Flag():
                 return value if isinstance(value, bool) else self._wrong(where, "is true or false", marked)
             case Choice(words=words, made=made):
