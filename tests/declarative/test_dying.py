@@ -42,11 +42,6 @@ def pair(**options: Any) -> AgentWorkflow:
     )
 
 
-def flaky() -> ScriptedAgent:
-    """Fails whenever it is called for the first time in a run: by what it hears, so that every run is alike."""
-    return ScriptedAgent("agent", lambda messages: "fine" if "again" in messages[-1].text else "no object")
-
-
 WORKFLOWS: dict[str, Callable[[], AgentWorkflow]] = {
     "isolated": lambda: pair(agent=broken(), on_error="isolate"),
     "skipped": lambda: pair(agent=broken(), on_error="skip"),
@@ -64,10 +59,9 @@ WORKFLOWS: dict[str, Callable[[], AgentWorkflow]] = {
         agent=ScriptedAgent("a", [Calls(("pay", {})), "paid"], tools={"pay": lambda: "ok"}, approve=["pay"])
     ),
     "in a loop": lambda: (
-        pair()
-        .add_agent("again", ScriptedAgent("x", lambda heard: "stop" if "<stop>" in heard[-1].text else "stop"))
+        pair(agent=ScriptedAgent("a", lambda heard: "enough" if "<" in heard[-1].text else "more"))
         .from_("join")
-        .to("again")
+        .to("a", when=contains("join", "more"))
     ),
     "on one of two ways": lambda: (
         AgentWorkflow.create()

@@ -29,7 +29,7 @@ class Begun:
     session: str
     at: str = field(compare=False)
     layer: int = 0
-    place: str = ""  # the superstep of the layer
+    place: str = field(default="", compare=False)  # the superstep of the layer
 
 
 class Values(Mapping[str, Any]):
