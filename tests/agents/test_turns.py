@@ -21,7 +21,19 @@ from holdfast import (
     WorkflowContext,
     executor,
 )
-from holdfast.agents import Answer, Calls, Fails, ModelReply, ScriptedAgent, ToolCall, Turn, Usage
+from holdfast.agents import (
+    Answer,
+    Budget,
+    BudgetRequest,
+    Calls,
+    Fails,
+    ModelReply,
+    ScriptedAgent,
+    ToolCall,
+    Turn,
+    Usage,
+    usage_in,
+)
 
 
 class Written:
@@ -187,3 +199,29 @@ async def test_a_session_whose_run_failed_gives_its_answer_once_the_run_was_resu
             await agent.run(said, session=session)
     await workflow.run(run_id=session.session_id)
     assert (await agent.run(session=session)).text == "done"
+
+
+async def test_what_a_workflow_inside_used_up_counts_for_the_whole_run() -> None:
+    inside = team("guest", lambda messages: "hello").as_agent()
+    last = AgentExecutor(ScriptedAgent("last", ["bye"]), budget=Budget(calls=1, whole_run=True))
+    storage = InMemoryCheckpointStorage()
+    workflow = WorkflowBuilder(start_executor=inside, checkpoint_storage=storage).add_edge(inside, last).build()
+    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    assert event.data == BudgetRequest("last", "calls", 1, 1, whole_run=True)
+    head = await storage.get_latest(run_id="r")
+    assert head is not None
+    assert usage_in(head.state)["guest"].calls == 1
+
+
+async def test_an_approval_that_was_wrong_is_taken_back_by_moving_the_run_back() -> None:
+    clerk = ScriptedAgent("clerk", [Calls(("pay", {"amount": 1})), "done"], tools={"pay": lambda amount: amount})
+    workflow = alone(clerk, approve=["pay"])
+    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    handle = workflow.attach("r")
+    waiting = (await handle.checkpoints())[-1]
+    with pytest.raises(HandlerFailed, match="unexpected keyword argument"):
+        await workflow.run(run_id="r", responses={event.request_id: event.data.approve({"sum": 1})})
+    await handle.restore(waiting)
+    await handle.respond({event.request_id: event.data.approve()})
+    assert (await handle.result()).get_outputs()[0].text == "done"
+    assert clerk.calls.count("model") == 2

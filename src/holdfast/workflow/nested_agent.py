@@ -13,7 +13,9 @@ from ..agents.values import (
     AgentExecutorResponse,
     AgentResponse,
     Message,
+    Usage,
     messages_of,
+    usage_key,
 )
 from ..core.errors import DefinitionError
 from ..core.model import Checkpoint
@@ -75,6 +77,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
         if ctx.get_state(so_far) is not None:
             ctx.delete_state(so_far)
         before = length_of(self.id, ctx)
+        ctx.set_state(usage_key(self.id), ctx.get_state(usage_key(self.id), Usage()) + whole.usage)
         response = AgentResponse(say(self.id, whole.messages, ctx), whole.usage, whole.value)
         await send_on(AgentExecutorResponse(self.id, response, before), ctx)
 
