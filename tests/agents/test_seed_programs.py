@@ -19,14 +19,24 @@ from holdfast import (
     WorkflowAgent,
     WorkflowBuilder,
     WorkflowContext,
+    executor,
     handler,
     response_handler,
 )
-from holdfast.agents import Budget, BudgetRequest, Calls, ModelReply, ScriptedAgent, Turn, current_tool_call
+from holdfast.agents import (
+    Budget,
+    BudgetRequest,
+    Calls,
+    ModelReply,
+    ScriptedAgent,
+    ToolOutcomeRequest,
+    Turn,
+    current_tool_call,
+)
 from holdfast.agents.scripted import Says
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Crash, CrashingStore, ScriptedHuman, crash_everywhere
+from holdfast.testing import Crash, CrashingStore, FailingStore, ScriptedHuman, crash_everywhere
 from holdfast.testing.wrapping import WrappedStore
 
 
@@ -202,3 +212,31 @@ def heard_by(calling: Calling, store: Any) -> WorkflowAgent:
 
     workflow = WorkflowBuilder(name="heard", start_executor=Careful("listener", script, calling)).build()
     return workflow.as_agent(checkpoint_storage=BuiltInStorage(store))
+
+
+def interrupting(calling: Calling) -> Workflow:
+    """More is said while the agent waits for an approval: it answers that too. One tool must not be repeated."""
+
+    @executor(id="host")
+    async def host(text: str, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
+        for word in ("first", "second", "third"):
+            await ctx.send_message(AgentExecutorRequest([Message("user", word)]))
+
+    def script(messages: list[Message]) -> Any:
+        if messages[-1].role == "tool":
+            return f"answer after {len(messages)}"
+        return Calls(("pay", {}), ("send", {}), text=f"reply after {len(messages)}")
+
+    guest = Careful("guest", script, calling, tools={"pay": int, "send": int})
+    member = AgentExecutor(guest, approve=["pay"], unsafe=["send"])
+    return WorkflowBuilder(name="interrupting", start_executor=host).add_edge(host, member).build()
+
+
+@pytest.mark.parametrize("fault", [CrashingStore, FailingStore])
+async def test_what_is_said_to_an_agent_that_waits_is_answered_wherever_it_dies(fault: Any) -> None:
+    def say(event: Any) -> Any:
+        return event.data.did_not_run() if isinstance(event.data, ToolOutcomeRequest) else event.data.approve()
+
+    calling = Calling()
+    await crash_everywhere(interrupting(calling), "begin", answer=say, store=calling.new_store, fault=fault)
+    assert set(calling.made) == {"reply after 1", "answer after 3", "reply after 4", "answer after 6"}
