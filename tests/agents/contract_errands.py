@@ -7,7 +7,7 @@ What is to be done is one of
     say         begin a run with these words; with `die`, end the process when a tool has returned that
     responses   go on with answers, by request id; with none, just go on
     send        say something more to a run that is done
-    everywhere  let runs that begin with these words die at every write, and approve what they ask
+    everywhere  let runs that begin with these words die at every write, let every write fail, and approve what they ask
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from holdfast import AgentExecutor, HoldfastError, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowEvent
 from holdfast.agents import usage_in
-from holdfast.testing import crash_everywhere
+from holdfast.testing import FailingStore, crash_everywhere
 
 Json = dict[str, Any]
 
@@ -83,8 +83,10 @@ async def everywhere(kit: ModuleType, errand: Json) -> Json:
     def answer(event: WorkflowEvent) -> Any:
         return event.data.approve()
 
-    report = await crash_everywhere(workflow_of(kit, errand), errand["everywhere"], answer=answer)
-    return {"crashes": report.crashes}
+    workflow = workflow_of(kit, errand)
+    died = await crash_everywhere(workflow, errand["everywhere"], answer=answer)
+    failed = await crash_everywhere(workflow, errand["everywhere"], answer=answer, fault=FailingStore)
+    return {"died": died.crashes, "writes that failed": failed.crashes}
 
 
 async def main(kit: ModuleType, database: str, errands: list[Json]) -> None:
