@@ -292,6 +292,16 @@ async def test_a_conversation_may_be_long() -> None:
     assert len(result.get_outputs()) == 300
 
 
+async def test_what_an_agent_outside_the_team_says_opens_it() -> None:
+    outside = AgentExecutor(ScriptedAgent("refunds", ["a broken cup"]), id="refunds")
+    team = WorkflowExecutor(
+        shop(triage=[to("refunds")], refunds=["sorry"]).build(), id="team", allow_direct_output=True
+    )
+    result = await WorkflowBuilder(start_executor=outside).add_edge(outside, team).build().run("hello")
+    (event,) = result.get_request_info_events()
+    assert event.data.agent_response.text == "sorry"
+
+
 async def test_a_turn_costs_what_is_said_in_it_however_long_the_conversation_is() -> None:
     sizes: list[int] = []
 

@@ -202,6 +202,24 @@ async def test_executors_may_take_part() -> None:
     assert [one.text for one in result.get_outputs()] == ["the answer: "]
 
 
+async def test_a_participant_that_says_more_than_it_was_asked_for_is_heard() -> None:
+    class Talker(Executor):
+        @handler
+        async def told(self, request: AgentExecutorRequest, ctx: WorkflowContext[AgentExecutorResponse]) -> None:
+            for text in ("one", "two"):
+                said = Message("assistant", text, self.id)
+                await ctx.send_message(AgentExecutorResponse(self.id, AgentResponse([said])))
+
+    def progress(messages: list[Message]) -> str:
+        if len(said_by(messages, "writer")) > 0:
+            return ledger(done=True)
+        return ledger("writer" if said_by(messages, "talker") else "talker", "speak")
+
+    members = [Talker("talker"), ScriptedAgent("writer", lambda messages: messages[-2].text)]
+    workflow = MagenticBuilder(participants=members, manager_agent=managing(progress), **PROMPTS).build()
+    assert [one.text for one in (await workflow.run("a poem")).get_outputs()] == ["the answer: one"]
+
+
 async def test_the_answers_of_participants_are_outputs_if_they_are_named() -> None:
     result = (
         await team(output_from=["writer"], intermediate_output_from=["magentic_orchestrator"]).build().run("a poem")

@@ -1,5 +1,6 @@
 """Who leads a managed team: an agent, or a manager of your own."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast import (
     WorkflowContext,
     executor,
 )
-from holdfast.agents import Budget, Calls, ScriptedAgent, ToolApprovalRequest, conversation_key
+from holdfast.agents import Budget, Calls, ScriptedAgent, ToolApprovalRequest, conversation_key, usage_in
 from holdfast.orchestrations import (
     MagenticBuilder,
     MagenticContext,
@@ -165,6 +166,27 @@ async def test_what_a_manager_of_your_own_remembers_is_the_same_wherever_the_run
     workflow = team(manager_factory=Foreman).build()
     report = await crash_everywhere(workflow, "a poem")
     assert report.crashes > 20
+
+
+class Council(Foreman):
+    """Asks two agents at once for a plan."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.agents = [ScriptedAgent(name, lambda said: f"{said[0].text}!") for name in ("one", "two")]
+
+    async def plan(self, context: MagenticContext) -> Message:
+        asked = [context.call(agent, [Message("user", f"{agent.name}?")]) for agent in self.agents]
+        return Message("assistant", ", ".join(response.text for response in await asyncio.gather(*asked)))
+
+
+async def test_a_manager_of_your_own_may_ask_several_agents_at_once() -> None:
+    storage = InMemoryCheckpointStorage()
+    await final(team(manager=Council(), checkpoint_storage=storage).build())
+    state = await state_of(storage)
+    assert state["magentic/ledger"].text == "one?!, two?!"
+    assert usage_in(state)["magentic_orchestrator"].calls == 2
+    await crash_everywhere(team(manager=Council()).build(), "a poem")
 
 
 async def test_a_manager_that_names_somebody_else_fails_the_run() -> None:

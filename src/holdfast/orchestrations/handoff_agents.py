@@ -128,6 +128,8 @@ class HandoffAgentExecutor(AgentExecutor):
 
     def _from_other(self, response: AgentExecutorResponse, ctx: _Context) -> Sequence[Message]:
         """Everything that was said. What tools gave is for the agent that called them."""
+        if not ctx.source_executor_ids:  # from outside the team, which is another run: its state is not here
+            return response.agent_response.messages
         heard = response.full_conversation(ctx)
         return [message for message in heard if message.role != "tool" and (message.text or message.data is not None)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -121,6 +122,8 @@ class MagenticOrchestrator(AgentExecutor):
         said = [message for message in response.agent_response.messages if message.text and message.role != "tool"]
         hear(self.id, said, ctx)
         stand = self._where(ctx)
+        if (stand.phase, stand.speaker) != ("working", response.executor_id):
+            return  # one that says more than it was asked for is heard, but begins no round of its own
         knows = {**stand.heard, response.executor_id: length_of(self.id, ctx)}
         await self._begin_round(replace(stand, heard=knows), ctx)
         if self._where(ctx).phase != "over":
@@ -216,7 +219,7 @@ class MagenticOrchestrator(AgentExecutor):
         afresh = stand.since > 0 and speaker not in stand.heard
         await ctx.send_message(AgentExecutorRequest([*said, instruction], afresh=afresh), speaker)
         knows = {**stand.heard, speaker: len(conversation)}
-        self._move(replace(stand, phase="working", heard=knows), ctx)
+        self._move(replace(stand, phase="working", speaker=speaker, heard=knows), ctx)
 
     async def _reset(self, stand: MagenticStand, ctx: _Context) -> None:
         """The plan leads nowhere: another one is made, unless that happened too often."""
@@ -243,8 +246,11 @@ class MagenticOrchestrator(AgentExecutor):
     # what it knows
 
     def _context(self, turn: Turn, ctx: _Context) -> MagenticContext:
+        one_at_a_time = asyncio.Lock()  # in the order in which they are asked, also if they are asked at once
+
         async def call(agent: Agent, messages: Sequence[Message]) -> AgentResponse:
-            answer = await turn.within(messages, agent.take_turn)
+            async with one_at_a_time:
+                answer = await turn.within(messages, agent.take_turn)
             return AgentResponse(answer.messages, value=answer.value)
 
         stand = self._where(ctx)

@@ -108,6 +108,7 @@ class MagenticStand:
     stalls: int = 0
     resets: int = 0
     is_stalled: bool = False  # the plan led nowhere, and the next one does not count yet
+    speaker: str = ""  # who was told to do something last
     heard: Mapping[str, int] = field(default_factory=dict)  # up to where each participant knows the conversation
 
 
