@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agents.testing import ScriptedModel, assistant_message, function_call
+from agents.tool_context import ToolContext
 from pydantic import BaseModel
 
 from agents import (
@@ -37,7 +38,7 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
 )
-from holdfast.agents import ScriptedAgent, current_tool_call, usage_in
+from holdfast.agents import Budget, ScriptedAgent, ToolOutcomeRequest, current_tool_call, usage_in
 from holdfast.agents.adapters.openai_agents import OpenAIAgent
 from holdfast.testing import crash_everywhere
 
@@ -491,3 +492,55 @@ async def test_pieces_are_told_and_what_a_stream_used_up_is_asked_for() -> None:
     assert told[-1].data.usage.tokens == 7
     assert model.last_call is not None
     assert model.last_call.model_settings.include_usage
+
+
+@pytest.mark.parametrize("needs_approval", [True, big])
+async def test_a_tool_that_both_the_agent_and_the_executor_hold_back_is_asked_about_once(needs_approval: Any) -> None:
+    @function_tool(needs_approval=needs_approval)
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    model = script(calls(("pay", {"amount": 500})), "done")
+    workflow = alone(Agent(name="clerk", model=model, tools=[pay]), approve=["pay"])
+    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    result = await workflow.run(run_id="r", responses={event.request_id: event.data.approve({"amount": 2})})
+    assert result.get_outputs()[0].text == "done"
+    assert results(model) == ["paid 2"]
+
+
+async def test_a_budget_stops_it_and_what_must_not_be_repeated_is_asked_about() -> None:
+    sent: list[str] = []
+
+    @function_tool(failure_error_function=None)
+    def send() -> str:
+        sent.append(current_tool_call().idempotency_key)
+        if len(sent) == 1:
+            raise ConnectionError("no answer")
+        return "sent"
+
+    model = script(calls(("send", {})), "done")
+    workflow = alone(Agent(name="clerk", model=model, tools=[send]), unsafe=["send"], budget=Budget(calls=1))
+    with pytest.raises(HandlerFailed):
+        await workflow.run("go", run_id="r")
+    (event,) = (await workflow.run(run_id="r")).get_request_info_events()
+    assert event.data == ToolOutcomeRequest("clerk", "send", {}, "call-1-0", sent[0])
+    result = await workflow.run(run_id="r", responses={event.request_id: event.data.ran("sent by then")})
+    (event,) = result.get_request_info_events()
+    result = await workflow.run(run_id="r", responses={event.request_id: event.data.raise_to(2)})
+    assert result.get_outputs()[0].text == "done"
+    assert (results(model), len(sent)) == (["sent by then"], 1)
+
+
+async def test_a_tool_that_runs_its_own_agent_again_finds_it_as_it_is() -> None:
+    @function_tool(needs_approval=True)
+    def pay() -> str:
+        return "paid"
+
+    @function_tool
+    async def again(ctx: ToolContext[Any]) -> str:
+        assert isinstance(ctx.agent, Agent)
+        return str(len((await Runner.run(ctx.agent, "once more")).interruptions))
+
+    model = script(calls(("again", {})), calls(("pay", {}), reply=2), "done")
+    (answer,) = (await alone(Agent(name="clerk", model=model, tools=[again, pay])).run("go")).get_outputs()
+    assert (answer.text, results(model)) == ("done", ["1"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ApprovalRequired, CallDeferred, ModelRetry, RunContext, Tool, ToolReturn
-from pydantic_ai.capabilities import ProcessEventStream, ProcessHistory
+from pydantic_ai.capabilities import HandleDeferredToolCalls, ProcessEventStream, ProcessHistory
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import (
     BinaryContent,
@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDefinition
 from pydantic_ai.toolsets import ApprovalRequiredToolset, ExternalToolset, FunctionToolset
 
 from holdfast import (
@@ -34,7 +34,7 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
 )
-from holdfast.agents import AgentInputRequest, ScriptedAgent, current_tool_call
+from holdfast.agents import AgentInputRequest, Budget, ScriptedAgent, ToolOutcomeRequest, current_tool_call
 from holdfast.agents.adapters.pydantic_ai import PydanticAIAgent
 from holdfast.testing import crash_everywhere
 
@@ -406,3 +406,51 @@ async def test_who_hands_over_in_the_middle_owes_no_results() -> None:
     await handle.result()
     assert script.results() == [1, "Not called.", "Handed over to boss."]
     assert [part.content for part in script.parts(UserPromptPart)] == ["go", "and now?"]
+
+
+async def test_a_tool_that_both_the_agent_and_the_executor_hold_back_is_asked_about_once() -> None:
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    script = Script(calls(("pay", {"amount": 5})), "done")
+    workflow = alone(Agent(script.model, name="clerk", tools=[Tool(pay, requires_approval=True)]), approve=["pay"])
+    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    result = await workflow.run(run_id="r", responses={event.request_id: event.data.approve({"amount": 2})})
+    assert result.get_outputs()[0].text == "done"
+    assert script.results() == ["paid 2"]
+
+
+async def test_an_agent_that_decides_about_approvals_by_itself_goes_on_doing_so() -> None:
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    def all_right(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
+        return requests.build_results(approve_all=True)
+
+    script = Script(calls(("pay", {"amount": 5})), "done")
+    tools = [Tool(pay, requires_approval=True)]
+    agent = Agent(script.model, name="clerk", tools=tools, capabilities=[HandleDeferredToolCalls(all_right)])
+    assert await text_of(alone(agent)) == "done"
+    assert script.results() == ["paid 5"]
+
+
+async def test_a_budget_stops_it_and_what_must_not_be_repeated_is_asked_about() -> None:
+    sent: list[str] = []
+
+    def send() -> str:
+        sent.append(current_tool_call().idempotency_key)
+        if len(sent) == 1:
+            raise ConnectionError("no answer")
+        return "sent"
+
+    script = Script(calls(("send", {})), "done")
+    workflow = alone(Agent(script.model, name="clerk", tools=[send]), unsafe=["send"], budget=Budget(calls=1))
+    with pytest.raises(HandlerFailed, match="no answer"):
+        await workflow.run("go", run_id="r")
+    (event,) = (await workflow.run(run_id="r")).get_request_info_events()
+    assert event.data == ToolOutcomeRequest("clerk", "send", {}, "call-0", sent[0])
+    result = await workflow.run(run_id="r", responses={event.request_id: event.data.ran("sent by then")})
+    (event,) = result.get_request_info_events()
+    result = await workflow.run(run_id="r", responses={event.request_id: event.data.raise_to(2)})
+    assert result.get_outputs()[0].text == "done"
+    assert (script.results(), len(sent)) == (["sent by then"], 1)

@@ -1,7 +1,7 @@
 """Agents of pydantic-ai: a capability that is added to the run makes each call of a model or a tool a part of the turn.
 
-The agent itself is left as it is. What needs approval by its own declaration is asked about by the turn; what a tool
-holds back while it runs is asked about when all tools of the reply have run, and the run goes on with the answers.
+The agent itself is left as it is. Calls that the library holds back, because they need approval or somebody else makes
+them, are asked about when the other calls of the reply were made, and the run goes on with the answers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from ..asking import ToolApprovalRequest, ToolApprovalResponse
 from ..protocol import Agent
@@ -106,9 +106,8 @@ class _Steps(AbstractCapability[Any]):
     """What is added to a run of the library."""
 
     turn: Turn
-    gated: dict[str, ToolsetTool[Any]] = field(default_factory=dict)  # tools that are declared to need approval
     calls: dict[str, ToolCall] = field(default_factory=dict)  # of the latest reply, by id
-    answered: dict[str, Any] = field(default_factory=dict)  # what a person gave instead of tools that held a call back
+    decided: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # about calls that were held back
 
     def get_wrapper_model(self, model: Model) -> Model:
         return _StepModel(model, self)
@@ -119,30 +118,28 @@ class _Steps(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults:
-        """Ask about calls that tools held back themselves, and about calls of tools that others are to run."""
-        held = {part.tool_call_id for part in requests.approvals}
-        wanted = [call for call in self.calls.values() if call.id in held]
+        held, awaited = ({part.tool_call_id for part in parts} for parts in (requests.approvals, requests.calls))
         results = DeferredToolResults()
-        for call, reply in zip(wanted, await self._approvals(wanted), strict=True):
+        for call, reply in await self._approvals([call for call in self.calls.values() if call.id in held]):
             if reply.decision == "deny":
                 results.approvals[call.id] = ToolDenied(denial(reply.reason))
-                continue
-            results.approvals[call.id] = ToolApproved(override_args=reply.arguments)
-            if reply.decision == "answer":  # the library has no word for it: the call is made, but not of the tool
-                self.answered[call.id] = reply.result
-        awaited = {part.tool_call_id for part in requests.calls}
+            else:
+                results.approvals[call.id] = ToolApproved()
+                self.decided[call.id] = reply
         for call in [call for call in self.calls.values() if call.id in awaited]:
             data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
             results.calls[call.id] = await self.turn.ask(f"tool {call.name}", data, Any)
         return results
 
-    async def _approvals(self, wanted: list[ToolCall]) -> list[ToolApprovalResponse]:
+    async def _approvals(self, held: list[ToolCall]) -> list[tuple[ToolCall, ToolApprovalResponse]]:
+        """What people say about calls; those in the rules of the turn were asked about before."""
+        known = [(call, ToolApprovalResponse("approve")) for call in held if call.name in self.turn.rules.approve]
+        wanted = [call for call in held if call.name not in self.turn.rules.approve]
         if not wanted:
-            return []
+            return known
         by = self.turn.executor_id
-        return await self.turn.approvals(
-            [ToolApprovalRequest(by, c.name, c.arguments, c.id, c.description, c.parameters) for c in wanted]
-        )
+        questions = [ToolApprovalRequest(by, c.name, c.arguments, c.id, c.description, c.parameters) for c in wanted]
+        return [*known, *zip(wanted, await self.turn.approvals(questions), strict=True)]
 
 
 class _StepModel(WrapperModel):
@@ -160,7 +157,7 @@ class _StepModel(WrapperModel):
     ) -> ModelResponse:
         async def call() -> ModelReply:
             response = await self._request(messages, model_settings, model_request_parameters)
-            return self._reply(response, model_request_parameters)
+            return _reply(response, model_request_parameters)
 
         reply = await self._steps.turn.model(call)
         self._steps.calls = {call.id: call for call in reply.calls}
@@ -192,30 +189,18 @@ class _StepModel(WrapperModel):
                         self._steps.turn.delta(text)
             return stream.get()
 
-    def _reply(self, response: ModelResponse, parameters: ModelRequestParameters) -> ModelReply:
-        tools = {tool.name: tool for tool in parameters.function_tools}
-        output = {tool.name for tool in parameters.output_tools}  # the library itself reads these
-        calls = []
-        for part in response.tool_calls:
-            if part.tool_name not in output:
-                tool, arguments = tools.get(part.tool_name), part.args_as_dict()
-                call = ToolCall(
-                    part.tool_call_id, part.tool_name, arguments, self._needs_approval(part.tool_name, arguments)
-                )
-                about = (tool.description, tool.parameters_json_schema) if tool is not None else (None, {})
-                calls.append(replace(call, description=about[0], parameters=about[1]))
-        usage = Usage(response.usage.input_tokens, response.usage.output_tokens, calls=1)
-        return ModelReply(_RESPONSE.dump_python(response, mode="json"), response.text or "", calls, usage)
 
-    def _needs_approval(self, name: str, arguments: dict[str, Any]) -> bool:
-        """A call that the library is going to refuse is none that a person should be asked about."""
-        if name not in self._steps.gated:
-            return False
-        try:
-            self._steps.gated[name].args_validator.validate_python(arguments)
-        except ValidationError:
-            return False
-        return True
+def _reply(response: ModelResponse, parameters: ModelRequestParameters) -> ModelReply:
+    tools = {tool.name: tool for tool in parameters.function_tools}
+    output = {tool.name for tool in parameters.output_tools}  # calls of these are the answer
+    calls = []
+    for part in response.tool_calls:
+        if part.tool_name not in output:
+            tool = tools.get(part.tool_name)
+            about = (tool.description, tool.parameters_json_schema) if tool is not None else (None, {})
+            calls.append(ToolCall(part.tool_call_id, part.tool_name, part.args_as_dict(), False, *about))
+    usage = Usage(response.usage.input_tokens, response.usage.output_tokens, calls=1)
+    return ModelReply(_RESPONSE.dump_python(response, mode="json"), response.text or "", calls, usage)
 
 
 @dataclass
@@ -224,31 +209,21 @@ class _StepToolset(WrapperToolset[Any]):
 
     steps: _Steps
 
-    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The turn asks about what needs approval, so the library need not."""
-        tools = await super().get_tools(ctx)
-        self.steps.gated = {name: tool for name, tool in tools.items() if tool.tool_def.kind == "unapproved"}
-        freed = {
-            name: replace(tool, tool_def=replace(tool.tool_def, kind="function"))
-            for name, tool in self.steps.gated.items()
-        }
-        return {**tools, **freed}
-
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        call = self.steps.calls.get(ctx.tool_call_id or "")
-        if call is None:  # a call that another tool makes, as a part of its own
-            return await super().call_tool(name, tool_args, ctx, tool)
-        if call.id in self.steps.answered:
-            return _returned(self.steps.answered.pop(call.id))
-        if name in self.steps.gated:
-            ctx = replace(ctx, tool_call_approved=True)
+        id = ctx.tool_call_id or name
+        call = self.steps.calls.get(id) or ToolCall(id, name, to_jsonable_python(tool_args))  # perhaps a tool calls it
+        wanted, decided = call.arguments, self.steps.decided.pop(call.id, None)
+        if decided is not None and decided.decision == "answer":
+            return _returned(decided.result)
+        if decided is not None and decided.arguments is not None:
+            call = replace(call, arguments=decided.arguments)
 
         async def run(arguments: dict[str, Any]) -> Any:
             try:
-                edited = arguments != call.arguments
-                return await self._run(name, await _checked(arguments, ctx, tool) if edited else tool_args, ctx, tool)
+                given = tool_args if arguments == wanted else await _checked(arguments, ctx, tool)
+                return await self._run(name, given, ctx, tool)
             except ToolFailed as failure:
                 return ToolFailure(failure.message)
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from agents.run import DEFAULT_MAX_TURNS
 from pydantic_core import to_json
@@ -36,7 +36,7 @@ from ...replies import Answer
 from ...turn import Interrupted, Turn, denial
 from ...values import Message
 from .models import StepModel, StepProvider
-from .steps import Broken, Steps
+from .steps import PLACE, Broken, Steps
 from .tools import check, stepped
 
 REWRITTEN = {"holdfast": "what was said before was rewritten to this"}
@@ -70,17 +70,17 @@ class OpenAIAgent:
     async def take_turn(self, turn: Turn) -> Answer:
         past = _past(turn.history)
         steps = Steps(turn)
-        cast = _Cast(self.agent, steps)
+        team = _Team(self.agent, steps)
         given = [*past, *(_item(message) for message in turn.messages)]
         try:
             with steps.within(""):
-                result = await self._run(cast.agent(turn.state), given, steps)
+                result = await self._run(team.agent(turn.state), given, steps)
         except Interrupted:
             if turn.handoff is None:
                 raise
             said = turn.last_reply.text if turn.last_reply is not None else ""
             history = _news(past, [*steps.asked, *_handed_over(turn)])
-            return Answer([Message("assistant", said)] if said else [], history, cast.current, handoff=turn.handoff)
+            return Answer([Message("assistant", said)] if said else [], history, team.current, handoff=turn.handoff)
         except Broken as broken:
             raise broken.error from None
         history, output = _news(past, result.to_input_list()), result.final_output
@@ -95,9 +95,8 @@ class OpenAIAgent:
         run = partial(Runner.run, agent, max_turns=self.max_turns, run_config=config)
         result = await run(given, context=self.context)
         while result.interruptions:
-            held = sorted(result.interruptions, key=lambda item: item.call_id or "")
             state = result.to_state()
-            for item, reply in zip(held, await steps.turn.approvals([_asked(i, steps) for i in held]), strict=True):
+            for item, reply in await _approvals(result.interruptions, steps):
                 _decide(item, reply, state, steps)
             result = await run(state)
         return result
@@ -106,7 +105,7 @@ class OpenAIAgent:
         return f"<OpenAIAgent {self.name!r}>"
 
 
-class _Cast:
+class _Team:
     """The copies of all agents that can take part: the first one, and those that are handed over to."""
 
     def __init__(self, first: SDKAgent[Any], steps: Steps) -> None:
@@ -131,6 +130,8 @@ class _Cast:
 
     async def _tools(self, name: str, plain: Callable[..., Any], context: RunContextWrapper[Any]) -> list[Tool]:
         """What the agent of that name may call now: the SDK asks for it before each call of its model."""
+        if PLACE.get() is None:  # a tool runs the agent for itself
+            return cast(list[Tool], await plain(context))
         self.current = name
         offered = [_offer(name, description) for name, description in self._steps.turn.handoffs.items()]
         return [*(stepped(tool, self._steps) for tool in await plain(context)), *offered]
@@ -189,6 +190,19 @@ def _handed_over(turn: Turn) -> list[Any]:
         for call in turn.last_reply.calls
     ]
     return [*turn.last_reply.data["output"], *results]
+
+
+async def _approvals(
+    items: Sequence[ToolApprovalItem], steps: Steps
+) -> list[tuple[ToolApprovalItem, ToolApprovalResponse]]:
+    """What people say about calls that the SDK holds back; those in the rules of the turn were asked about before."""
+    rules = steps.turn.rules.approve
+    known = [(item, ToolApprovalResponse("approve")) for item in items if item.name in rules]
+    wanted = sorted((item for item in items if item.name not in rules), key=lambda item: item.call_id or "")
+    if not wanted:
+        return known
+    replies = await steps.turn.approvals([_asked(item, steps) for item in wanted])
+    return [*known, *zip(wanted, replies, strict=True)]
 
 
 def _asked(item: ToolApprovalItem, steps: Steps) -> ToolApprovalRequest:

@@ -156,7 +156,7 @@ def _wanted(response: ModelResponse, tools: list[Tool], handoffs: list[Handoff[A
     wanted = []
     for item in response.output:
         if isinstance(item, ResponseFunctionToolCall) and item.name not in theirs:
-            call = ToolCall(id_in(part, item.call_id), item.name, _arguments(item.arguments))
+            call = ToolCall(id_in(part, item.call_id), item.name, arguments_of(item.arguments))
             if (tool := known.get(item.name)) is not None:
                 invoke = tool.on_invoke_tool
                 gated = isinstance(invoke, Invoker) and invoke.always_asks
@@ -166,12 +166,13 @@ def _wanted(response: ModelResponse, tools: list[Tool], handoffs: list[Handoff[A
     return wanted
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def arguments_of(text: str) -> dict[str, Any]:
+    """The arguments of a call. What cannot be read is left for the tool itself to refuse."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
         found = None
-    return found if isinstance(found, dict) else {"unreadable": text}  # the tool itself refuses it
+    return found if isinstance(found, dict) else {"unreadable": text}
 
 
 def _reply(response: ModelResponse, calls: list[ToolCall], *, told: bool) -> ModelReply:

@@ -34,7 +34,7 @@ from ....core.errors import DefinitionError, HoldfastError
 from ...replies import ToolCall
 from ...turn import RunTool
 from ...values import Usage
-from .models import StepModel
+from .models import StepModel, arguments_of
 from .steps import PLACE, Broken, Invoker, Steps, id_in, outside
 
 
@@ -67,11 +67,9 @@ class _Invoke(Invoker):
     """How the copy of a tool is called."""
 
     async def __call__(self, context: ToolContext[Any], arguments: str) -> Any:
-        place = PLACE.get()
-        part = place[1] if place is not None else ""
-        call = self.steps.calls.get(id_in(part, context.tool_call_id))
-        if place is None or call is None:
-            return await invoke_function_tool(function_tool=self.tool, context=context, arguments=arguments)
+        _, part = PLACE.get() or (None, "")
+        id = id_in(part, context.tool_call_id)
+        call = self.steps.calls.get(id) or ToolCall(id, self.tool.name, arguments_of(arguments), self.always_asks)
         decided = self.steps.decided.get(context.tool_call_id)
         if decided is not None and decided.decision == "answer":
             return decided.result
