@@ -1,19 +1,18 @@
 """Agents of pydantic-ai: what is true of them beyond the contract that all libraries share."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, ApprovalRequired, CallDeferred, ModelRetry, RunContext, Tool, ToolReturn
-from pydantic_ai.capabilities import HandleDeferredToolCalls, ProcessEventStream, ProcessHistory
+from pydantic_ai import Agent, ModelRetry, RunContext, Tool, ToolReturn
+from pydantic_ai.capabilities import ProcessEventStream, ProcessHistory
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
-    ModelResponse,
     SystemPromptPart,
     TextPart,
     ToolCallPart,
@@ -22,8 +21,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDefinition
-from pydantic_ai.toolsets import ApprovalRequiredToolset, ExternalToolset, FunctionToolset
 
 from holdfast import (
     AgentExecutor,
@@ -31,54 +28,12 @@ from holdfast import (
     HandlerFailed,
     InMemoryCheckpointStorage,
     Message,
-    Workflow,
     WorkflowBuilder,
 )
-from holdfast.agents import AgentInputRequest, Budget, ScriptedAgent, ToolOutcomeRequest, current_tool_call
+from holdfast.agents import ScriptedAgent, current_tool_call
 from holdfast.agents.adapters.pydantic_ai import PydanticAIAgent
 from holdfast.testing import crash_everywhere
-
-Reply = str | list[Any]
-
-
-class Script:
-    """A model that replies in this order, however often it is made anew, and remembers what it was given."""
-
-    def __init__(self, *replies: Reply | Exception) -> None:
-        self._replies = list(replies)
-        self.given: list[list[ModelMessage]] = []
-
-    @property
-    def model(self) -> FunctionModel:
-        return FunctionModel(self._reply)
-
-    def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        self.given.append(list(messages))
-        reply = self._replies.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        return ModelResponse([TextPart(reply)] if isinstance(reply, str) else reply)
-
-    def parts(self, *kinds: type[Any]) -> list[Any]:
-        """The parts of these kinds that the model was given last."""
-        return [part for message in self.given[-1] for part in message.parts if isinstance(part, kinds)]
-
-    def results(self) -> list[Any]:
-        return [part.content for part in self.parts(ToolReturnPart)]
-
-
-def calls(*tools: tuple[str, dict[str, Any]]) -> list[ToolCallPart]:
-    return [ToolCallPart(name, arguments, f"call-{n}") for n, (name, arguments) in enumerate(tools)]
-
-
-def alone(agent: Any, **options: Any) -> Workflow:
-    start = AgentExecutor(agent, **options)
-    return WorkflowBuilder(name="alone", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage()).build()
-
-
-async def text_of(workflow: Workflow, said: Any = "go") -> str:
-    text: str = (await workflow.run(said)).get_outputs()[-1].text
-    return text
+from pydantic_ai_scripts import Script, alone, calls, text_of
 
 
 async def test_an_agent_is_known_by_its_name_and_must_have_one() -> None:
@@ -199,100 +154,6 @@ async def test_a_tool_that_wants_a_retry_or_failed_for_good_is_not_called_again_
     assert "nothing there" in str(script.given[2][-1].parts)
 
 
-Decide = Callable[[Any], Any]
-DECISIONS: list[tuple[Decide, list[int], str]] = [
-    (lambda asked: asked.approve(), [500], "paid 500"),
-    (lambda asked: asked.approve({"amount": 2}), [2], "paid 2"),
-    (lambda asked: asked.deny("too dear"), [], "The call was denied: too dear"),
-    (lambda asked: asked.answer("paid by hand"), [], "paid by hand"),
-]
-
-
-def big(ctx: RunContext[Any], tool: ToolDefinition, arguments: dict[str, Any]) -> bool:
-    return bool(arguments.get("amount", 0) > 100)
-
-
-@pytest.mark.parametrize(("decide", "really", "told"), DECISIONS)
-@pytest.mark.parametrize("how", ["declared", "toolset", "raised"])
-async def test_what_needs_approval_is_asked_about_however_it_is_said(
-    how: str, decide: Decide, really: list[int], told: str
-) -> None:
-    paid: list[int] = []
-    looked: list[int] = []
-
-    def pay(ctx: RunContext[Any], amount: int) -> str:
-        """Pay."""
-        if how == "raised" and not ctx.tool_call_approved:
-            raise ApprovalRequired
-        paid.append(amount)
-        return f"paid {amount}"
-
-    def look() -> int:
-        looked.append(1)
-        return len(looked)
-
-    script = Script(calls(("look", {}), ("pay", {"amount": 500})), "done")
-    toolset: Any = FunctionToolset([Tool(pay, requires_approval=how == "declared"), look])
-    if how == "toolset":
-        toolset = ApprovalRequiredToolset(toolset, big)
-    workflow = alone(Agent(script.model, name="clerk", toolsets=[toolset]))
-    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
-    assert (event.data.tool, event.data.arguments, event.data.description) == ("pay", {"amount": 500}, "Pay.")
-    assert event.data.parameters["properties"]["amount"]["type"] == "integer"
-    assert not paid
-    result = await workflow.run(run_id="r", responses={event.request_id: decide(event.data)})
-    assert result.get_outputs()[0].text == "done"
-    assert (paid, script.results(), looked) == (really, [1, told], [1])
-
-
-async def test_several_that_were_held_back_are_asked_about_together() -> None:
-    def pay(ctx: RunContext[Any], amount: int) -> str:
-        if not ctx.tool_call_approved:
-            raise ApprovalRequired
-        return f"paid {amount}"
-
-    script = Script(calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), "done")
-    workflow = alone(Agent(script.model, name="clerk", tools=[pay]))
-    first, second = (await workflow.run("go", run_id="r")).get_request_info_events()
-    await workflow.run(run_id="r", responses={second.request_id: second.data.approve()})
-    await workflow.run(run_id="r", responses={first.request_id: first.data.deny("no")})
-    assert script.results() == ["The call was denied: no", "paid 2"]
-
-
-async def test_nobody_is_asked_about_arguments_that_do_not_fit_and_the_model_hears_of_them() -> None:
-    def pay(amount: int) -> str:
-        return f"paid {amount}"
-
-    script = Script(calls(("pay", {"amount": "much"})), calls(("pay", {"amount": 3})), "done")
-    workflow = alone(Agent(script.model, name="clerk", tools=[Tool(pay, requires_approval=True)]))
-    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
-    assert event.data.arguments == {"amount": 3}
-    answer = event.data.approve({"amount": "many"})
-    script._replies.insert(0, "I see")
-    result = await workflow.run(run_id="r", responses={event.request_id: answer})
-    assert result.get_outputs()[0].text == "I see"
-    assert "do not fit the tool" in str(script.given[-1][-1].parts)
-
-
-async def test_a_tool_that_others_run_is_asked_about_until_its_result_is_there() -> None:
-    def later() -> str:
-        raise CallDeferred
-
-    outside = ExternalToolset(
-        [ToolDefinition(name="press", parameters_json_schema={"type": "object", "properties": {}})]
-    )
-    script = Script(calls(("press", {}), ("later", {})), "done")
-    workflow = alone(Agent(script.model, name="clerk", tools=[later], toolsets=[outside]))
-    result = await workflow.run("go", run_id="r")
-    for tool, value in (("press", {"pages": 2}), ("later", "came")):
-        (event,) = result.get_request_info_events()
-        assert isinstance(event.data, AgentInputRequest)
-        assert event.data.data["tool"] == tool
-        result = await workflow.run(run_id="r", responses={event.request_id: event.data.answer(value)})
-    assert result.get_outputs()[0].text == "done"
-    assert script.results() == [{"pages": 2}, "came"]
-
-
 async def test_output_of_a_type_is_a_value_and_validators_see_it_after_an_approval() -> None:
     def pay(amount: int) -> str:
         return "paid"
@@ -341,19 +202,6 @@ async def test_a_handler_of_events_that_the_agent_has_hears_of_everything() -> N
     agent = Agent(script.model, name="clerk", tools=[look], capabilities=[ProcessEventStream(listen)])
     assert await text_of(alone(agent)) == "done"
     assert {"part_start", "function_tool_call", "function_tool_result"} <= set(heard)
-
-
-async def test_the_agent_is_left_as_it_is() -> None:
-    def pay() -> str:
-        return "paid"
-
-    script = Script(calls(("pay", {})), "done", calls(("pay", {})))
-    agent = Agent(script.model, name="clerk", tools=[Tool(pay, requires_approval=True)])
-    workflow = alone(agent)
-    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
-    await workflow.run(run_id="r", responses={event.request_id: event.data.approve()})
-    with pytest.raises(Exception, match="DeferredToolRequests"):
-        await agent.run("go")
 
 
 async def test_what_the_library_does_to_the_history_is_done_each_time_and_all_of_it_is_kept() -> None:
@@ -406,51 +254,3 @@ async def test_who_hands_over_in_the_middle_owes_no_results() -> None:
     await handle.result()
     assert script.results() == [1, "Not called.", "Handed over to boss."]
     assert [part.content for part in script.parts(UserPromptPart)] == ["go", "and now?"]
-
-
-async def test_a_tool_that_both_the_agent_and_the_executor_hold_back_is_asked_about_once() -> None:
-    def pay(amount: int) -> str:
-        return f"paid {amount}"
-
-    script = Script(calls(("pay", {"amount": 5})), "done")
-    workflow = alone(Agent(script.model, name="clerk", tools=[Tool(pay, requires_approval=True)]), approve=["pay"])
-    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
-    result = await workflow.run(run_id="r", responses={event.request_id: event.data.approve({"amount": 2})})
-    assert result.get_outputs()[0].text == "done"
-    assert script.results() == ["paid 2"]
-
-
-async def test_an_agent_that_decides_about_approvals_by_itself_goes_on_doing_so() -> None:
-    def pay(amount: int) -> str:
-        return f"paid {amount}"
-
-    def all_right(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
-        return requests.build_results(approve_all=True)
-
-    script = Script(calls(("pay", {"amount": 5})), "done")
-    tools = [Tool(pay, requires_approval=True)]
-    agent = Agent(script.model, name="clerk", tools=tools, capabilities=[HandleDeferredToolCalls(all_right)])
-    assert await text_of(alone(agent)) == "done"
-    assert script.results() == ["paid 5"]
-
-
-async def test_a_budget_stops_it_and_what_must_not_be_repeated_is_asked_about() -> None:
-    sent: list[str] = []
-
-    def send() -> str:
-        sent.append(current_tool_call().idempotency_key)
-        if len(sent) == 1:
-            raise ConnectionError("no answer")
-        return "sent"
-
-    script = Script(calls(("send", {})), "done")
-    workflow = alone(Agent(script.model, name="clerk", tools=[send]), unsafe=["send"], budget=Budget(calls=1))
-    with pytest.raises(HandlerFailed, match="no answer"):
-        await workflow.run("go", run_id="r")
-    (event,) = (await workflow.run(run_id="r")).get_request_info_events()
-    assert event.data == ToolOutcomeRequest("clerk", "send", {}, "call-0", sent[0])
-    result = await workflow.run(run_id="r", responses={event.request_id: event.data.ran("sent by then")})
-    (event,) = result.get_request_info_events()
-    result = await workflow.run(run_id="r", responses={event.request_id: event.data.raise_to(2)})
-    assert result.get_outputs()[0].text == "done"
-    assert (script.results(), len(sent)) == (["sent by then"], 1)
