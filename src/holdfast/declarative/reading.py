@@ -81,7 +81,7 @@ class _Reader:
 
     def _newer(self, format: Marked | None) -> bool:
         """Whether the text is of a format that is not known yet: then nothing else in it is looked at."""
-        if format is None or not _fits(format.value, Number(above=FORMAT)):
+        if format is None or not _fits(format.value, Number(above=FORMAT, whole=True)):
             return False
         self._problems.add(
             self._marked.line_at(("format",)),

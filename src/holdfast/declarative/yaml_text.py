@@ -17,6 +17,7 @@ LONGEST = 2**18  # characters; longer texts are refused unread: the parser is sl
 
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?P<broken>\.[0-9]+)?(?P<scaled>[eE][-+]?[0-9]+)?", re.ASCII)
+_OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -42,8 +43,15 @@ def written(data: Any) -> str:
     yaml = _package()
     # PyYAML knows fewer numbers than JSON: without this, the text "1e5" would be written without quotes
     dumper: Any = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda self, value: True})
+    dumper.add_representer(str, _text)
     dumper.add_implicit_resolver(_TAG + "float", re.compile(f"^(?:{_NUMBER.pattern})$", re.ASCII), list("-0123456789"))
     return str(yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=110))
+
+
+def _text(dumper: Any, text: str) -> Any:
+    """Several lines as a block; what PyYAML would write as a line break that it reads as another one, in escapes."""
+    style = '"' if _OTHER_BREAKS.search(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar(_TAG + "str", text, style=style)
 
 
 def _package() -> ModuleType:
