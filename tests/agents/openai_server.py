@@ -5,6 +5,7 @@ What it replies depends on the messages alone. The first word of what the user s
     pay 40            calls the tool `pay` with amount=40
     weather Rome Oslo calls the tool `weather` for each city, all in one reply
     both 40 Rome      calls both tools in one reply
+    again 40 41       calls `pay` for each amount, one after the other
     call boss         calls the tool `boss`, without arguments
     report Rome       gives {"city": "Rome", "degrees": 21}: as the format that is wanted, or by the tool that takes it
     anything else     is repeated
@@ -83,9 +84,12 @@ def reply_to(body: Json) -> Reply:
     messages = body["messages"]
     at = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=-1)
     results = [text_of(message) for message in messages[at + 1 :] if message["role"] == "tool"]
+    words = text_of(messages[at]).split() if at >= 0 else []
+    if words[:1] == ["again"] and len(results) < len(words) - 1:
+        amount = words[len(results) + 1]
+        return Reply(calls=[_call(f"call_{at}_{amount}", "pay", amount=int(amount))])
     if results:
         return Reply("Results: " + " | ".join(results))
-    words = text_of(messages[at]).split() if at >= 0 else []
     return _ordered(words, body, f"call_{at}")
 
 

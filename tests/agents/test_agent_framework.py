@@ -21,6 +21,7 @@ from agent_framework import (
     Message,
     tool,
 )
+from agent_framework.exceptions import UserInputRequiredException
 
 from holdfast import (
     AgentExecutor,
@@ -108,6 +109,18 @@ async def test_the_agent_itself_is_left_as_it_is() -> None:
     assert agent.context_providers == []
     assert agent.default_options["tools"] == [pay]
     assert pay.approval_mode == "always_require"
+
+
+async def test_every_call_is_asked_about_however_often_the_model_was_called() -> None:
+    paid: list[int] = []
+    pay = tool(lambda: paid.append(1), name="pay", approval_mode="always_require")
+    workflow = alone(Agent(Client([call("pay", "1")], [call("pay", "1")], "done"), name="clerk", tools=[pay]))
+    (asked,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    result = await workflow.run(run_id="r", responses={asked.request_id: asked.data.approve()})
+    (asked,) = result.get_request_info_events()
+    assert len(paid) == 1
+    result = await workflow.run(run_id="r", responses={asked.request_id: asked.data.deny()})
+    assert (len(paid), result.get_outputs()[0].text) == (1, "done")
 
 
 async def test_the_model_is_told_that_a_tool_failed_and_the_tool_is_not_called_again() -> None:
@@ -222,8 +235,24 @@ def test_a_client_that_calls_no_middleware_is_refused() -> None:
         AgentExecutor(Agent(Bare(script=["x"]), name="clerk"))
 
 
-async def test_a_question_of_the_library_that_cannot_be_asked_fails_the_run() -> None:
+async def test_somebody_is_asked_what_came_of_a_tool_without_a_function() -> None:
+    looked: list[int] = []
     declared = FunctionTool(name="elsewhere", description="Done by somebody else.")
-    agent = Agent(Client([call("elsewhere")]), name="clerk", tools=[declared])
-    with pytest.raises(RunError, match=r"\(function_call\) that cannot be asked here"):
+    client = Client([call("elsewhere", "1", what="x"), call("look", "2")], "done")
+    workflow = alone(Agent(client, name="clerk", tools=[declared, tool(lambda: looked.append(1), name="look")]))
+    (asked,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    assert asked.data.data == {"tool": "elsewhere", "arguments": {"what": "x"}, "tool_call_id": "1"}
+    assert not looked
+    result = await workflow.run(run_id="r", responses={asked.request_id: asked.data.answer({"found": 3})})
+    assert result.get_outputs()[0].text == "done"
+    assert client.heard[-1] == ("tool", '{"found": 3}None')
+    assert declared.declaration_only
+
+
+async def test_a_question_of_the_library_that_cannot_be_asked_fails_the_run() -> None:
+    def look() -> str:
+        raise UserInputRequiredException([Content.from_function_approval_request("1", call("other"))])
+
+    agent = Agent(Client([call("look")]), name="clerk", tools=[look])
+    with pytest.raises(RunError, match=r"\(function_approval_request\) that cannot be asked here"):
         await alone(agent).run("go")

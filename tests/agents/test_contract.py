@@ -29,6 +29,7 @@ FIRST: dict[str, Json] = {
     "edit": {"agent": "clerk", "say": "both 41 Rome"},
     "deny": {"agent": "clerk", "say": "pay 42"},
     "answer": {"agent": "clerk", "say": "pay 43"},
+    "again": {"agent": "clerk", "say": "again 50 51"},
     "converse": {"agent": "clerk", "say": "my name is Ada"},
     "handoff": {"agent": "clerk", "say": "call boss", "handoffs": {"boss": "Decides what the clerk may not."}},
     "report": {"agent": "reporter", "say": "report Rome"},
@@ -40,6 +41,7 @@ SECOND: dict[str, Json] = {
     "edit": {"decision": "approve", "arguments": {"amount": 5}},
     "deny": {"decision": "deny", "reason": "too dear"},
     "answer": {"decision": "answer", "result": "paid by hand"},
+    "again": {"decision": "approve"},
     "converse": {"send": "and what is my name?"},
     "handoff": {"send": "what did the boss say?"},
     "parallel": {"responses": {}},
@@ -149,6 +151,14 @@ def test_arguments_can_be_edited_and_only_what_needs_approval_is_asked_about(see
     assert "paid 5" in told
     assert "Rome is sunny" in told
     assert (seen.effects.count("pay 5"), seen.effects.count("pay 41")) == (1, 0)
+
+
+def test_an_approval_is_for_one_call_and_the_next_is_asked_about_again(seen: Seen) -> None:
+    (asked,) = seen.of("again", 1)["asked"].values()
+    assert asked["arguments"] == {"amount": 50}
+    (asked,) = seen.of("again", 2)["asked"].values()
+    assert asked["arguments"] == {"amount": 51}
+    assert (seen.effects.count("pay 50"), seen.effects.count("pay 51")) == (1, 0)
 
 
 def test_the_model_hears_why_a_call_was_denied(seen: Seen) -> None:

@@ -104,7 +104,22 @@ class _Calls:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self.rounds: list[_Round] = []
+        self._opened: list[tuple[FunctionTool, FunctionTool]] = []  # copies of tools, and the tools
         self.broken: BaseException | None = None  # why the turn ends here; the library would go on
+
+    def tools_in(self, tools: list[Any]) -> dict[str, FunctionTool]:
+        """The tools of the run as they were given, by name. In the list, which belongs to the run, those that the
+        library would stop at are replaced by copies at which it does not: the turn asks instead."""
+        found: dict[str, FunctionTool] = {}
+        for at, tool in enumerate(tools):
+            if isinstance(tool, FunctionTool):
+                given = next((given for copied, given in self._opened if copied is tool), tool)
+                found[tool.name] = given
+                if given is tool and (tool.declaration_only or tool.approval_mode == "always_require"):
+                    tools[at] = copied = copy.copy(tool)
+                    copied.approval_mode, copied.func = "never_require", tool.func or _done_elsewhere
+                    self._opened.append((copied, tool))
+        return found
 
     def messages(self, missing: str) -> list[FrameworkMessage]:
         """What was said between the model and its tools; a call without a result is given this one."""
@@ -126,7 +141,7 @@ class _ModelSteps(ChatMiddleware):
         if self._calls.broken is not None:
             raise self._calls.broken
         options: Mapping[str, Any] = context.options or {}
-        tools = _with_the_gate_open(options.get("tools"))
+        tools = self._calls.tools_in(options.get("tools") or [])
 
         async def call() -> ModelReply:
             await call_next()
@@ -140,6 +155,7 @@ class _ModelSteps(ChatMiddleware):
                 self._begin_round(self._turn.last_reply)
             raise
         reply = self._begin_round(noted)
+        await self._ask_for_results(noted.calls, tools)
         context.result = _as_stream(reply, options.get("response_format")) if context.stream else reply
 
     def _begin_round(self, noted: ModelReply) -> ChatResponse[Any]:
@@ -150,6 +166,14 @@ class _ModelSteps(ChatMiddleware):
                 content.id = f"{place}/{content.call_id}"
         self._calls.rounds.append(_Round(reply, {call.id: call for call in noted.calls}, {}))
         return reply
+
+    async def _ask_for_results(self, calls: Sequence[ToolCall], tools: Mapping[str, FunctionTool]) -> None:
+        """Tools without a function are done by somebody else, who is asked what came of it."""
+        for call in calls:
+            if call.name in tools and tools[call.name].declaration_only:
+                data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
+                given = await self._turn.ask(f"tool {call.name}", data, Any)
+                self._calls.rounds[-1].results[call.id] = _result(given)
 
     async def _told(self, result: Any) -> ChatResponse[Any]:
         if isinstance(result, ChatResponse):
@@ -174,6 +198,9 @@ class _ToolSteps(FunctionMiddleware):
     async def process(self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]) -> None:
         round = self._calls.rounds[-1]
         call = round.calls[context.metadata["call_id"]]
+        if call.id in round.results:
+            context.result = round.results[call.id]
+            return
 
         async def run(arguments: dict[str, Any]) -> Any:
             if arguments is not call.arguments:  # a person has edited them
@@ -262,18 +289,8 @@ def _message(message: Message) -> FrameworkMessage:
     return FrameworkMessage("user", [f"{message.author_name}: {message.text}"])
 
 
-def _with_the_gate_open(tools: list[Any] | None) -> dict[str, FunctionTool]:
-    """The tools of a run as they are, by name. In the list, which belongs to the run, those that need approval are
-    replaced by copies that do not: the turn asks instead."""
-    found: dict[str, FunctionTool] = {}
-    for at, tool in enumerate(tools or ()):
-        if isinstance(tool, FunctionTool):
-            found[tool.name] = tool
-            if tool.approval_mode == "always_require":
-                assert tools is not None
-                tools[at] = copy.copy(tool)
-                tools[at].approval_mode = "never_require"
-    return found
+def _done_elsewhere(**arguments: Any) -> None:
+    """Stands for the function of a tool that has none; never called, because its result is there."""
 
 
 def _calls_in(reply: ChatResponse[Any]) -> list[Content]:
@@ -336,6 +353,6 @@ def _check_nothing_is_asked(response: AgentResponse[Any], turn: Turn) -> None:
         kinds = sorted({request.type for request in response.user_input_requests})
         raise RunError(
             f"{turn.executor_id!r} in run {turn.run_id!r} ended its turn with a question of its library "
-            f"({', '.join(kinds)}) that cannot be asked here: give its tools functions, and ask for approval of those",
+            f"({', '.join(kinds)}) that cannot be asked here: only calls of tools that the agent was given can be",
             run_id=turn.run_id,
         )
