@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -284,3 +287,15 @@ async def test_a_budget_stops_it_and_what_must_not_be_repeated_is_asked_about() 
     result = await workflow.run(run_id="r", responses={event.request_id: event.data.raise_to(2)})
     assert result.get_outputs()[0].text == "done"
     assert (results(model), len(sent)) == (["sent by then"], 1)
+
+
+def test_a_program_may_have_a_module_of_that_name_itself(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text("async def writer(text: str) -> str:\n    return text.upper()\n")
+    program = """
+import asyncio
+from agents import writer
+from holdfast import AgentExecutor, WorkflowBuilder
+print(asyncio.run(WorkflowBuilder(start_executor=AgentExecutor(writer)).build().run("done")).get_outputs()[0].text)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "DONE\n", done.stderr

@@ -14,7 +14,7 @@ from .protocol import Agent
 
 _ADAPTERS = {
     "pydantic_ai": "pydantic_ai",
-    "agents": "openai_agents",
+    "agents.tool_context": "openai_agents",  # many programs have a module `agents` of their own
     "agent_framework": "agent_framework",
     "langgraph": "langgraph",
 }
