@@ -313,7 +313,7 @@ async def test_a_parsed_answer_is_recalled_with_the_reply_it_came_from() -> None
     chat = model([("look", {})], [("Report", {"city": "Rome"})])
     agent = steady(chat, [look], response_format=ToolStrategy(Report))
     answer = await answered(alone(agent, budget=Budget(calls=1)), lambda asked: asked.raise_to(9))
-    assert answer.value == Report(city="Rome")
+    assert (answer.value, answer.text) == (Report(city="Rome"), '{"city":"Rome"}')
     assert chat.calls == 2
 
 

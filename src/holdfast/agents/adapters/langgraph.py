@@ -18,6 +18,7 @@ from langchain_core.tools import BaseTool
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import StateSnapshot
+from pydantic_core import to_json
 
 from ...core.errors import DefinitionError, RunError
 from ..protocol import Agent
@@ -85,8 +86,9 @@ class LangChainAgent:
             return await kept_answer(answer, course.left, saver, config, graph.channels, turn)
         finally:
             COURSE.reset(token)
-        said = snapshot.values["messages"]
-        answer = Answer([Message("assistant", _last_text(said))], value=snapshot.values.get("structured_response"))
+        said, value = snapshot.values["messages"], snapshot.values.get("structured_response")
+        text = _last_text(said) or ("" if value is None else to_json(value).decode())
+        answer = Answer([Message("assistant", text)], value=value)
         return await kept_answer(answer, said, saver, config, graph.channels, turn)
 
     async def _call_by_call(self, graph: Graph, given: Any, config: RunnableConfig, course: Course) -> StateSnapshot:
