@@ -39,8 +39,10 @@ def _rows(definition: Definition) -> Iterator[str]:
     for node in definition.nodes:
         if node.fallback is not None:
             yield f"{names[node.id]} {_arrow('if it fails', True)} {names[node.fallback]};"
-    for id in plan.exits:
-        yield f"{names[id]} --> finish;"
+    leading_on = {way.source for way in plan.ways if way.source != way.target}
+    for id in plan.ids:
+        if id not in leading_on and id not in plan.fallbacks:
+            yield f"{names[id]} --> finish;"
     yield from _styles(definition, names)
 
 

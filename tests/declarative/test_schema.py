@@ -1,0 +1,161 @@
+"""The published schema is the one that the code gives, and says of a file what the reader says."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from jsonschema import Draft202012Validator
+
+from agent_definitions import definitions
+from holdfast import DefinitionError
+from holdfast.declarative.definition import Definition
+from holdfast.declarative.kinds import KINDS
+from holdfast.declarative.reading import GROUPS, from_data
+from holdfast.declarative.schema import schema
+from holdfast.declarative.writing import to_data
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "agent-workflow.schema.json"
+VALIDATOR = Draft202012Validator(json.loads(PUBLISHED.read_text()))
+
+GOOD: dict[str, Any] = {
+    "format": 1,
+    "name": "x",
+    "description": "",
+    "timeout": 0.5,
+    "conversation": "per-agent",
+    "retention": "latest-only",
+    "nodes": [
+        {
+            "id": "a",
+            "retry": {"attempts": 1, "initial_delay": 0, "errors": []},
+            "config": {"any": [None, {"thing": 1}]},
+        },
+        {"id": "b", "approval": {"timeout": 0, "when": {"kind": "equals", "field": "a", "value": {"x": None}}}},
+    ],
+    "edges": [
+        {"from": "a", "to": ["b"], "when": {"kind": "at_least", "field": "score", "value": "A"}},
+        {"from": ["b"], "to": "a", "default": True},
+        {
+            "from": "b",
+            "to": "b",
+            "when": {
+                "kind": "any_of",
+                "conditions": [
+                    {"kind": "not", "condition": {"kind": "exists", "field": "x"}},
+                    {"kind": "contains_all", "field": "x", "value": [1, "a", None]},
+                ],
+            },
+        },
+    ],
+}
+
+WRONG: list[tuple[tuple[str | int, ...], Any]] = [
+    (("format",), 2),
+    (("format",), "1"),
+    (("name",), ""),
+    (("name",), None),
+    (("extra",), 1),
+    (("timeout",), 0),
+    (("timeout",), True),
+    (("max_iterations",), 0),
+    (("max_iterations",), 1.5),
+    (("conversation",), "loud"),
+    (("checkpointing",), "yes"),
+    (("nodes",), []),
+    (("nodes",), {}),
+    (("nodes", 0), "a"),
+    (("nodes", 0, "id"), ""),
+    (("nodes", 0, "config"), []),
+    (("nodes", 0, "context_keys"), "a"),
+    (("nodes", 0, "context_keys"), [1]),
+    (("nodes", 0, "retry"), 3),
+    (("nodes", 0, "retry", "attempts"), 0),
+    (("nodes", 0, "retry", "initial_delay"), -1),
+    (("nodes", 0, "retry", "often"), 1),
+    (("nodes", 0, "output_mode"), "loud"),
+    (("nodes", 0, "concurrency"), 0),
+    (("nodes", 1, "approval", "on_timeout"), "explode"),
+    (("nodes", 1, "approval", "when", "value"), None),
+    (("edges", 0, "from"), []),
+    (("edges", 0, "to"), ""),
+    (("edges", 0, "to"), 3),
+    (("edges", 0, "when"), "score > 1"),
+    (("edges", 0, "when", "kind"), "atleast"),
+    (("edges", 0, "when", "kind"), "exists"),
+    (("edges", 0, "when", "field"), ""),
+    (("edges", 0, "when", "value"), [1]),
+    (("edges", 0, "when", "extra"), 1),
+    (("edges", 2, "when", "conditions"), []),
+    (("edges", 2, "when", "conditions", 0, "condition"), None),
+    (("edges", 2, "when", "conditions", 1, "value"), []),
+    (("edges", 2, "when", "conditions", 1, "value"), "ab"),
+]
+
+RIGHT: list[tuple[tuple[str | int, ...], Any]] = [
+    (("$schema",), "agent-workflow.schema.json"),
+    (("max_iterations",), 3.0),
+    (("nodes", 0, "timeout"), 3),
+    (("nodes", 0, "context_keys"), []),
+    (("nodes", 0, "instructions"), ""),
+    (("edges", 0, "when", "value"), 3),
+    (("edges", 0, "when"), {"kind": "matches", "field": "a", "value": "^a"}),
+]
+
+
+def changed(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    data = copy.deepcopy(GOOD)
+    here: Any = data
+    for step in path[:-1]:
+        here = here[step]
+    here[path[-1]] = value
+    return data
+
+
+def accepted(data: dict[str, Any]) -> bool:
+    try:
+        from_data(data)
+    except DefinitionError:
+        return False
+    return True
+
+
+def test_the_published_schema_is_the_one_the_code_gives() -> None:
+    assert json.loads(PUBLISHED.read_text()) == schema()
+    Draft202012Validator.check_schema(schema())
+
+
+@pytest.mark.parametrize(("path", "value"), [((), None), *RIGHT], ids=str)
+def test_both_accept(path: tuple[str | int, ...], value: Any) -> None:
+    data = changed(path, value) if path else GOOD
+    assert [error.message for error in VALIDATOR.iter_errors(data)] == []
+    assert accepted(data)
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG, ids=str)
+def test_both_refuse(path: tuple[str | int, ...], value: Any) -> None:
+    data = changed(path, value)
+    assert not VALIDATOR.is_valid(data)
+    assert not accepted(data)
+
+
+@pytest.mark.parametrize("missing", ["format", "name", "nodes"])
+def test_both_miss_what_must_be_there(missing: str) -> None:
+    data = {key: value for key, value in GOOD.items() if key != missing}
+    assert not VALIDATOR.is_valid(data)
+    assert not accepted(data)
+
+
+def test_every_kind_of_condition_is_in_the_schema() -> None:
+    shapes = schema()["$defs"]["condition"]["oneOf"]
+    kinds = [shape["properties"]["kind"] for shape in shapes]
+    named = [name for kind in kinds for name in kind.get("enum", [kind.get("const")])]
+    assert sorted(named) == sorted([*KINDS, *GROUPS])
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(definitions())
+def test_whatever_is_written_is_valid(definition: Definition) -> None:
+    assert [error.message for error in VALIDATOR.iter_errors(to_data(definition))] == []
