@@ -1,12 +1,11 @@
 """Agents of LangChain, and other graphs: what is true of them beyond the contract that all libraries share."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
 from langchain.agents import AgentState, create_agent
-from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware, ToolRetryMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
@@ -78,7 +77,7 @@ def alone(agent: Any, **options: Any) -> Workflow:
     return WorkflowBuilder(start_executor=start, checkpoint_storage=InMemoryCheckpointStorage()).build()
 
 
-async def answered(workflow: Workflow, decide: Callable[[Any], Any]) -> Any:
+async def answered(workflow: Workflow, decide: Any) -> Any:
     """What the run comes to if each question is answered like this."""
     result = await workflow.run("go", run_id="r")
     while asked := result.get_request_info_events():
@@ -233,6 +232,49 @@ async def test_a_tool_that_fails_fails_the_run_and_the_model_is_not_called_again
         await workflow.run("go", run_id="r")
     assert (await workflow.run(run_id="r")).get_outputs()[0].text == "done"
     assert (len(called), chat.calls) == (2, 2)
+
+
+@tool
+def broken() -> str:
+    """Never works."""
+    raise ValueError("out of order")
+
+
+async def test_what_a_middleware_makes_of_a_failure_is_kept_if_it_is_inside() -> None:
+    chat = model([("broken", {})], "done")
+    lenient = ToolRetryMiddleware(max_retries=0, on_failure="continue")
+    agent = create_agent(chat, [broken], middleware=[HoldfastMiddleware(), lenient])
+    assert (await answered(alone(agent, budget=Budget(calls=1)), lambda asked: asked.raise_to(9))).text == "done"
+    assert "out of order" in chat.heard[-1][1]
+
+
+async def test_what_a_middleware_outside_makes_of_a_failure_is_refused() -> None:
+    lenient = ToolRetryMiddleware(max_retries=0, on_failure="continue")
+    with pytest.raises(RunError, match="made a result of it; list that one after"):
+        await alone(steady(model([("broken", {})], "never"), [broken], lenient)).run("go")
+
+
+async def test_a_middleware_outside_may_call_a_tool_again() -> None:
+    called: list[int] = []
+
+    @tool
+    def shaky() -> str:
+        """Works the second time."""
+        called.append(1)
+        if len(called) == 1:
+            raise ValueError("not yet")
+        return "fine"
+
+    chat = model([("shaky", {})], "done")
+    retry = ToolRetryMiddleware(max_retries=2, initial_delay=0)
+    assert (await answered(alone(steady(chat, [shaky], retry)), None)).text == "done"
+    assert (len(called), chat.heard[-1]) == (2, ("tool", "fine"))
+
+
+async def test_a_graph_that_was_compiled_to_stop_somewhere_goes_on() -> None:
+    chat = model([("look", {})], "done")
+    agent = steady(chat, [look], interrupt_before=["tools"])
+    assert (await answered(alone(agent), None)).text == "done"
 
 
 async def test_an_agent_that_a_tool_calls_is_a_part_of_that_step() -> None:

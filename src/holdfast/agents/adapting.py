@@ -16,7 +16,7 @@ _ADAPTERS = {
     "pydantic_ai": "pydantic_ai",
     "agents.tool_context": "openai_agents",  # many programs have a module `agents` of their own
     "agent_framework": "agent_framework",
-    "langgraph": "langgraph",
+    "langgraph.graph.state": "langgraph",
 }
 """The libraries whose agents are known, by the module they are found in, and the module of `adapters` for each."""
 

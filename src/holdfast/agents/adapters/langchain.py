@@ -19,6 +19,7 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
 
+from ...core.errors import RunError
 from ..replies import ModelReply, ToolCall
 from ..turn import Interrupted
 from .langgraph import COURSE, Course, LangChainAgent, results_for, text_in, usage_of
@@ -66,6 +67,7 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
 
 async def _model(course: Course, request: ModelRequest[Any], handler: Any) -> ModelResponse[Any]:
     turn = course.turn
+    _check_failures(course)
     course.tools |= {tool.name: tool for tool in request.tools if isinstance(tool, BaseTool)}
     offered = [_offer(name, description) for name, description in turn.handoffs.items()]
 
@@ -103,7 +105,21 @@ async def _tool(course: Course, request: ToolCallRequest, handler: Any) -> ToolM
             COURSE.reset(token)
         return _data(result)
 
-    return _result(await course.turn.tool(call, run), call)
+    course.failed[call.id] = call.name
+    result = await course.turn.tool(call, run)
+    del course.failed[call.id]
+    return _result(result, call)
+
+
+def _check_failures(course: Course) -> None:
+    """A failure is no result, so the tool would be called again when the turn is taken again: nobody may go on."""
+    if course.failed:
+        raise RunError(
+            f"the tool {next(iter(course.failed.values()))!r} of {course.turn.executor_id!r} in run "
+            f"{course.turn.run_id!r} failed, and a middleware listed before HoldfastMiddleware made a result of it; list "
+            f"that one after HoldfastMiddleware, so that the result is kept",
+            run_id=course.turn.run_id,
+        )
 
 
 def _tool_calls(said: list[BaseMessage], course: Course) -> list[ToolCall]:

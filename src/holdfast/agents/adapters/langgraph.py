@@ -41,6 +41,7 @@ class Course:
         self.tools = dict(tools)
         self.speaking = False  # whether what a model says right now is what the agent says
         self.left: list[BaseMessage] = []  # what had been said when it was handed over
+        self.failed: dict[str, str] = {}  # tools that failed, by the id of the call
 
 
 COURSE: ContextVar[Course | None] = ContextVar("holdfast_langchain_turn", default=None)
@@ -95,9 +96,9 @@ class LangChainAgent:
         while True:
             await self._run(graph, given, config, course)
             snapshot = await graph.aget_state(config)
-            if not snapshot.interrupts:
+            if not snapshot.next:
                 return snapshot
-            given = await answers(snapshot, course.turn, course.tools)
+            given = await answers(snapshot, course.turn, course.tools) if snapshot.interrupts else None
 
     async def _by_supersteps(self, graph: Graph, given: Any, config: RunnableConfig, course: Course) -> StateSnapshot:
         _refuse_what_needs_steps(course.turn)
@@ -107,12 +108,9 @@ class LangChainAgent:
             noted = await course.turn.model(self._superstep(graph, given, config, course))
             saver.go_on_from(noted.data)
             snapshot = await graph.aget_state(config)
-            if snapshot.interrupts:
-                given = await answers(snapshot, course.turn, course.tools)
-            elif snapshot.next:
-                given = None
-            else:
+            if not snapshot.next:
                 return snapshot
+            given = await answers(snapshot, course.turn, course.tools) if snapshot.interrupts else None
 
     def _superstep(
         self, graph: Graph, given: Any, config: RunnableConfig, course: Course
