@@ -116,8 +116,8 @@ def _check_failures(course: Course) -> None:
     if course.failed:
         raise RunError(
             f"the tool {next(iter(course.failed.values()))!r} of {course.turn.executor_id!r} in run "
-            f"{course.turn.run_id!r} failed, and a middleware listed before HoldfastMiddleware made a result of it; list "
-            f"that one after HoldfastMiddleware, so that the result is kept",
+            f"{course.turn.run_id!r} failed, and a middleware listed before HoldfastMiddleware made a result of it; "
+            f"list that one after HoldfastMiddleware, so that the result is kept",
             run_id=course.turn.run_id,
         )
 
