@@ -2,7 +2,7 @@
 
 A page's ```python blocks run in order in one namespace, in an empty directory, with `await` allowed at the
 top. What they print is compared with their `# -> ...` comments or with the ```text or ```mermaid block that follows.
-A block that begins with `# file: NAME` is also written to that file, for the ```sh blocks of the page.
+A block of python or yaml that begins with `# file: NAME` is also written to that file, for other blocks of the page.
 """
 
 import ast
@@ -78,6 +78,8 @@ class Reader:
         match block.language:
             case "python":
                 return self._python(block)
+            case "yaml":
+                _filed(block)
             case "sql":
                 return _asked(block)
             case "sh" if block.page.name in WITH_COMMANDS:
@@ -85,9 +87,7 @@ class Reader:
         return None
 
     def _python(self, block: Block) -> list[str]:
-        named = re.match(r"# file: (\S+)\n", block.body)
-        if named:
-            Path(named[1]).write_text(block.body)
+        _filed(block)
         source = "\n" * (block.line - 1) + block.body  # so that tracebacks name the line of the page
         code = compile(source, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         printed = io.StringIO()
@@ -97,6 +97,12 @@ class Reader:
             else:
                 exec(code, self._names)
         return printed.getvalue().splitlines()
+
+
+def _filed(block: Block) -> None:
+    named = re.match(r"# file: (\S+)\n", block.body)
+    if named:
+        Path(named[1]).write_text(block.body)
 
 
 async def _awaited(code: types.CodeType, names: dict[str, object]) -> None:
@@ -188,7 +194,7 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
 
 @pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
 def test_no_block_of_a_page_is_kept_from_running(page: Path) -> None:
-    known = {"python", "text", "sh", "sql", "json", "mermaid", ""}
+    known = {"python", "text", "sh", "sql", "json", "yaml", "mermaid", ""}
     assert {block.language for block in blocks_of(page)} <= known
     assert page.read_text().count("\n```") % 2 == 0, "a fence is not closed"
 

@@ -4,6 +4,7 @@ from .builder import AgentWorkflow
 from .conditions import (
     CallableCondition,
     Condition,
+    ConditionFailed,
     all_of,
     any_of,
     at_least,
@@ -41,7 +42,11 @@ from .events import (
 )
 from .instance import AgentWorkflowInstance, AgentWorkflowResult, AgentWorkflowStream
 from .messages import NodeApprovalRequest, NodeApprovalResponse, Outcome
+from .picture import to_mermaid
+from .reading import from_data, from_json, from_yaml
+from .schema import schema
 from .transcripts import InMemoryTranscriptStore, JsonTranscriptStore, TranscriptStore
+from .writing import to_data, to_json, to_yaml
 
 __all__ = [
     "AgentEvent",
@@ -53,6 +58,7 @@ __all__ = [
     "ApprovalRequestedEvent",
     "CallableCondition",
     "Condition",
+    "ConditionFailed",
     "Definition",
     "Edge",
     "InMemoryTranscriptStore",
@@ -87,6 +93,9 @@ __all__ = [
     "ends_with",
     "equals",
     "exists",
+    "from_data",
+    "from_json",
+    "from_yaml",
     "greater",
     "less",
     "matches",
@@ -94,5 +103,10 @@ __all__ = [
     "not_empty",
     "not_equals",
     "not_exists",
+    "schema",
     "starts_with",
+    "to_data",
+    "to_json",
+    "to_mermaid",
+    "to_yaml",
 ]

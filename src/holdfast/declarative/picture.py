@@ -20,7 +20,7 @@ def to_mermaid(definition: Definition) -> str:
 
     Dotted arrows are taken only if nothing else is: default edges, and the way to a node that runs instead.
     """
-    return "\n".join(["flowchart TD", *(f"  {row}" for row in _rows(definition))]) + "\n"
+    return "\n".join(["flowchart TD", *(f"  {row}" for row in _rows(definition))])
 
 
 def _rows(definition: Definition) -> Iterator[str]:
