@@ -46,7 +46,8 @@ class Bare(BaseChatClient[Any]):
 
     def __init__(self, *, script: Sequence[Reply], **options: Any) -> None:
         super().__init__(**options)
-        self.script, self.seen, self.instructions = script, list[list[Message]](), list[Any]()
+        self.script, self.seen = script, list[list[Message]]()
+        self.instructions, self.known_as = list[Any](), list[Any]()
 
     def _inner_get_response(self, *, messages: Sequence[Message], stream: bool, options: Any, **kwargs: Any) -> Any:
         self.seen.append(list(messages))
@@ -55,12 +56,15 @@ class Bare(BaseChatClient[Any]):
         contents = [Content.from_text(reply)] if isinstance(reply, str) else reply
 
         async def pieces() -> AsyncIterator[ChatResponseUpdate]:
-            yield ChatResponseUpdate(contents=contents, role="assistant")
+            yield self._update(contents)
 
         async def whole() -> ChatResponse[Any]:
             return ChatResponse(messages=[Message("assistant", contents)])
 
         return self._build_response_stream(pieces()) if stream else whole()
+
+    def _update(self, contents: list[Content]) -> ChatResponseUpdate:
+        return ChatResponseUpdate(contents=contents, role="assistant")
 
     @property
     def heard(self) -> list[tuple[str, str]]:
@@ -214,6 +218,39 @@ async def test_what_context_providers_keep_is_there_in_the_next_turn(own: list[A
     assert [one.text for one in (await handle.result()).get_outputs()] == ["one", "two"]
     assert client.heard[-3:] == [("user", "first"), ("assistant", "one"), ("user", "second")]
     assert client.instructions == ["This is time 1.", "This is time 2."]
+
+
+class Storing(Client):
+    """A service that keeps the conversation: each reply says where it goes on."""
+
+    STORES_BY_DEFAULT = True
+
+    def _inner_get_response(self, *, messages: Sequence[Message], stream: bool, options: Any, **kwargs: Any) -> Any:
+        self.known_as.append(options.get("conversation_id"))
+        return super()._inner_get_response(messages=messages, stream=stream, options=options, **kwargs)
+
+    def _update(self, contents: list[Content]) -> ChatResponseUpdate:
+        return ChatResponseUpdate(contents=contents, role="assistant", conversation_id=f"c{len(self.seen)}")
+
+
+async def test_what_a_service_keeps_is_not_sent_again_but_after_a_hand_off() -> None:
+    client = Storing([call("look")], "one", "two", [call("boss", "2")], "three")
+    agent = Agent(client, name="clerk", tools=[tool(lambda: "seen", name="look")])
+    workflow = alone(agent, handoffs={"boss": "Decides."}, budget=Budget(calls=1))
+    (asked,) = (await workflow.run("first", run_id="r")).get_request_info_events()
+    await workflow.run(run_id="r", responses={asked.request_id: asked.data.raise_to(9)})
+    handle = workflow.attach("r")
+    for said in ("second", "third", "fourth"):
+        await handle.send(said)
+        await handle.result()
+    assert client.known_as == [None, "c1", "c2", "c3", None]
+    assert [[message.role for message in messages] for messages in client.seen[:4]] == [
+        ["user"],
+        ["tool"],
+        ["user"],
+        ["user"],
+    ]
+    assert [text for role, text in client.heard if role == "user"] == ["first", "second", "third", "fourth"]
 
 
 async def test_calls_beside_a_hand_off_are_not_made_and_the_next_request_is_whole() -> None:
