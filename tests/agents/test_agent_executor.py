@@ -13,6 +13,7 @@ from holdfast import (
     InMemoryCheckpointStorage,
     Message,
     RetryPolicy,
+    RunError,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -319,6 +320,12 @@ async def test_a_budget_of_the_whole_run_counts_everybody_and_prices_count() -> 
     checkpoint = await storage.get_latest(run_id="r")
     assert checkpoint is not None
     assert {id: used.cost for id, used in usage_in(checkpoint.state).items()} == {"first": 0.5, "second": 0.5}
+
+
+async def test_a_budget_of_money_is_refused_if_nobody_knows_what_calls_cost() -> None:
+    agent = ScriptedAgent("clerk", [Calls(("look", {})), "done"], tools={"look": int})
+    with pytest.raises(RunError, match="nobody knows what its calls cost"):
+        await alone(agent, budget=Budget(cost=1)).run("go")
 
 
 async def test_an_agent_asks_a_question_of_its_own_until_the_answer_will_do() -> None:

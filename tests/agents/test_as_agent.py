@@ -98,6 +98,16 @@ async def test_a_conversation_that_failed_goes_on_with_what_was_said(tmp_path: P
     assert response.messages[0].text == "done"
 
 
+async def test_a_session_that_failed_goes_on_if_it_is_asked_for(tmp_path: Path) -> None:
+    script = [Calls(("pay", {})), Fails(OSError("gone")), "done"]
+    agent = team(SQLiteCheckpointStorage(tmp_path / "runs.db"), script=script).as_agent()
+    session = agent.create_session("anna")
+    with pytest.raises(HandlerFailed, match="gone"):
+        await agent.run("go", session=session)
+    response = await agent.run(session=session)
+    assert [message.text for message in response.messages] == ["done", "good"]
+
+
 async def test_what_was_said_but_not_told_is_told_when_the_session_goes_on(tmp_path: Path) -> None:
     workflow = team(SQLiteCheckpointStorage(tmp_path / "runs.db"))
     await workflow.run([Message("user", "hello")], run_id="anna")  # whoever ran it died before it could tell

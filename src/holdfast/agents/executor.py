@@ -42,6 +42,7 @@ from .values import (
     usage_key,
 )
 
+STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one turn
 ContextMode = Literal["full", "last_agent", "custom"]
 _Context = AgentContext
 
@@ -212,8 +213,8 @@ class AgentExecutor(Executor):
         answer: Answer | None = None
         try:
             answer = await self.take_turn(turn, ctx)
-        except BaseException:
-            if not turn.interrupted or _being_stopped():
+        except BaseException as error:
+            if not turn.interrupted or isinstance(error, STOPS) or _being_stopped():
                 raise
         ctx.set_state(usage_key(self.id), begun.usage + turn.usage)
         if turn.asked:

@@ -397,7 +397,14 @@ class Turn:
         budget = self._rules.budget
         if budget is None:
             return
-        for kind, limit, spent in budget.used_up(self._past.spent + self.usage, self._past.raised):
+        so_far = self._past.spent + self.usage
+        if budget.cost is not None and so_far.calls and so_far.cost is None:
+            raise RunError(
+                f"{self.executor_id!r} in run {self.run_id!r} may cost {budget.cost:g}, and nobody knows what its calls cost: "
+                f"give AgentExecutor(..., price=...), or limit tokens or calls",
+                run_id=self.run_id,
+            )
+        for kind, limit, spent in budget.used_up(so_far, self._past.raised):
             place = f"budget {kind} {number}"
             self._asked[place] = BudgetRequest(self.executor_id, kind, limit, spent, budget.whole_run)
         if self._asked:

@@ -26,6 +26,8 @@ from .handle import RunHandle
 from .result import WorkflowRunResult
 from .storages import StorageLike
 
+_STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
+
 
 class Conversable(Protocol):
     """A workflow, as far as an agent made of it needs it."""
@@ -180,13 +182,13 @@ class WorkflowAgent:
         told = _Told(here)
         if checkpoint_id is not None:
             at = {"checkpoint_id": checkpoint_id, "responses": responses, **options}
-            answering = AgentStream(told.updates(self._from_checkpoint(here, at)), told.response)
+            answering = AgentStream(told.updates(self._resumed(here, at)), told.response)
         else:
             said = None if messages is None else messages_of(messages)
             answering = AgentStream(told.updates(self._events(here, said, responses, options)), told.response)
         return answering if stream else answering._read()
 
-    async def _from_checkpoint(self, session: AgentSession, options: dict[str, Any]) -> AsyncIterator[WorkflowEvent]:
+    async def _resumed(self, session: AgentSession, options: dict[str, Any]) -> AsyncIterator[WorkflowEvent]:
         async for event in self.workflow.run_streaming(**{k: v for k, v in options.items() if v is not None}):
             if not event.path:
                 session.session_id = event.run_id or session.session_id
@@ -208,6 +210,10 @@ class WorkflowAgent:
                 raise
             handle = self.workflow.start(self.spoken_to(said), run_id=session.session_id, **options)
         else:
+            if said is None and responses is None and status in _STOPPED:  # whoever asks for it wants it to go on
+                async for event in self._resumed(session, {"run_id": session.session_id, **options}):
+                    yield event
+                return
             await self._go_on(handle, status, said, responses)
         async for event in handle.events(after=session.after):
             yield event

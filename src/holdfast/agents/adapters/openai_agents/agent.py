@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -64,7 +65,7 @@ class OpenAIAgent:
         for tool in agent.tools:
             check(tool)
         self.agent, self.context, self.max_turns = agent, context, max_turns
-        self.run_config = run_config or RunConfig()
+        self.run_config = run_config
         self.name, self.description = name or agent.name, agent.handoff_description
 
     async def take_turn(self, turn: Turn) -> Answer:
@@ -73,8 +74,9 @@ class OpenAIAgent:
         team = _Team(self.agent, steps)
         given = [*past, *(_item(message) for message in turn.messages)]
         try:
-            with steps.within(""):
-                result = await self._run(team.agent(turn.state), given, steps)
+            async with self._config(steps) as config:
+                with steps.within(""):
+                    result = await self._run(team.agent(turn.state), given, config, steps)
         except Interrupted:
             if turn.handoff is None:
                 raise
@@ -88,10 +90,20 @@ class OpenAIAgent:
             return Answer([Message("assistant", output)], history, result.last_agent.name)
         return Answer([Message("assistant", to_json(output).decode())], history, result.last_agent.name, output)
 
-    async def _run(self, agent: SDKAgent[Any], given: list[Any], steps: Steps) -> RunResult:
-        config = replace(self.run_config, model_provider=StepProvider(self.run_config.model_provider, steps))
-        if isinstance(config.model, Model):
-            config.model = StepModel(config.model, steps)
+    @asynccontextmanager
+    async def _config(self, steps: Steps) -> AsyncIterator[RunConfig]:
+        """The settings of a run. Where none were given, the models are let go of afterwards, as the SDK does it."""
+        given = self.run_config or RunConfig()
+        config = replace(given, model_provider=StepProvider(given.model_provider, steps))
+        if isinstance(given.model, Model):
+            config.model = StepModel(given.model, steps)
+        try:
+            yield config
+        finally:
+            if self.run_config is None:
+                await given.model_provider.aclose()
+
+    async def _run(self, agent: SDKAgent[Any], given: list[Any], config: RunConfig, steps: Steps) -> RunResult:
         run = partial(Runner.run, agent, max_turns=self.max_turns, run_config=config)
         result = await run(given, context=self.context)
         while result.interruptions:
