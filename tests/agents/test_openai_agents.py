@@ -71,6 +71,13 @@ async def test_models_that_are_named_come_from_the_provider_in_the_settings() ->
     assert named == ["small"]
 
 
+async def test_a_model_in_the_settings_goes_for_every_agent() -> None:
+    model = script("hello")
+    agent = OpenAIAgent(Agent(name="clerk", model=script()), run_config=RunConfig(model=model))
+    (answer,) = (await alone(agent).run("go")).get_outputs()
+    assert (answer.text, answer.usage.calls, len(model.calls)) == ("hello", 1, 1)
+
+
 async def test_what_other_agents_said_is_said_by_users_with_their_names() -> None:
     model = script("noted")
     writer, critic = ScriptedAgent("writer", ["a text"]), Agent(name="critic", model=model)
