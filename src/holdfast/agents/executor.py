@@ -28,9 +28,10 @@ from .asking import (
     ToolOutcomeResponse,
 )
 from .budget import Budget
+from .given import Given, Past, Rules
 from .hearing import AgentContext, conversation_of, hear, length_of, say, send_on
 from .replies import Answer
-from .turn import Given, Past, Rules, Turn
+from .turn import Turn
 from .values import (
     AgentExecutorRequest,
     AgentExecutorResponse,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -23,16 +23,15 @@ from .asking import (
     AgentInputResponse,
     BudgetRequest,
     Question,
-    Reply,
     ToolApprovalRequest,
     ToolApprovalResponse,
     ToolOutcomeRequest,
     ToolOutcomeResponse,
 )
-from .budget import Budget
 from .calling import _CURRENT, CurrentToolCall
+from .given import Given, Past, Rules
 from .replies import Answer, ModelReply, ToolCall
-from .values import NOTHING, AgentResponseUpdate, Message, Usage
+from .values import AgentResponseUpdate, Message, Usage
 
 RunTool = Callable[[dict[str, Any]], Awaitable[Any]]
 """Really calls a tool, with these arguments; gives data."""
@@ -40,39 +39,6 @@ RunTool = Callable[[dict[str, Any]], Awaitable[Any]]
 
 class Interrupted(BaseException):
     """The turn ends here: a person is asked, or somebody else goes on. Not an Exception: no agent shall catch it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a turn begins with."""
-
-    id: str  # the delivery it began with, which it keeps however often it is taken again
-    messages: Sequence[Message]  # said since the agent's last turn
-    conversation: Sequence[Message]  # everything said, these included
-    history: Sequence[Any] = ()
-    state: Any = None
-    handoffs: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = ""  # of the names of its steps, if another turn was taken in the same handler call
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What goes for an agent."""
-
-    approve: frozenset[str] = frozenset()  # tools whose calls are asked about
-    unsafe: frozenset[str] = frozenset()  # tools that must not be called again if nobody knows whether they ran
-    budget: Budget | None = None
-    price: Callable[[Usage], float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What happened so far in a turn that was interrupted, and in those before it."""
-
-    done: Mapping[str, Any] = field(default_factory=dict)  # by the name of the step
-    replies: Mapping[str, Reply] = field(default_factory=dict)  # what people answered, by the place of the question
-    spent: Usage = NOTHING  # that counts towards the budget, without this turn
-    raised: Mapping[str, float] = field(default_factory=dict)  # limits of the budget
 
 
 @dataclass(slots=True)
@@ -400,8 +366,8 @@ class Turn:
         so_far = self._past.spent + self.usage
         if budget.cost is not None and so_far.calls and so_far.cost is None:
             raise RunError(
-                f"{self.executor_id!r} in run {self.run_id!r} may cost {budget.cost:g}, and nobody knows what its calls cost: "
-                f"give AgentExecutor(..., price=...), or limit tokens or calls",
+                f"{self.executor_id!r} in run {self.run_id!r} may cost {budget.cost:g}, and nobody knows what its "
+                f"calls cost: give AgentExecutor(..., price=...), or limit tokens or calls",
                 run_id=self.run_id,
             )
         for kind, limit, spent in budget.used_up(so_far, self._past.raised):

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from ..agents.adapting import agent_of
 from ..agents.executor import AgentExecutor
+from ..agents.given import Rules
 from ..agents.protocol import Agent
-from ..agents.turn import Rules
 from ..agents.values import AgentResponse, Message
 from ..core.errors import DefinitionError
 from ..core.parcel import plain_copy

@@ -1,0 +1,44 @@
+"""What a turn begins with: what was said, what goes for the agent, and what happened so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .asking import Reply
+from .budget import Budget
+from .values import NOTHING, Message, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a turn begins with."""
+
+    id: str  # the delivery it began with, which it keeps however often it is taken again
+    messages: Sequence[Message]  # said since the agent's last turn
+    conversation: Sequence[Message]  # everything said, these included
+    history: Sequence[Any] = ()
+    state: Any = None
+    handoffs: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""  # of the names of its steps, if another turn was taken in the same handler call
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What goes for an agent."""
+
+    approve: frozenset[str] = frozenset()  # tools whose calls are asked about
+    unsafe: frozenset[str] = frozenset()  # tools that must not be called again if nobody knows whether they ran
+    budget: Budget | None = None
+    price: Callable[[Usage], float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What happened so far in a turn that was interrupted, and in those before it."""
+
+    done: Mapping[str, Any] = field(default_factory=dict)  # by the name of the step
+    replies: Mapping[str, Reply] = field(default_factory=dict)  # what people answered, by the place of the question
+    spent: Usage = NOTHING  # that counts towards the budget, without this turn
+    raised: Mapping[str, float] = field(default_factory=dict)  # limits of the budget
