@@ -224,3 +224,23 @@ async def test_an_approval_that_was_wrong_is_taken_back_by_moving_the_run_back()
     await handle.respond({event.request_id: event.data.approve()})
     assert (await handle.result()).get_outputs()[0].text == "done"
     assert clerk.calls.count("model") == 2
+
+
+async def test_what_an_agent_does_to_a_reply_it_got_does_not_change_what_is_kept() -> None:
+    class Careless:
+        name = "careless"
+
+        async def take_turn(self, turn: Turn) -> Answer:
+            reply = await turn.model(self._call)
+            seen.append(list(reply.data))
+            reply.data.append("scribble")
+            return Answer([Message("assistant", await turn.ask("more", "go on?", str))])
+
+        async def _call(self) -> ModelReply:
+            return ModelReply(["clean"])
+
+    seen: list[list[str]] = []
+    workflow = alone(Careless())
+    (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
+    await workflow.run(run_id="r", responses={event.request_id: event.data.answer("yes")})
+    assert seen == [["clean"], ["clean"]]

@@ -58,7 +58,7 @@ class Turn:
         self._names: Counter[str] = Counter()
         self._where: dict[str, str] = {}  # which place a tool call has, by its id: that of the latest reply that has it
         self._asked: dict[str, Question] = {}
-        self._done: dict[str, Any] = {}
+        self._done: list[str] = []  # the names of the steps of this call of the handler
         self._under_way: set[str] = set()
         self._calls: Counter[str] = Counter()  # of the model that were answered, by the part of the turn
         self._speaking = 1  # the call whose text is told
@@ -238,8 +238,8 @@ class Turn:
 
     @property
     def done(self) -> Mapping[str, Any]:
-        """The steps of this call of the handler."""
-        return self._done
+        """The steps of this call of the handler, as they are noted: whoever got a result may have changed it."""
+        return {name: self._ctx.noted(name) for name in self._done}
 
     @property
     def interrupted(self) -> bool:
@@ -265,10 +265,11 @@ class Turn:
 
         self._under_way.add(name)
         try:
-            self._done[name] = await self._ctx.named_step(name, do)
+            result = await self._ctx.named_step(name, do)
         finally:
             self._under_way.discard(name)
-        return self._done[name], how
+        self._done.append(name)
+        return result, how
 
     def _is_done(self, name: str) -> bool:
         name = self._given.prefix + name

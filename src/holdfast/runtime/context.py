@@ -342,6 +342,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
         """Whether a `named_step` of that name was done before."""
         return self._notes[step_key(self.delivery.id, name, 0)] is not None
 
+    def noted(self, name: str) -> Any:
+        """What a `named_step` gave, as a copy of the reader's own."""
+        note = self._notes[step_key(self.delivery.id, name, 0)]
+        return None if note is None or note.value is None else note.value.open()
+
     def state_keys(self) -> list[str]:
         """The keys of the state as this handler sees it."""
         return self._state.keys()
