@@ -1,6 +1,7 @@
 """What a library cannot do is not tried with it: the kits say what that is, and so do the docs."""
 
 import pytest
+
 from kits import KITS
 
 NEEDS = {
