@@ -8,13 +8,16 @@ from typing import Any
 
 from ..agents.adapting import agent_of
 from ..core.errors import DefinitionError
+from ..durable.codec import register_checkpoint_type
+from ..durable.codec_kinds import is_storable
 from ..durable.contract import CheckpointStorage
 from ..workflow.builder import WorkflowBuilder
 from ..workflow.workflow import Workflow
 from .checking import problems
 from .conductor import Conductor
+from .deciding import Plan
 from .definition import Definition, Node
-from .node import NodeExecutor, tool_for
+from .node import NodeExecutor, tools_of
 from .transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
 
 AgentFactory = Callable[[Mapping[str, Any]], Any]
@@ -42,21 +45,27 @@ def bound(definition: Definition, bindings: Bindings, storage: CheckpointStorage
             found += error.problems
     named = {name for node in definition.nodes for name in node.output_types}
     found += [
-        f"the type {name!r} is not bound: give types={{{name!r}: ...}}" for name in sorted(named - {*bindings.types})
+        f"the type {name!r} is not bound: give the class of that name to with_types(...)"
+        for name in sorted(named - {*bindings.types})
     ]
     if found:
         raise DefinitionError(list(dict.fromkeys(found)))
+    for name in named:
+        if is_storable(bindings.types[name]):  # so that what was stored is read, wherever the class was made
+            register_checkpoint_type(bindings.types[name])
     return _wired(definition, bindings, agents, storage)
 
 
 def _agent(node: Node, bindings: Bindings) -> Any:
     if node.config is not None:
         if bindings.factory is None:
-            raise DefinitionError(f"{node.id!r} has a configuration, and nothing makes an agent of it: give a factory")
+            raise DefinitionError(
+                f"{node.id!r} has a configuration, and nothing makes an agent of it: with_agent_factory(...)"
+            )
         return agent_of(bindings.factory(node.config))
     if node.bound_by not in bindings.agents:
         known = ", ".join(map(repr, bindings.agents)) or "none"
-        raise DefinitionError(f"the agent {node.bound_by!r} is not bound: give agents={{...}}; there are {known}")
+        raise DefinitionError(f"the agent {node.bound_by!r} is not bound: with_agents({{...}}); there are {known}")
     return agent_of(bindings.agents[node.bound_by])
 
 
@@ -66,26 +75,26 @@ def _wired(
     threads = None
     if definition.conversation != "none":
         threads = Threads(definition.conversation, bindings.transcripts or InMemoryTranscriptStore())
-    conductor = Conductor(definition)
+    plan = Plan(definition)
+    conductor = Conductor(plan)
     builder = WorkflowBuilder(
-        100 + 4 * len(definition.nodes) * definition.max_iterations,  # its own limit ends a loop long before
+        100 + 6 * len(definition.nodes) * definition.max_iterations,  # its own limit ends a loop long before
         definition.name,
         definition.description,
         start_executor=conductor,
         checkpoint_storage=storage,
         output_from=[conductor],
     )
-    nodes = [_node(definition, node, agents[node.id], bindings, threads) for node in definition.nodes]
-    for node in nodes:
+    builder.add_edge(conductor, conductor)
+    for node in [_node(plan, node, agents[node.id], bindings, threads) for node in definition.nodes]:
         builder.add_edge(conductor, node).add_edge(node, conductor)
     return builder.build()
 
 
-def _node(definition: Definition, node: Node, agent: Any, bindings: Bindings, threads: Threads | None) -> NodeExecutor:
+def _node(plan: Plan, node: Node, agent: Any, bindings: Bindings, threads: Threads | None) -> NodeExecutor:
     handoffs: dict[str, str] = {}
     if node.output_mode == "handoff":
-        for way in definition.ways():
-            if way.source == node.id:
-                about = getattr(bindings.agents.get(definition.node(way.target).bound_by), "description", None)
-                handoffs[tool_for(way.target)] = about or f"Hand over to {way.target}."
-    return NodeExecutor(definition, node, agent, bindings.types, threads, handoffs)
+        for tool, target in tools_of(plan, node.id).items():
+            about = getattr(bindings.agents.get(plan.definition.node(target).bound_by), "description", None)
+            handoffs[tool] = about or f"Hand over to {target}."
+    return NodeExecutor(plan, node, agent, bindings.types, threads, handoffs)

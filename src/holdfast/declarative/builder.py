@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from ..core.errors import DefinitionError
 from ..core.model import FullHistory, Retention
@@ -95,15 +95,12 @@ class AgentWorkflow:
         `store` is the storage of the run, or the directory of a JSON workflow store.
         """
         if isinstance(store, Path):
-            storage = runs_in(store)
-        else:
-            found = storage_of(store)
-            assert found is not None
-            storage = found
-        made = cls.from_definition(await stored_definition(storage, execution_id))
-        if isinstance(store, Path):
+            made = cls.from_definition(await stored_definition(runs_in(store), execution_id))
             return made.with_json_workflow_store(store, made._definition.retention)
-        return made.with_workflow_store(storage)
+        storage = storage_of(store)
+        if storage is None:
+            raise DefinitionError(f"give the storage of run {execution_id!r}, or the directory of its store as a Path")
+        return cls.from_definition(await stored_definition(storage, execution_id)).with_workflow_store(storage)
 
     def with_agents(self, agents: Mapping[str, Any]) -> Self:
         """What the names of agents stand for."""
@@ -165,7 +162,9 @@ class AgentWorkflow:
 
     def with_types(self, *types: type) -> Self:
         """Types that outputs are of, known by their names."""
-        self._types |= {one.__name__: one for one in types}
+        for one in types:
+            if self._types.setdefault(one.__name__, one) is not one:
+                self._problems.append(f"two types are called {one.__name__!r}: give one of them another name")
         return self
 
     def add_agent(
@@ -189,7 +188,7 @@ class AgentWorkflow:
     ) -> Self:
         """Add an agent: an object that is one, an async function, the name it is bound by, or its configuration.
 
-        `output` is a mode, a type (structured), or several types (union).
+        `output` is a mode, a type (structured), or several types (union), the first of which that fits is taken.
         """
         mode, types = self._output_of(output)
         name, config = None, None
@@ -248,6 +247,6 @@ class AgentWorkflow:
             if output not in ("text", "structured", "union", "handoff"):
                 self._problems.append(f"an output is text, structured, union or handoff, not {output!r}")
             return output, ()  # type: ignore[return-value]
-        several = (output,) if isinstance(output, type) else tuple(output)
+        several = get_args(output) or ((output,) if isinstance(output, type) else tuple(output))
         self.with_types(*several)
         return ("structured" if len(several) == 1 else "union"), tuple(one.__name__ for one in several)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from .deciding import Plan
 from .definition import Definition, Edge, Node
 
 Where = tuple[str | int, ...]
@@ -27,6 +26,7 @@ def problems(definition: Definition) -> Iterator[tuple[Where, str]]:
     for number, edge in enumerate(definition.edges):
         for part, text in _of_edge(edge, definition, ids):
             yield ("edges", number, part), text
+    yield from _of_fallbacks(definition)
     defaults = Counter(source for edge in definition.edges if edge.default for source in edge.sources)
     for source, count in defaults.items():
         if count > 1:
@@ -39,8 +39,10 @@ def problems(definition: Definition) -> Iterator[tuple[Where, str]]:
 
 def _of_node(node: Node, definition: Definition, ids: set[str]) -> Iterator[tuple[str, str]]:
     ways = list(definition.ways())
-    if not node.id or node.id == "conductor":
+    if not isinstance(node.id, str) or not node.id or node.id == "conductor":
         yield "id", f"an agent cannot be called {node.id!r}"
+    if node.gives == "input":
+        yield "output_key", f"{node.id!r} cannot give 'input': that is what a run is given"
     if node.input_key is not None and node.input_template is not None:
         yield "input_template", f"{node.id!r} has an input key and a template: give one of them"
     if node.output_mode == "structured" and len(node.output_types) > 1:
@@ -96,10 +98,21 @@ def _of_edge(edge: Edge, definition: Definition, ids: set[str]) -> Iterator[tupl
                 )
 
 
-def unreachable(definition: Definition) -> Iterator[str]:
-    """The agents that no run can ever come to."""
-    plan = Plan(definition)
-    reached: set[str] = set()
-    for id in plan.entries:
-        reached |= plan.behind(id)
-    yield from (id for id in plan.ids if id not in reached and id not in plan.fallbacks)
+def _of_fallbacks(definition: Definition) -> Iterator[tuple[Where, str]]:
+    """Who stands in for whom: each for one, and nobody, by way of others, for themselves."""
+    falls_to = {node.id: node.fallback for node in definition.nodes if node.fallback is not None}
+    for number, node in enumerate(definition.nodes):
+        where: Where = ("nodes", number, "fallback")
+        if node.fallback is None:
+            continue
+        first = next(id for id, other in falls_to.items() if other == node.fallback)
+        if first != node.id:
+            yield where, f"{node.fallback!r} stands in for {first!r} already: add it once more, under another id"
+        met, at = {node.id}, node.fallback
+        while at in falls_to and at not in met:
+            met.add(at)
+            at = falls_to[at]
+        if at == node.id and at != node.fallback:
+            yield where, f"{node.id!r} falls back to itself, by way of {node.fallback!r}"
+        if node.output_mode == "handoff" and node.default_target is None:
+            yield where, f"the router {node.id!r} needs a default, because whoever stands in for it cannot choose"

@@ -24,6 +24,7 @@ class Stand:
     taken: tuple[str, ...] = ()  # the ways out of it that were taken, by key
     upstream: tuple[str, ...] = ()  # the nodes that led to it when it was begun last
     instead_of: str | None = None  # the node that failed, whose place this one takes
+    layer: int = 0  # of those that begin together
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,14 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """The nodes that began together."""
+
+    number: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What follows from what happened."""
 
@@ -51,6 +60,11 @@ class Decision:
     skipped: tuple[Skipped, ...] = ()
     traversed: tuple[Traversed, ...] = ()
     done: bool = False  # nothing runs any more, and nothing is to
+    ended: tuple[Layer, ...] = ()  # those of which nobody runs any more
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+        return self != Decision()
 
 
 class TooManyLoops(Exception):
@@ -81,16 +95,36 @@ class Plan:
 
     @cached_property
     def entries(self) -> tuple[str, ...]:
-        """Nodes that no other node leads to."""
-        led_to = {way.target for way in self.ways if way.source != way.target}
-        found = tuple(id for id in self.ids if id not in led_to and id not in self.fallbacks)
-        return found or self.ids[:1]  # in a circle, whoever was said first begins
+        """Nodes that no other node leads to; of a circle that nobody outside leads to, whoever was said first."""
+        found: list[str] = []
+        reached: set[str] = set()
+        for id in self.ids:
+            if id in reached or id in self.fallbacks:
+                continue
+            ahead = self._reach(id, self._out)
+            if self._reach(id, self._into) <= ahead:  # whoever leads to it is led to by it
+                found.append(id)
+                reached |= ahead
+        return tuple(id for id in self.ids if id in found)
 
     @cached_property
-    def exits(self) -> tuple[str, ...]:
-        """Nodes that lead to no other node."""
-        leading = {way.source for way in self.ways if way.source != way.target}
-        return tuple(id for id in self.ids if id not in leading and id not in self.fallbacks)
+    def _out(self) -> Mapping[str, list[Way]]:
+        return {id: [way for way in self.ways if way.source == id] for id in self.ids}
+
+    @cached_property
+    def _into(self) -> Mapping[str, list[Way]]:
+        return {id: [way for way in self.ways if way.target == id] for id in self.ids}
+
+    def _reach(self, id: str, ways: Mapping[str, list[Way]]) -> set[str]:
+        """The node, and everything that these ways connect it with."""
+        found, open = {id}, [id]
+        while open:
+            for way in ways[open.pop()]:
+                for one in (way.source, way.target):
+                    if one not in found:
+                        found.add(one)
+                        open.append(one)
+        return found
 
     @cached_property
     def back(self) -> frozenset[str]:
@@ -118,10 +152,10 @@ class Plan:
                 stack.append((way.target, iter(self.out_of(way.target))))
 
     def out_of(self, id: str) -> list[Way]:
-        return [way for way in self.ways if way.source == id]
+        return self._out[id]
 
     def into(self, id: str) -> list[Way]:
-        return [way for way in self.ways if way.target == id]
+        return self._into[id]
 
     def behind(self, id: str) -> set[str]:
         """The node, and everything that forward ways lead to from it."""
@@ -153,14 +187,21 @@ class Deciding:
 
     def finished(self, id: str, outputs: Mapping[str, Any]) -> Decision:
         """A node has given something, for itself or in the place of one that failed."""
-        node, owner = self.plan.definition.node(id), self._owner(id)
+        owner = self._owner(id)
         self.stands[id] = replace(self.stands[id], status="succeeded", outputs=outputs, reason="", instead_of=None)
         if owner != id:
-            spoken = {**outputs, self.plan.definition.node(owner).gives: outputs.get(node.gives)}
+            spoken = self._spoken_for(owner, id, outputs)
             self.stands[owner] = replace(self.stands[owner], status="succeeded", outputs=spoken, reason="")
         self.given[owner] = self.stands[owner].outputs
         self._leave(owner)
         return self._settle()
+
+    def _spoken_for(self, owner: str, id: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What a node gave, as if another had given it."""
+        for_whom, by = self.plan.definition.node(owner), self.plan.definition.node(id)
+        if for_whom.output_mode == "handoff":  # only a router can choose
+            return {for_whom.gives: for_whom.default_target, "handoff": for_whom.default_target}
+        return {**outputs, for_whom.gives: outputs.get(by.gives)}
 
     def gave_up(self, id: str, reason: str) -> Decision:
         """A node failed, and the run goes on without it."""
@@ -182,59 +223,79 @@ class Deciding:
 
     def denied(self, id: str, reason: str) -> Decision:
         """A person did not approve what a node gave: nobody uses it."""
-        self.stands[id] = replace(self.stands[id], status="skipped", reason=reason, outputs={})
-        self._skipped.append(Skipped(id, reason))
+        for one in dict.fromkeys((id, self._owner(id))):
+            self.stands[one] = replace(self.stands[one], status="skipped", reason=reason, outputs={}, instead_of=None)
+            self._skipped.append(Skipped(one, reason))
         return self._settle()
 
     def _leave(self, id: str) -> None:
-        """Decide which ways out of a node are taken."""
-        taken = list(self._taken(id))
+        """Decide which ways out of a node are taken. One that leads back has everything behind it to itself."""
+        chosen = list(self._chosen(id))
+        back = [(way, words) for way, words in chosen if way.key in self.plan.back]
+        taken = back or chosen
         self.stands[id] = replace(self.stands[id], taken=tuple(way.key for way, _ in taken))
         for way, words in taken:
             self._traversed.append(Traversed(id, way.target, words))
-        for way, _ in taken:
-            if way.key in self.plan.back:
-                self._again(way)
 
-    def _taken(self, id: str) -> Iterator[tuple[Way, str]]:
-        node, values = self.plan.definition.node(id), {**self._values, **self.stands[id].outputs}
+    def _chosen(self, id: str) -> Iterator[tuple[Way, str]]:
+        node, outputs = self.plan.definition.node(id), self.stands[id].outputs
+        values, edges = {**self._values, **outputs}, self.plan.definition.edges
         ways = self.plan.out_of(id)
-        edges = self.plan.definition.edges
-        chosen = [way for way in ways if not edges[way.edge].default and _holds(edges[way.edge], node, way, values)]
-        if not chosen:
-            chosen = [way for way in ways if edges[way.edge].default]
-        for way in chosen:
-            yield way, _words(edges[way.edge], node, way)
+        if node.output_mode == "handoff":
+            for way in ways:
+                if way.target == outputs.get("handoff"):
+                    yield way, f"handed over to {way.target!r}"
+            return
+        chosen = [way for way in ways if not edges[way.edge].default and _holds(edges[way.edge], node, values)]
+        for way in chosen or [way for way in ways if edges[way.edge].default]:
+            yield way, edges[way.edge].describe()
 
-    def _again(self, way: Way) -> None:
-        """A loop leads back to a node: it, and what lies behind it, has its turn again."""
-        id, limit = way.target, self.plan.definition.max_iterations
+    def _go_back(self) -> bool:
+        """Let the first loop begin again that has waited for whoever was still running in it."""
+        for way in self.plan.ways:
+            if not self._leads_back(way):
+                continue
+            affected = self.plan.behind(way.target)
+            if not any(self.stands[one].status == "running" for one in affected):
+                self._again(way.target, affected)
+                return True
+        return False
+
+    def _again(self, id: str, affected: set[str]) -> None:
+        """A node, and what lies behind it, has its turn again."""
+        limit = self.plan.definition.max_iterations
         if self.stands[id].runs >= limit:
             raise TooManyLoops(id, limit, self._running())
-        for one in self.plan.behind(id):
-            stand = self.stands[one]
-            if stand.status in SETTLED:
-                self.stands[one] = replace(stand, status="waiting", taken=(), reason="")
-        self._run(id, (way.source,))
+        led = [way.source for way in self.plan.into(id) if self._leads_back(way)]
+        for one in affected:
+            self.stands[one] = replace(self.stands[one], status="waiting", taken=(), reason="")
+        self._run(id, tuple(dict.fromkeys(led)))
+
+    def _leads_back(self, way: Way) -> bool:
+        return way.key in self.plan.back and way.key in self.stands[way.source].taken
 
     def _settle(self) -> Decision:
         """Let every node run, or be skipped, whose turn has come."""
-        moved = True
-        while moved:
-            moved = False
-            for id in self.plan.ids:
-                if self.stands[id].status != "waiting" or id in self.plan.fallbacks:
-                    continue
-                ways = [way for way in self.plan.into(id) if way.key not in self.plan.back]
-                if not ways or not all(self.stands[way.source].status in SETTLED for way in ways):
-                    continue
-                led = [way.source for way in ways if way.key in self.stands[way.source].taken]
-                if led:
-                    self._run(id, tuple(dict.fromkeys(led)))
-                else:
-                    self._skip(id, self._why(ways))
-                moved = True
+        while any(self._next(id) for id in self.plan.ids) or self._go_back():
+            pass
         return self._decided()
+
+    def _next(self, id: str) -> bool:
+        """Whether this node's turn has come, or it has none this time."""
+        ways = [way for way in self.plan.into(id) if way.key not in self.plan.back]
+        if self.stands[id].status != "waiting" or not ways or not all(self._is_settled(way.source) for way in ways):
+            return False
+        led = [way.source for way in ways if way.key in self.stands[way.source].taken]
+        if led:
+            self._run(id, tuple(dict.fromkeys(led)))
+        else:
+            self._skip(id, self._why(ways))
+        return True
+
+    def _is_settled(self, id: str) -> bool:
+        """Whether it is known where a node leads. One that leads back has its turn again."""
+        stand = self.stands[id]
+        return stand.status in SETTLED and not any(key in self.plan.back for key in stand.taken)
 
     def _why(self, ways: list[Way]) -> str:
         return "; ".join(dict.fromkeys(self._dead(way) for way in ways))
@@ -250,8 +311,9 @@ class Deciding:
         return f"{way.source!r} did not lead to it" + (f" ({words})" if words else "")
 
     def _skip_behind(self, id: str, reason: str) -> None:
-        for one in self.plan.behind(id) - {id}:
-            if self.stands[one].status == "waiting":
+        behind = self.plan.behind(id)
+        for one in self.plan.ids:
+            if one != id and one in behind and self.stands[one].status == "waiting":
                 self._skip(one, reason)
 
     def _skip(self, id: str, reason: str) -> None:
@@ -272,13 +334,37 @@ class Deciding:
         )
 
 
-def _holds(edge: Edge, node: Node, way: Way, values: Mapping[str, Any]) -> bool:
-    if node.output_mode == "handoff" and values.get("handoff") is not None:
-        return bool(values["handoff"] == way.target)
+def _holds(edge: Edge, node: Node, values: Mapping[str, Any]) -> bool:
     if edge.type is not None:
         return bool(values.get(f"{node.gives}_type") == edge.type)
     return edge.condition is None or edge.condition.holds(values)
 
 
-def _words(edge: Edge, node: Node, way: Way) -> str:
-    return f"handed over to {way.target!r}" if node.output_mode == "handoff" else edge.describe()
+def last_of(plan: Plan, stands: Mapping[str, Stand]) -> tuple[str, ...]:
+    """The nodes that gave something and led nowhere: what they gave is what the run comes to."""
+    led_on = {owner for owner in plan.ids if stands[owner].taken}
+    return tuple(
+        id for id in plan.ids if stands[id].status == "succeeded" and id not in led_on and id not in plan.fallbacks
+    )
+
+
+def progress(plan: Plan, stands: Mapping[str, Stand], owner: str, *, over: bool) -> float:
+    """The part of all nodes that is done or skipped, 0 to 1, once this one is or is not. Those that stand in for
+    others count as the others."""
+    counted = [id for id in plan.ids if id not in plan.fallbacks]
+    settled = sum(stands[id].status in SETTLED for id in counted if id != owner)
+    return (settled + over) / len(counted)
+
+
+def led_by(plan: Plan, stands: Mapping[str, Stand], id: str) -> tuple[str, ...]:
+    """The nodes whose outputs a node is told. A router gives none: whom it leads to is told what it was told."""
+    found: dict[str, None] = {}
+    seen, open = {id}, list(stands[id].upstream)
+    while open:
+        one = open.pop(0)
+        if plan.definition.node(one).output_mode != "handoff":
+            found[one] = None
+        elif one not in seen:
+            seen.add(one)
+            open = [*stands[one].upstream, *open]
+    return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,9 +10,9 @@ from typing import Any, Literal
 from ..agents.values import AgentResponseUpdate
 from ..core.events import WorkflowErrorDetails, WorkflowEvent
 from .conductor import CONDUCTOR
-from .deciding import Decision
+from .deciding import Decision, Layer
 from .definition import Definition
-from .messages import Done, Go, Outcome
+from .messages import Decided, Done, Go, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +127,23 @@ class Teller:
     def __init__(
         self, definition: Definition, execution_id: str, *, checkpoints: bool = False, resumed: bool = False
     ) -> None:
-        self._workflow, self._nodes, self._id = definition.name, len(definition.nodes), execution_id
+        self._workflow, self._id = definition.name, execution_id
+        self._nodes = len(definition.nodes)
+        standing_in = {node.fallback for node in definition.nodes}
+        self._counted = sum(node.id not in standing_in for node in definition.nodes)
+        self._replaced = {node.id for node in definition.nodes if node.fallback is not None}
         self._checkpoints, self._resumed = checkpoints, resumed
-        self._layer: tuple[str, ...] = ()
-        self._number = 0
-        self._counts = {"succeeded": 0, "failed": 0, "skipped": 0}  # as far as it was told here
+        self._begun: list[Go] = []  # in this superstep
+        self._ended: list[Layer] = []
+        self._over: Outcome | None = None
+        self._done = 0
+        self._stands: dict[str, str] = {}  # of the nodes, as far as it is known here
         self._progress = 0.0
         self.outcome: Outcome | None = None
+
+    def know(self, stands: Mapping[str, str]) -> None:
+        """Where the nodes of a run were that goes on."""
+        self._stands |= stands
 
     def told(self, event: WorkflowEvent) -> Iterator[NamedEvent]:
         """What an event of the engine means here; nothing, if it means nothing."""
@@ -147,62 +158,89 @@ class Teller:
             case "executor_completed":
                 for said in event.data or ():
                     yield from self._said(said)
+            case "superstep_completed":
+                yield from self._layers()
             case "output" if isinstance(event.data, Outcome):
                 self.outcome = event.data
+                if event.replayed:  # it was over before
+                    yield self._completed(event.data)
             case "request_info":
                 yield ApprovalRequestedEvent(event.request_id, event.executor_id or "", event.data)
             case "warning":
                 yield WorkflowDiagnosticEvent("warning", event.executor_id or self._workflow, str(event.data))
             case "sleeping":
                 yield WorkflowDiagnosticEvent("info", self._workflow, f"sleeps until {event.data}")
+            case "executor_failed" if event.details is not None and event.executor_id != CONDUCTOR:
+                yield self._failed_agent(event.details)
             case "failed" if event.details is not None:
-                yield from self._failure(event.details)
+                yield self._failed(event.details)
             case "checkpoint" if self._checkpoints:
                 yield event
 
     def _said(self, said: Any) -> Iterator[NamedEvent]:
         match said:
-            case Go():
-                if said.decided is not None:
-                    yield from self._decided(said.decided, said.layer)
-                yield WorkflowAgentStartedEvent(said.node, said.layer, said.run)
+            case Go(decided=decided):
+                self._begun.append(said)
+                if decided is not None:
+                    yield from self._decided(decided)
+            case Decided(decision=decision):
+                yield from self._decided(decision)
             case Done():
-                yield self._done(said)
+                yield self._completed_agent(said)
             case Outcome():
-                yield from self._decided(said.decided, said.layer)
-                counts = len(said.succeeded), len(said.failed), len(said.skipped)
-                yield WorkflowCompletedEvent(self._workflow, self._id, True, said.seconds, *counts, said.output)
+                self._over = said
+                yield from self._decided(said.decided)
 
-    def _decided(self, decided: Decision, layer: int) -> Iterator[NamedEvent]:
+    def _decided(self, decided: Decision) -> Iterator[NamedEvent]:
+        self._ended += decided.ended
         for way in decided.traversed:
             yield WorkflowEdgeTraversedEvent(way.source, way.target, way.condition)
         for one in decided.skipped:
-            self._counts["skipped"] += 1
+            self._stands[one.node] = "skipped"
             yield WorkflowAgentSkippedEvent(one.node, one.reason)
-        if self._layer and (layer != self._number or decided.done):
-            yield WorkflowLayerCompletedEvent(self._number, self._layer)
-            self._layer = ()
-        if decided.start:
-            self._layer = (*self._layer, *decided.start)
-            self._number = layer
-            yield WorkflowLayerStartedEvent(layer, decided.start)
 
-    def _done(self, done: Done) -> WorkflowAgentCompletedEvent:
+    def _layers(self) -> Iterator[NamedEvent]:
+        """A superstep is over: what was decided in it, together, is what a layer is."""
+        for layer in self._ended:
+            yield WorkflowLayerCompletedEvent(layer.number, layer.nodes)
+        if self._begun:
+            yield WorkflowLayerStartedEvent(self._begun[0].layer, tuple(go.node for go in self._begun))
+        for go in self._begun:
+            self._stands[go.node] = "running"
+            yield WorkflowAgentStartedEvent(go.node, go.layer, go.run)
+        if self._over is not None:
+            yield self._completed(self._over)
+        self._begun, self._ended, self._over, self._done = [], [], None, 0
+
+    def _completed(self, outcome: Outcome) -> WorkflowCompletedEvent:
+        counts = len(outcome.succeeded), len(outcome.failed), len(outcome.skipped)
+        return WorkflowCompletedEvent(self._workflow, self._id, True, outcome.seconds, *counts, outcome.output)
+
+    def _completed_agent(self, done: Done) -> WorkflowAgentCompletedEvent:
         success = done.outcome == "succeeded"
-        self._progress = done.progress
+        self._progress = min(done.progress + self._done / self._counted, 1.0)  # those beside it did not know of it
+        self._done += success or done.node not in self._replaced
         if done.outcome != "denied":  # that is told as skipped
-            self._counts[done.outcome] += 1
+            self._stands[done.node] = done.outcome
         error = None if success else done.reason
-        return WorkflowAgentCompletedEvent(done.node, success, done.seconds, done.progress, dict(done.outputs), error)
+        outputs = dict(done.outputs)
+        return WorkflowAgentCompletedEvent(done.node, success, done.seconds, self._progress, outputs, error)
 
     def _of_agent(self, event: WorkflowEvent) -> AgentEvent:
         chain = (self._workflow, *event.path, event.executor_id or "")
         return AgentEvent(chain, event.data if event.type == "update" else None, event.attempt)
 
-    def _failure(self, details: WorkflowErrorDetails) -> Iterator[NamedEvent]:
-        words = f"{details.error_type}: {details.message}"
-        if details.executor_id not in (None, CONDUCTOR):
-            self._counts["failed"] += 1
-            yield WorkflowAgentCompletedEvent(str(details.executor_id), False, 0.0, self._progress, error=words)
-        counts = self._counts["succeeded"], self._counts["failed"], self._counts["skipped"]
-        yield WorkflowCompletedEvent(self._workflow, self._id, False, 0.0, *counts, error=words)
+    def _failed_agent(self, details: WorkflowErrorDetails) -> WorkflowAgentCompletedEvent:
+        self._stands[str(details.executor_id)] = "failed"
+        return WorkflowAgentCompletedEvent(
+            str(details.executor_id), False, 0.0, self._progress, error=_in_words(details)
+        )
+
+    def _failed(self, details: WorkflowErrorDetails) -> WorkflowCompletedEvent:
+        counts = Counter(self._stands.values())
+        three = counts["succeeded"], counts["failed"], counts["skipped"]
+        return WorkflowCompletedEvent(self._workflow, self._id, False, 0.0, *three, error=_in_words(details))
+
+
+def _in_words(details: WorkflowErrorDetails) -> str:
+    return f"{details.error_type}: {details.message}"

@@ -6,16 +6,17 @@ import fcntl
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,79}")
+_PLAIN = re.compile(r"[a-z0-9_-]{1,80}")  # without a dot, which sets those apart that are not plain
 
 
 def safe_name(text: str) -> str:
     """A name for a file that stands for this text and for no other, whatever is in it."""
-    if _PLAIN.fullmatch(text) and not text.endswith("."):
+    if _PLAIN.fullmatch(text):
         return text
     readable = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:40]
     return f"{readable or 'x'}.{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
@@ -41,13 +42,22 @@ def sync_folder(folder: Path) -> None:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file as a whole: it is there with all of this, or as it was before."""
     make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with open(draft, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
     sync_folder(path.parent)
+
+
+def write_at(handle: int, data: bytes, at: int) -> None:
+    """Write all of this to a file, from that place on, to stay."""
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(handle, left, at)
+        left, at = left[written:], at + written
+    os.fsync(handle)
 
 
 @contextmanager

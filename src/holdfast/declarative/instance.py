@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ..core.errors import CheckpointMissing, DefinitionError
 from ..core.events import WorkflowEvent, WorkflowRunState
@@ -15,6 +16,8 @@ from ..durable.ids import new_run_id
 from ..workflow.storages import OF_KIND
 from ..workflow.workflow import Workflow
 from .binding import Bindings, bound
+from .conductor import check_ways
+from .deciding import Plan, Stand
 from .definition import Definition
 from .definitions import save_definition
 from .events import ApprovalRequestedEvent, NamedEvent, Teller
@@ -55,9 +58,12 @@ class AgentWorkflowResult:
 
 
 class AgentWorkflowStream:
-    """The events of a run as they become true: iterate it; await it for the result."""
+    """The events of a run as they become true: iterate it; await it for the result.
 
-    def __init__(self, events: AsyncIterator[WorkflowEvent], teller: Teller, execution_id: str) -> None:
+    The run moves only as far as it is read. Left early, by `async with` or `aclose`, it stops at its last commit.
+    """
+
+    def __init__(self, events: AsyncGenerator[WorkflowEvent, None], teller: Teller, execution_id: str) -> None:
         self._told, self._teller = self._tell(events), teller
         self._execution_id = execution_id
         self._status = WorkflowRunState.IN_PROGRESS
@@ -69,14 +75,25 @@ class AgentWorkflowStream:
     def __await__(self) -> Generator[Any, None, AgentWorkflowResult]:
         return self._read().__await__()
 
-    async def _tell(self, events: AsyncIterator[WorkflowEvent]) -> AsyncIterator[NamedEvent]:
-        async for event in events:
-            if event.type == "status" and event.state is not None and not event.path:
-                self._status = event.state
-            for told in self._teller.told(event):
-                if isinstance(told, ApprovalRequestedEvent):
-                    self._asked[told.request_id] = told.data
-                yield told
+    async def aclose(self) -> None:
+        """Leave: the run stops where it is, and can be resumed."""
+        await self._told.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def _tell(self, events: AsyncGenerator[WorkflowEvent, None]) -> AsyncGenerator[NamedEvent, None]:
+        async with aclosing(events):
+            async for event in events:
+                if event.type == "status" and event.state is not None and not event.path:
+                    self._status = event.state
+                for told in self._teller.told(event):
+                    if isinstance(told, ApprovalRequestedEvent):
+                        self._asked[told.request_id] = told.data
+                    yield told
 
     async def _read(self) -> AgentWorkflowResult:
         async for _ in self._told:
@@ -91,6 +108,7 @@ class AgentWorkflowInstance:
         self.definition = definition
         self.storage = storage_for(definition, stores)
         self.workflow: Workflow = bound(definition, bindings, self.storage)
+        self._plan = Plan(definition)
         try:
             self._text = to_json(definition)
         except DefinitionError:  # it has a callable: its runs go on only in a program that builds it
@@ -115,8 +133,13 @@ class AgentWorkflowInstance:
         """
         run_id = execution_id or new_run_id()
         begin = self.begin(input, session_id or run_id)
-        stream = self.workflow.run_streaming(begin, run_id=run_id, private=private, tags=tags)
-        return AgentWorkflowStream(aiter(stream), self._teller(run_id, checkpoint_events), run_id)
+
+        async def events() -> AsyncGenerator[WorkflowEvent, None]:
+            async with self.workflow.run_streaming(begin, run_id=run_id, private=private, tags=tags) as stream:
+                async for event in stream:
+                    yield event
+
+        return AgentWorkflowStream(events(), self._teller(run_id, checkpoint_events), run_id)
 
     def resume(
         self,
@@ -127,8 +150,25 @@ class AgentWorkflowInstance:
         checkpoint_events: bool = False,
     ) -> AgentWorkflowStream:
         """Go on with a run where it was, perhaps with answers to what it asks."""
-        stream = self.workflow.run_streaming(run_id=execution_id, responses=responses, private=private)
-        return AgentWorkflowStream(aiter(stream), self._teller(execution_id, checkpoint_events, True), execution_id)
+        teller = self._teller(execution_id, checkpoint_events, True)
+
+        async def events() -> AsyncGenerator[WorkflowEvent, None]:
+            teller.know(await self._stands(execution_id))
+            known: dict[str, Any] = {"run_id": execution_id, "responses": responses, "private": private}
+            async with self.workflow.run_streaming(**known) as stream:
+                async for event in stream:
+                    yield event
+
+        return AgentWorkflowStream(events(), teller, execution_id)
+
+    async def _stands(self, execution_id: str) -> dict[str, str]:
+        """Where the nodes of a stored run are. Raises GraphChanged if it was begun with other edges."""
+        head = None if self.storage is None else await self.storage.get_latest(run_id=execution_id)  # type: ignore[call-arg]
+        if head is None or "begun" not in head.state:
+            return {}  # it has not begun; if it is not there at all, the engine says so
+        check_ways(head.state["begun"].ways, self._plan, execution_id)
+        stands = {id: head.state.get(f"nodes/{id}", Stand()) for id in self._plan.ids}
+        return {id: stand.status for id, stand in stands.items()}
 
     def begin(self, input: Any, session_id: str) -> Begin:
         """The message that a run of `workflow` begins with."""
@@ -183,6 +223,6 @@ async def stored_definition(storage: CheckpointStorage, execution_id: str) -> De
     if not text:
         raise DefinitionError(
             f"run {execution_id!r} was begun by a workflow that cannot be stored, because it has a callable as a "
-            f"condition: resume it with the program that built it"
+            f"condition, or something live in a configuration: resume it with the program that built it"
         )
     return from_json(text)

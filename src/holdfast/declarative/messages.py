@@ -27,7 +27,14 @@ class Go:
     layer: int  # those that begin together
     upstream: tuple[str, ...] = ()  # the nodes that led to it
     instead_of: str | None = None  # whose place it takes
-    decided: Decision | None = None  # what led to this layer; said once, to the first of it
+    decided: Decision | None = None  # what led to this; said once, to the first that begins
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided, where nobody begins."""
+
+    decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,6 @@ class Outcome:
     failed: Mapping[str, str]  # with the reasons
     skipped: Mapping[str, str]
     decided: Decision = field(default_factory=Decision)
-    layer: int = 0
     seconds: float = field(default=0.0, compare=False)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from hashlib import sha256
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,10 +22,10 @@ from ..core.errors import DurabilityError, HandlerTimeout
 from ..graph.context import WorkflowContext
 from ..graph.handlers import handler, response_handler
 from ..runtime.context import HandlerContext
-from .conductor import CONDUCTOR, Begun, Values
-from .deciding import SETTLED, Stand
-from .definition import Definition, Node, Retries
-from .errors import OutputRejected
+from .conductor import CONDUCTOR, Begun, Values, time_left, took_too_long
+from .deciding import Plan, Stand, led_by, progress
+from .definition import Node, Retries
+from .errors import OutputRejected, WorkflowTimeout
 from .inputs import prompt_of
 from .messages import Done, Go, NodeApprovalRequest, NodeApprovalResponse
 from .outputs import outputs_of
@@ -39,6 +40,7 @@ class Working:
 
     run: int
     before: int  # how much of the conversation is from earlier runs
+    instead_of: str | None = None  # whose place it takes
     outputs: Mapping[str, Any] | None = None
     seconds: float = field(default=0.0, compare=False)
 
@@ -48,7 +50,7 @@ class NodeExecutor(AgentExecutor):
 
     def __init__(
         self,
-        definition: Definition,
+        plan: Plan,
         node: Node,
         agent: Any,
         types: Mapping[str, type],
@@ -56,13 +58,13 @@ class NodeExecutor(AgentExecutor):
         handoffs: Mapping[str, str],
     ) -> None:
         super().__init__(agent, id=node.id, handoffs=handoffs)
-        self.definition, self.node, self.types, self.threads = definition, node, types, threads
+        self.plan, self.node, self.types, self.threads = plan, node, types, threads
         self._gate = Gate(node.concurrency)
 
     def clone(self) -> NodeExecutor:
         twin = super().clone()
         assert isinstance(twin, NodeExecutor)
-        for name in ("definition", "node", "types", "threads", "_gate"):
+        for name in ("plan", "node", "types", "threads", "_gate"):
             setattr(twin, name, getattr(self, name))
         return twin
 
@@ -70,93 +72,114 @@ class NodeExecutor(AgentExecutor):
     async def go(self, go: Go, ctx: NodeContext) -> None:
         """Run, once: what the node is told is put together from the values of the run."""
         node = self.node if go.instead_of is None else self._in_place_of(go.instead_of)
-        given = {id: ctx.get_state(f"nodes/{id}", Stand()).outputs for id in go.upstream}
-        upstream = {id: outputs.get(self.definition.node(id).gives) for id, outputs in given.items()}
-        prompt = prompt_of(node, Values(ctx), upstream, run_id=ctx.run_id)
+        prompt = prompt_of(node, Values(ctx), self._upstream(ctx), run_id=ctx.run_id)
         self.forget(ctx)
         if self.threads is not None:
             self.hear(await ctx.step("transcript", self.threads.read, _session(ctx), self.id), ctx)
         before = len(conversation_of(self.id, ctx))
         self.hear([Message("user", prompt)], ctx)
-        ctx.set_state(self._key("working"), Working(go.run, before))
+        ctx.set_state(self._key("working"), Working(go.run, before, go.instead_of))
         await self.respond(ctx)
+
+    def _upstream(self, ctx: NodeContext) -> dict[str, Any]:
+        """What those gave that led here."""
+        stands = self._stands(ctx)
+        led = led_by(self.plan, stands, self.id)
+        return {id: stands[id].outputs.get(self.plan.definition.node(id).gives) for id in led}
+
+    def _stands(self, ctx: WorkflowContext[Any, Any]) -> dict[str, Stand]:
+        return {id: ctx.get_state(f"nodes/{id}", Stand()) for id in self.plan.ids}
 
     def _in_place_of(self, failed: str) -> Node:
         """This node, told what the one that failed was told, unless it says itself what it wants."""
         if self.node.input_key is not None or self.node.input_template is not None:
             return self.node
-        other = self.definition.node(failed)
+        other = self.plan.definition.node(failed)
         return replace(self.node, input_key=other.input_key, input_template=other.input_template)
 
     async def _take(self, begun: OpenTurn, ctx: AgentContext) -> None:
         """Take a turn, and try again as often as the node may. What a failed attempt had done is not done again."""
-        began, number = perf_counter(), await self._attempts_before(ctx)
+        began, number, spent = perf_counter(), 0, 0
         while True:
+            number += 1
+            if (noted := await self._noted(number, ctx)) is not None:  # before a restart: it goes on counting
+                if noted["answer"] is not None:
+                    begun = self._asked_again(begun, noted["answer"], noted["why"], ctx)
+                spent = 0 if noted["final"] else spent + 1  # whoever resumes what was given up has all attempts again
+                if not noted["final"]:
+                    await ctx.sleep(_delay(self.node.retry, spent))
+                continue
             try:
                 async with self._gate.entered(), self._in_time(ctx):
                     await super()._take(begun, ctx)
-                break
-            except OutputRejected as error:
-                if number >= self._most_attempts:
-                    await self._give_up(error, began, ctx)
-                    break
-                begun = self._asked_again(begun, error, ctx)
-            except DurabilityError:
+                return
+            except (DurabilityError, WorkflowTimeout):
                 raise  # it is not the agent that failed
             except Exception as error:  # noqa: BLE001 - whatever an agent raises: the node says what follows from it
-                if number >= self._most_attempts or not _worth_it(self.node.retry, error):
-                    await self._give_up(error, began, ctx)
-                    break
-                await self._failed(number, error, ctx)
-            number += 1
+                spent += 1
+                if spent >= self._most_attempts or not _worth_it(self.node.retry, error):
+                    await self._give_up(error, number, began, ctx)
+                    return
+                if isinstance(error, OutputRejected):
+                    begun = self._asked_again(begun, error.answer, str(error), ctx)
+                    continue  # what it answered is known after a restart, too
+                await self._note(number, error, ctx)
+                await ctx.sleep(_delay(self.node.retry, spent))
 
     @property
     def _most_attempts(self) -> int:
         return 1 if self.node.retry is None else self.node.retry.attempts
 
-    async def _attempts_before(self, ctx: AgentContext) -> int:
-        """The number of the next attempt, once it is due. Failures are noted: a restart goes on counting."""
-        here, number = _here(ctx), 1
-        while here.has_step(f"failed {number}"):
-            await ctx.sleep(_delay(self.node.retry, number))
-            number += 1
-        return number
+    async def _noted(self, number: int, ctx: AgentContext) -> dict[str, Any] | None:
+        """What is known of the attempt of that number, if it failed before."""
+        name = f"failed {number}"
+        found: dict[str, Any] | None = None
+        if _here(ctx).has_step(name):
+            found = await _here(ctx).named_step(name, _never)
+        return found
 
-    async def _failed(self, number: int, error: Exception, ctx: AgentContext) -> None:
-        async def note() -> str:
-            return f"{type(error).__name__}: {error}"
+    async def _note(self, number: int, error: Exception, ctx: AgentContext, *, final: bool = False) -> None:
+        """Keep it that an attempt failed, for a process after this one."""
+        answer = error.answer if isinstance(error, OutputRejected) else None
+
+        async def note() -> dict[str, Any]:
+            return {"why": str(error), "answer": answer, "final": final}
 
         await _here(ctx).named_step(f"failed {number}", note)
-        await ctx.sleep(_delay(self.node.retry, number))
 
-    def _asked_again(self, begun: OpenTurn, error: OutputRejected, ctx: AgentContext) -> OpenTurn:
+    def _asked_again(self, begun: OpenTurn, answer: str, why: str, ctx: AgentContext) -> OpenTurn:
         """Another turn, in which the agent is told what was wrong with its answer."""
-        self.hear([Message("user", f"You answered:\n{error.answer}\n\n{error}")], ctx)
+        self.hear([Message("user", f"You answered:\n{answer}\n\n{why}")], ctx)
         return OpenTurn(f"{begun.id}+", len(conversation_of(self.id, ctx)), begun.usage, {})
 
     @asynccontextmanager
     async def _in_time(self, ctx: AgentContext) -> AsyncIterator[None]:
-        limit = self.node.timeout
+        limit, left = self.node.timeout, time_left(self.plan.definition, ctx)
+        scope = asyncio.timeout(min((one for one in (limit, left) if one is not None), default=None))
         try:
-            async with asyncio.timeout(limit) as scope:
+            async with scope:
                 yield
         except TimeoutError as error:
             if not scope.expired():
                 raise
+            if limit is None or (left is not None and left < limit):
+                raise took_too_long(self.plan, ctx) from error
             raise HandlerTimeout(
                 f"{self.id!r} in run {ctx.run_id!r} was not done after {limit:g} s",
                 run_id=ctx.run_id,
                 executor_id=self.id,
             ) from error
 
-    async def _give_up(self, error: Exception, began: float, ctx: AgentContext) -> None:
+    async def _give_up(self, error: Exception, number: int, began: float, ctx: AgentContext) -> None:
         """The node has failed: the run stops here, or goes on without it."""
         if self.node.on_error == "stop":
+            await self._note(number, error, ctx, final=True)
             raise error
         working: Working = ctx.get_state(self._key("working"))
         self.forget(ctx)
         reason, seconds = f"{type(error).__name__}: {error}", working.seconds + perf_counter() - began
-        await self._report(Done(self.id, working.run, "failed", reason=reason, seconds=seconds), ctx)
+        done = Done(self.id, working.run, "failed", reason=reason, seconds=seconds)
+        await self._report(done, working, ctx, over=self.node.fallback is None)
 
     async def take_turn(self, turn: Turn, ctx: AgentContext) -> Answer:
         answer = await super().take_turn(turn, ctx)
@@ -171,11 +194,24 @@ class NodeExecutor(AgentExecutor):
     def _outputs(self, response: AgentResponse, ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
         if self.node.output_mode != "handoff":
             return outputs_of(self.node, response, self.types, run_id=ctx.run_id)
-        target = self.node.default_target if response.handoff is None else target_of(self, response.handoff)
+        chosen = response.handoff
+        target = self.node.default_target if chosen is None else tools_of(self.plan, self.id)[chosen]
         if target is None:
             offered = ", ".join(self.handoffs)
             raise OutputRejected(f"nobody was chosen: call one of {offered}", run_id=ctx.run_id)
+        return self._chosen(target)
+
+    def _chosen(self, target: str) -> dict[str, Any]:
         return {self.node.gives: target, "handoff": target}
+
+    def _edited(self, output: Any, ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
+        """What a person wants used instead. Raises OutputRejected if it is not what the node promises."""
+        if self.node.output_mode != "handoff":
+            return outputs_of(self.node, AgentResponse((), value=output), self.types, run_id=ctx.run_id)
+        targets = [way.target for way in self.plan.out_of(self.id)]
+        if output not in targets:
+            raise OutputRejected(f"{output!r} is none of {', '.join(map(repr, targets))}", run_id=ctx.run_id)
+        return self._chosen(output)
 
     async def responded(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
         """The agent has answered: a person looks at it if that is wanted, then it is published."""
@@ -188,7 +224,7 @@ class NodeExecutor(AgentExecutor):
             return
         ctx.set_state(self._key("working"), working)
         request = NodeApprovalRequest(self.id, outputs[self.node.gives], approval.message)
-        if approval.timeout is None or approval.on_timeout == "suspend":
+        if not approval.timeout or approval.on_timeout == "suspend":  # no time at all: it may take days
             await ctx.request_info(request, NodeApprovalResponse)
             return
         late = f"nobody answered within {approval.timeout:g} s"
@@ -202,11 +238,18 @@ class NodeExecutor(AgentExecutor):
         working: Working = ctx.get_state(self._key("working"))
         if not said.approved:
             reason = f"denied: {said.reason}" if said.reason else "denied"
-            await self._report(Done(self.id, working.run, "denied", reason=reason, seconds=working.seconds), ctx)
+            done = Done(self.id, working.run, "denied", reason=reason, seconds=working.seconds)
+            await self._report(done, working, ctx)
         elif said.output is None:
             await self._publish(working, ctx)
         else:
-            edited = outputs_of(self.node, AgentResponse((), value=said.output), self.types, run_id=ctx.run_id)
+            try:
+                edited = self._edited(said.output, ctx)
+            except OutputRejected as error:  # nobody shall have to begin anew because somebody mistyped
+                await ctx.request_info(
+                    replace(asked, message=f"{asked.message}\n\n{error}".strip()), NodeApprovalResponse
+                )
+                return
             await self._publish(replace(working, outputs=edited), ctx)
 
     async def _publish(self, working: Working, ctx: WorkflowContext[Any, Any]) -> None:
@@ -216,24 +259,24 @@ class NodeExecutor(AgentExecutor):
             key = f"{ctx.run_id}/{self.id}/{working.run}"
             await ctx.step("keep transcript", self.threads.append, _session(ctx), self.id, key, said)
         done = Done(self.id, working.run, "succeeded", working.outputs, seconds=working.seconds)
-        await self._report(done, ctx)
+        await self._report(done, working, ctx)
 
-    async def _report(self, done: Done, ctx: WorkflowContext[Any, Any]) -> None:
+    async def _report(self, done: Done, working: Working, ctx: WorkflowContext[Any, Any], *, over: bool = True) -> None:
         ctx.delete_state(self._key("working"))
-        others = [node.id for node in self.definition.nodes if node.id != self.id]
-        settled = sum(ctx.get_state(f"nodes/{id}", Stand()).status in SETTLED for id in others)
-        await ctx.send_message(replace(done, progress=(settled + 1) / (len(others) + 1)), target_id=CONDUCTOR)
+        part = progress(self.plan, self._stands(ctx), working.instead_of or self.id, over=over)
+        await ctx.send_message(replace(done, progress=part), target_id=CONDUCTOR)
 
 
-def tool_for(target: str) -> str:
-    """The name of the tool by which an agent hands over to a node."""
-    return "handoff_to_" + "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "_" for c in target)[:50]
-
-
-def target_of(node: NodeExecutor, tool: str) -> str:
-    """The node that such a tool hands over to."""
-    targets = {way.target for way in node.definition.ways() if way.source == node.id}
-    return next(target for target in targets if tool_for(target) == tool)
+def tools_of(plan: Plan, id: str) -> dict[str, str]:
+    """The nodes that a router hands over to, by the names of the tools for it: each has one of its own."""
+    found: dict[str, str] = {}
+    for target in dict.fromkeys(way.target for way in plan.out_of(id)):
+        plain = "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "_" for c in target)
+        tool = f"handoff_to_{plain[:50]}"
+        if plain != target or len(plain) > 50 or tool in found:
+            tool = f"handoff_to_{plain[:41]}_{sha256(target.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+        found[tool] = target
+    return found
 
 
 class Gate:
@@ -258,8 +301,12 @@ def _session(ctx: WorkflowContext[Any, Any]) -> str:
     return begun.session
 
 
+async def _never() -> Any:
+    raise AssertionError("a note that is there is read, and not made")
+
+
 def _worth_it(retry: Retries | None, error: Exception) -> bool:
-    if retry is None or not retry.errors:
+    if retry is None or not retry.errors or isinstance(error, OutputRejected):
         return retry is not None
     return any(cls.__name__ in retry.errors for cls in type(error).__mro__)
 

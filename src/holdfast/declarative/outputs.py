@@ -28,7 +28,7 @@ def outputs_of(node: Node, response: AgentResponse, types: Mapping[str, type], *
             except NotOfType as error:
                 found.append(f"as {name}: {error}" if name else str(error))
                 continue
-            fields = as_fields(whole)
+            fields = {key: one for key, one in as_fields(whole).items() if key != "input"}  # that of the run stays
             matched = {f"{node.gives}_type": name} if node.output_mode == "union" else {}
             return {**fields, **matched, node.gives: whole}
     wanted = " or ".join(node.output_types) or "a JSON object"

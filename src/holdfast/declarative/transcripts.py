@@ -5,13 +5,12 @@ A thread only grows. What is added has a key, and a key is written once: whoever
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -19,7 +18,7 @@ from ..agents.values import Message
 from ..core.errors import CheckpointCorrupt
 from ..runtime.threads import in_thread
 from .definition import Conversation
-from .files import locked, safe_name
+from .files import locked, safe_name, write_at
 
 FORMAT = 1
 
@@ -93,8 +92,7 @@ class JsonTranscriptStore:
             if whole < len(data):
                 os.ftruncate(handle, whole)  # a writer died in the middle of its line: nobody was told it is there
             line = _Line(FORMAT, thread, key, messages)
-            os.pwrite(handle, _ENCODER.encode(line) + b"\n", whole)
-            os.fsync(handle)
+            write_at(handle, _ENCODER.encode(line) + b"\n", whole)
 
     def _names(self) -> list[str]:
         names = []
@@ -113,7 +111,14 @@ class _Line(msgspec.Struct):
     messages: list[Message]
 
 
+class _Envelope(msgspec.Struct):
+    """What lines of every format have."""
+
+    format: int
+
+
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(_Line)
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 def _read(data: bytes, path: Path) -> tuple[list[_Line], int]:
@@ -122,23 +127,14 @@ def _read(data: bytes, path: Path) -> tuple[list[_Line], int]:
     lines = []
     for number, line in enumerate(data[:whole].splitlines(), 1):
         try:
-            read = _DECODER.decode(line)
-        except msgspec.MsgspecError as error:
-            if _is_newer(line):
+            if _ENVELOPE.decode(line).format > FORMAT:
                 raise CheckpointCorrupt(
                     f"line {number} of {path} is of a newer format than {FORMAT}: use the version that wrote it"
-                ) from error
+                )
+            lines.append(_DECODER.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise CheckpointCorrupt(f"line {number} of {path} is damaged: {error}") from error
-        lines.append(read)
     return lines, whole
-
-
-def _is_newer(line: bytes) -> bool:
-    try:
-        found: Any = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and isinstance(found.get("format"), int) and found["format"] > FORMAT
 
 
 @dataclass(frozen=True)
@@ -154,27 +150,32 @@ class Threads:
             case "none":
                 return []
             case "shared":
-                return await self.store.read(session)
+                return await self.store.read(thread_of(session))
             case "per-agent":
                 return await self.store.read(own_thread(session, node))
             case "fork":
                 own = await self.store.read(own_thread(session, node))
-                return own or await self.store.read(session)
+                return own or await self.store.read(thread_of(session))
 
     async def append(self, session: str, node: str, key: str, messages: Sequence[Message]) -> None:
         """Keep what was said to an agent, and by it."""
         match self.policy:
             case "shared":
-                await self.store.append(session, key, messages)
+                await self.store.append(thread_of(session), key, messages)
             case "per-agent":
                 await self.store.append(own_thread(session, node), key, messages)
             case "fork":
                 thread = own_thread(session, node)
                 if not await self.store.read(thread):  # it begins with what everybody heard
-                    await self.store.append(thread, "root", await self.store.read(session))
+                    await self.store.append(thread, "root", await self.store.read(thread_of(session)))
                 await self.store.append(thread, key, messages)
+
+
+def thread_of(session: str) -> str:
+    """The thread of a session, named after it; a slash in the name is written %2F, because it means an agent's own."""
+    return session.replace("%", "%25").replace("/", "%2F")
 
 
 def own_thread(session: str, node: str) -> str:
     """The thread of one agent in a session."""
-    return f"{session}/{node}"
+    return f"{thread_of(session)}/{thread_of(node)}"

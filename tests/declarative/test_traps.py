@@ -1,0 +1,987 @@
+"""Where such workflows go wrong, one test for each way: none of them happens here."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from holdfast import (
+    DefinitionError,
+    GraphChanged,
+    HandlerFailed,
+    InMemoryCheckpointStorage,
+    LatestOnly,
+    Message,
+    RunBusy,
+    SQLiteCheckpointStorage,
+    StoreUnavailable,
+    WorkflowRunState,
+)
+from holdfast.agents import Calls, Fails, ScriptedAgent
+from holdfast.declarative import (
+    AgentEvent,
+    AgentWorkflow,
+    Approval,
+    ApprovalRequestedEvent,
+    LoopLimit,
+    OutputRejected,
+    Retries,
+    WorkflowAgentCompletedEvent,
+    WorkflowAgentSkippedEvent,
+    WorkflowAgentStartedEvent,
+    WorkflowCompletedEvent,
+    WorkflowEdgeTraversedEvent,
+    WorkflowLayerCompletedEvent,
+    WorkflowLayerStartedEvent,
+    WorkflowStartedEvent,
+    WorkflowTimeout,
+    contains,
+    equals,
+    greater,
+)
+from holdfast.durable.storage import BuiltInStorage
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import FailingStore, FakeClock, crash_everywhere
+
+
+def says(text: str, heard: list[str] | None = None) -> Any:
+    async def agent(messages: list[Message]) -> str:
+        if heard is not None:
+            heard.append(messages[-1].text)
+        return text
+
+    return agent
+
+
+def one_after_the_other(*texts: str, heard: list[str] | None = None) -> Any:
+    left = list(texts)
+
+    async def agent(messages: list[Message]) -> str:
+        if heard is not None:
+            heard.append(messages[-1].text)
+        return left.pop(0)
+
+    return agent
+
+
+def broken(times: int = 10_000, then: str = "fine") -> ScriptedAgent:
+    return ScriptedAgent("broken", [Fails(OSError("gone"), times=times), then])
+
+
+def stored(name: str = "stored", storage: Any = None) -> AgentWorkflow:
+    return (
+        AgentWorkflow.create()
+        .with_name(name)
+        .with_checkpointing()
+        .with_workflow_store(storage or InMemoryCheckpointStorage())
+    )
+
+
+async def told(stream: Any, *kinds: type) -> list[Any]:
+    return [event async for event in stream if not kinds or isinstance(event, kinds)]
+
+
+async def told_until_it_fails(stream: Any) -> list[Any]:
+    events: list[Any] = []
+    with pytest.raises(HandlerFailed, match="gone"):
+        await anext(event async for event in stream if events.append(event))
+    return events
+
+
+# --- what is given and what is told -----------------------------------------------------------------------------------
+
+
+async def test_whom_a_router_leads_to_is_told_what_the_router_was_told() -> None:
+    heard: list[str] = []
+    workflow = (
+        AgentWorkflow.create()
+        .add_router("first", ScriptedAgent("r", [Calls(("handoff_to_second", {}))]))
+        .add_router("second", ScriptedAgent("r", [Calls(("handoff_to_billing", {}))]))
+        .add_agent("billing", says("billed", heard))
+        .from_("first")
+        .to("second")
+        .from_("second")
+        .to("billing")
+        .build()
+    )
+    await workflow.run("my invoice is wrong")
+    assert heard == ["my invoice is wrong"]
+
+
+async def test_names_of_targets_that_look_alike_as_tools_are_told_apart() -> None:
+    targets = ["a b", "a_b", "a/b", "Grüße", "x" * 60 + "1", "x" * 60 + "2"]
+
+    def built(chosen: str) -> Any:
+        seen: list[str] = []
+
+        class Router:
+            name = "router"
+
+            async def take_turn(self, turn: Any) -> Any:
+                seen.extend(turn.handoffs)
+                tool = list(turn.handoffs)[targets.index(chosen)]
+                return await ScriptedAgent("r", [Calls((tool, {}))]).take_turn(turn)
+
+        made = AgentWorkflow.create().add_router("route", Router())
+        for target in targets:
+            made.add_agent(target, says(f"at {target}"))
+        return made.from_("route").to(*targets).build(), seen
+
+    for target in targets:
+        workflow, seen = built(target)
+        assert (await workflow.run("go")).output == f"at {target}"
+        assert len({*seen}) == len(targets)
+        assert all(len(tool) <= 64 and tool.isascii() for tool in seen)
+
+
+async def test_a_choice_of_the_default_edge_leads_to_the_one_that_was_chosen() -> None:
+    workflow = (
+        AgentWorkflow.create()
+        .add_router("route", ScriptedAgent("r", [Calls(("handoff_to_x", {}))]))
+        .add_agent("x", says("x"))
+        .add_agent("y", says("y"))
+        .from_("route")
+        .otherwise("x", "y")
+        .build()
+    )
+    assert (await workflow.run("go")).output == "x"
+
+
+async def test_a_router_that_fails_leads_to_its_default() -> None:
+    made = (
+        AgentWorkflow.create()
+        .add_router("first", ScriptedAgent("r", [Calls(("handoff_to_route", {}))]))
+        .add_router("route", broken(), default="b", fallback="spare")
+        .add_agent("spare", says("whatever"))
+        .add_agent("a", says("a"))
+        .add_agent("b", says("b"))
+        .from_("first")
+        .to("route")
+        .from_("route")
+        .to("a", "b")
+    )
+    assert (await made.build().run("go")).output == "b"
+    with pytest.raises(DefinitionError, match="'route' needs a default, because whoever stands in"):
+        (
+            AgentWorkflow.create()
+            .add_router("route", broken(), fallback="spare")
+            .add_agent("spare", says("x"))
+            .add_agent("a", says("a"))
+            .from_("route")
+            .to("a")
+            .build()
+        )
+
+
+async def test_a_field_called_input_does_not_take_the_place_of_the_input() -> None:
+    heard: list[str] = []
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("a", says('{"input": "mine", "x": 1}'), output="structured")
+        .add_agent("b", says("ok", heard), input_template="{{input}} {{a.input}} {{x}}")
+        .from_("a")
+        .to("b")
+        .build()
+    )
+    await workflow.run("yours")
+    assert heard == ["yours mine 1"]
+    with pytest.raises(DefinitionError, match="'a' cannot give 'input'"):
+        AgentWorkflow.create().add_agent("a", says("x"), output_key="input").build()
+
+
+async def test_what_a_value_says_is_not_read_as_a_template() -> None:
+    heard: list[str] = []
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("a", says("{{secret}} {{input}}"))
+        .add_agent("b", says("ok", heard), input_template="<{{a}}>")
+        .from_("a")
+        .to("b")
+        .build()
+    )
+    await workflow.run("go")
+    assert heard == ["<{{secret}} {{input}}>"]
+
+
+# --- outputs ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Review:
+    score: int
+    note: str = ""
+
+
+@dataclass
+class Remark:
+    note: str = ""
+
+
+class Verdict(BaseModel):
+    fine: bool
+    reasons: list[str] = []
+
+
+async def test_of_two_types_that_fit_the_first_is_taken() -> None:
+    for types, expected in (((Review, Remark), "Review"), ((Remark, Review), "Remark")):
+        workflow = AgentWorkflow.create().add_agent("a", says('{"score": 1, "note": "x"}'), output=types).build()
+        assert (await workflow.run("go")).values["a_type"] == expected
+    workflow = AgentWorkflow.create().add_agent("a", says('{"note": "x"}'), output=Review | Remark).build()
+    assert (await workflow.run("go")).output == Remark("x")
+
+
+async def test_keys_that_a_type_does_not_have_are_left_out() -> None:
+    workflow = AgentWorkflow.create().add_agent("a", says('{"score": 1, "odd": 2}'), output=Review).build()
+    assert (await workflow.run("go")).values == {"input": "go", "a": Review(1), "score": 1, "note": ""}
+
+
+@pytest.mark.parametrize(("kind", "text", "output"), [
+    (Review, '{"score": 8, "note": "n"}', Review(8, "n")),
+    (Verdict, '{"fine": true, "reasons": ["r"]}', Verdict(fine=True, reasons=["r"])),
+    ("structured", '{"score": 8, "deep": {"list": [1, 2]}}', {"score": 8, "deep": {"list": [1, 2]}}),
+])  # fmt: skip
+async def test_objects_read_back_from_disk_are_what_they_were(
+    tmp_path: Path, kind: Any, text: str, output: Any
+) -> None:
+    heard: list[str] = []
+
+    template = "{{it.reasons.0}}" if kind is Verdict else "{{it}} {{it.score}}"
+
+    def built() -> Any:
+        return (
+            stored(storage=SQLiteCheckpointStorage(tmp_path / "runs.db"))
+            .add_agent("a", says(text), output=kind, output_key="it", approval=True)
+            .add_agent("b", says("yes", heard), input_template=template)
+            .add_agent("c", says("no"))
+            .from_("a")
+            .to("b", when=greater("it.score", 7) if kind is not Verdict else equals("it.fine", True))
+            .from_("a")
+            .otherwise("c")
+            .build()
+        )
+
+    ((id, asked),) = (await built().run("go", execution_id="r")).requests.items()
+    assert asked.output == output
+    result = await built().resume("r", responses={id: asked.approve()})
+    assert result.output == "yes"
+    assert result.values["it"] == output
+    assert heard == ["r"] if kind is Verdict else heard[0].endswith(" 8")
+
+
+async def test_a_type_made_inside_a_function_is_read_back_too(tmp_path: Path) -> None:
+    @dataclass
+    class Local:
+        x: int
+
+    def built() -> Any:
+        storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+        return stored(storage=storage).add_agent("a", says('{"x": 1}'), output=Local, approval=True).build()
+
+    ((id, asked),) = (await built().run("go", execution_id="r")).requests.items()
+    assert (await built().resume("r", responses={id: asked.approve()})).output == Local(1)
+
+
+def test_two_types_of_one_name_are_refused() -> None:
+    other = type("Review", (), {})
+    with pytest.raises(DefinitionError, match="two types are called 'Review'"):
+        AgentWorkflow.create().with_types(Review, other).add_agent("a", says("x")).build()
+
+
+def test_an_output_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="not 'jsn'"):
+        AgentWorkflow.create().add_agent("a", says("x"), output="jsn").build()  # type: ignore[arg-type]
+
+
+# --- loops and joins --------------------------------------------------------------------------------------------------
+
+
+async def test_a_circle_comes_to_what_its_last_agent_gave() -> None:
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("draft", says("text"))
+        .add_agent("review", one_after_the_other("bad", "good"))
+        .from_("draft")
+        .to("review")
+        .from_("review")
+        .to("draft", when=equals("review", "bad"))
+        .build()
+    )
+    assert (await workflow.run("go")).output == "good"
+
+
+async def test_where_a_loop_begins_does_not_depend_on_what_was_said_first() -> None:
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("publish", says("out"))
+        .add_agent("aside", says("aside"))
+        .add_agent("draft", says("text"))
+        .add_agent("review", says("good"))
+        .from_("draft")
+        .to("review")
+        .from_("review")
+        .to("draft", when=equals("review", "bad"))
+        .from_("review")
+        .otherwise("publish")
+        .build()
+    )
+    result = await workflow.run("go")
+    assert result.output == {"publish": "out", "aside": "aside"}
+    assert result.outcome is not None
+    assert not result.outcome.skipped
+
+
+async def test_a_branch_that_loops_runs_its_siblings_again_and_no_result_of_an_older_round_is_used() -> None:
+    rounds: list[str] = []
+    workflow = (
+        stored()
+        .add_agent("a", one_after_the_other("one", "two"))
+        .add_agent("b", one_after_the_other("bad", "good"))
+        .add_agent("c", one_after_the_other("c1", "c2"), approval=True)
+        .add_agent("join", says("joined", rounds), input_template="{{a}} {{b}} {{c}}")
+        .from_("a")
+        .to("b", "c")
+        .from_("b")
+        .to("a", when=equals("b", "bad"))
+        .from_("b", "c")
+        .to("join")
+        .build()
+    )
+    result = await workflow.run("go", execution_id="r")
+    while result.requests:
+        ((id, asked),) = result.requests.items()
+        result = await workflow.resume("r", responses={id: asked.approve()})
+    assert rounds == ["two good c2"]
+    assert result.outcome is not None
+    assert result.outcome.succeeded == ("a", "b", "c", "join")
+
+
+async def test_two_ways_back_at_once_run_a_node_once() -> None:
+    runs: list[str] = []
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("a", says("a", runs))
+        .add_agent("b", one_after_the_other("again", "enough"))
+        .add_agent("c", one_after_the_other("again", "enough"))
+        .from_("a")
+        .to("b", "c")
+        .from_("b")
+        .to("a", when=equals("b", "again"))
+        .from_("c")
+        .to("a", when=equals("c", "again"))
+        .build()
+    )
+    assert (await workflow.run("go")).output == {"b": "enough", "c": "enough"}
+    assert runs == ["go", "again\n\nagain"]
+
+
+async def test_a_loop_says_only_of_those_edges_that_they_were_taken_that_were() -> None:
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("draft", says("text"))
+        .add_agent("review", one_after_the_other("bad", "good"))
+        .add_agent("publish", says("out"))
+        .from_("draft")
+        .to("review")
+        .from_("review")
+        .to("draft", when=equals("review", "bad"))
+        .from_("review")
+        .to("publish")
+        .build()
+    )
+    ways = await told(workflow.run("go"), WorkflowEdgeTraversedEvent)
+    assert [(way.source, way.target) for way in ways] == [
+        ("draft", "review"),
+        ("review", "draft"),
+        ("draft", "review"),
+        ("review", "publish"),
+    ]
+
+
+async def test_a_node_that_falls_back_inside_a_loop_does_so_every_time() -> None:
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("a", broken(), fallback="spare", output_key="text")
+        .add_agent("spare", one_after_the_other("s1", "s2", "s3"))
+        .add_agent("b", one_after_the_other("again", "again", "enough"), input_key="text")
+        .from_("a")
+        .to("b")
+        .from_("b")
+        .to("a", when=equals("b", "again"))
+        .build()
+    )
+    result = await workflow.run("go")
+    assert (result.output, result.values["text"]) == ("enough", "s3")
+
+
+async def test_what_is_denied_inside_a_loop_ends_it() -> None:
+    workflow = (
+        stored()
+        .add_agent("draft", one_after_the_other("d1", "d2"))
+        .add_agent("review", says("again"), approval=Approval(when=equals("draft", "d2")))
+        .add_agent("publish", says("out"))
+        .from_("draft")
+        .to("review")
+        .from_("review")
+        .to("draft", when=equals("review", "again"))
+        .from_("review")
+        .otherwise("publish")
+        .build()
+    )
+    result = await workflow.run("go", execution_id="r")
+    ((id, asked),) = result.requests.items()
+    result = await workflow.resume("r", responses={id: asked.deny("enough")})
+    assert result.outcome is not None
+    assert result.outcome.skipped == {"review": "denied: enough", "publish": "'review' was skipped"}
+    assert result.outcome.succeeded == ("draft",)
+
+
+async def test_a_stand_in_that_is_denied_leaves_the_place_empty() -> None:
+    workflow = (
+        stored()
+        .add_agent("a", broken(), fallback="spare")
+        .add_agent("spare", says("instead"), approval=True)
+        .add_agent("b", says("b"))
+        .from_("a")
+        .to("b")
+        .build()
+    )
+    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    result = await workflow.resume("r", responses={id: asked.deny()})
+    assert result.outcome is not None
+    assert result.outcome.skipped == {"a": "denied", "spare": "denied", "b": "'a' was skipped"}
+
+
+def test_whoever_stands_in_does_so_for_one_and_not_for_itself() -> None:
+    shared = AgentWorkflow.create().add_agent("spare", says("s"))
+    for id in ("a", "b"):
+        shared.add_agent(id, says(id), fallback="spare")
+    with pytest.raises(DefinitionError, match="'spare' stands in for 'a' already"):
+        shared.build()
+    circle = AgentWorkflow.create().add_agent("a", says("a"), fallback="b").add_agent("b", says("b"), fallback="a")
+    with pytest.raises(DefinitionError, match="'a' falls back to itself, by way of 'b'"):
+        circle.build()
+
+
+async def test_one_stand_in_may_stand_in_for_another() -> None:
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("a", broken(), fallback="b", output_key="text")
+        .add_agent("b", broken(), fallback="c")
+        .add_agent("c", says("at last"))
+        .add_agent("end", says("ok"), input_key="text")
+        .from_("a")
+        .to("end")
+        .build()
+    )
+    result = await workflow.run("go")
+    assert result.values["text"] == "at last"
+    assert result.outcome is not None
+    assert set(result.outcome.failed) == {"b"}
+
+
+async def test_the_place_in_a_loop_survives_a_restart(tmp_path: Path) -> None:
+    def built(*texts: str) -> Any:
+        return (
+            stored(storage=SQLiteCheckpointStorage(tmp_path / "runs.db"))
+            .with_max_iterations(3)
+            .add_agent("a", one_after_the_other(*texts), approval=True)
+            .from_("a")
+            .to("a", when=contains("a", "again"))
+            .build()
+        )
+
+    result = await built("again 1").run("go", execution_id="r")
+    for number in (2, 3):
+        ((id, asked),) = result.requests.items()
+        result = await built(f"again {number}").resume("r", responses={id: asked.approve()})
+    ((id, asked),) = result.requests.items()
+    with pytest.raises(LoopLimit, match=r"'a' has run 3 times.*still running: nobody"):
+        await built().resume("r", responses={id: asked.approve()})
+
+
+# --- retries and time -------------------------------------------------------------------------------------------------
+
+
+async def test_the_number_of_attempts_and_when_the_next_is_due_survive_a_restart(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    async def agent(messages: list[Message]) -> str:
+        calls.append("call")
+        raise ConnectionError("gone")
+
+    def built() -> Any:
+        retry = Retries(3, initial_delay=600, backoff="constant", max_delay=600)
+        storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+        return stored(storage=storage).add_agent("a", agent, retry=retry).build()
+
+    with FakeClock() as clock:
+        result = await built().run("go", execution_id="r")
+        assert (len(calls), result.status) == (1, WorkflowRunState.IN_PROGRESS)
+        await built().resume("r")
+        assert len(calls) == 1  # it is not due
+        clock(minutes=11)
+        await built().resume("r")
+        assert len(calls) == 2
+        clock(minutes=11)
+        with pytest.raises(HandlerFailed, match="gone"):
+            await built().resume("r")
+        assert len(calls) == 3
+
+
+async def test_a_run_that_failed_for_good_has_all_its_attempts_again_when_it_is_resumed() -> None:
+    calls: list[str] = []
+
+    async def agent(messages: list[Message]) -> str:
+        calls.append("call")
+        if len(calls) < 4:
+            raise ConnectionError("gone")
+        return "fine"
+
+    workflow = stored().add_agent("a", agent, retry=Retries(2, initial_delay=0)).build()
+    with pytest.raises(HandlerFailed, match="gone"):
+        await workflow.run("go", execution_id="r")
+    assert (await workflow.resume("r")).output == "fine"
+    assert len(calls) == 4
+
+
+async def test_a_run_that_failed_because_of_an_answer_asks_for_another_when_it_is_resumed() -> None:
+    heard: list[str] = []
+    agent = one_after_the_other("no object", "none", '{"score": 5}', heard=heard)
+    workflow = stored().add_agent("a", agent, output=Review, retry=Retries(2)).build()
+    with pytest.raises(OutputRejected, match="could not be read as Review"):
+        await workflow.run("go", execution_id="r")
+    assert (await workflow.resume("r")).output == Review(5)
+    assert "You answered:\nnone" in heard[2]
+
+
+async def test_an_answer_that_was_refused_and_a_failure_are_both_counted_after_a_restart(tmp_path: Path) -> None:
+    moves: list[str] = []
+
+    async def agent(messages: list[Message]) -> str:
+        moves.append("call")
+        if len(moves) == 1:
+            return "no object"
+        raise ConnectionError("gone")
+
+    def built() -> Any:
+        retry = Retries(3, initial_delay=600, backoff="constant", max_delay=600)
+        storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+        return stored(storage=storage).add_agent("a", agent, output="structured", retry=retry).build()
+
+    with FakeClock() as clock:
+        await built().run("go", execution_id="r")
+        assert len(moves) == 2
+        clock(minutes=11)
+        with pytest.raises(HandlerFailed, match="gone"):
+            await built().resume("r")
+    assert len(moves) == 3
+
+
+async def test_a_run_that_may_take_only_so_long_does_not_wait_for_an_agent_that_hangs() -> None:
+    async def hangs(messages: list[Message]) -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    workflow = AgentWorkflow.create().with_timeout(0.05).add_agent("a", hangs, on_error="isolate").build()
+    with pytest.raises(WorkflowTimeout, match=r"took longer than 0\.05 s; running: a"):
+        await workflow.run("go")
+
+
+@pytest.mark.parametrize("on_timeout", ["deny", "approve", "suspend"])
+async def test_no_time_for_an_approval_means_all_the_time(on_timeout: Any) -> None:
+    workflow = stored().add_agent("a", says("x"), approval=Approval(timeout=0, on_timeout=on_timeout)).build()
+    with FakeClock() as clock:
+        ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+        clock(days=30)
+        assert (await workflow.resume("r")).requests == {id: asked}
+        assert (await workflow.resume("r", responses={id: asked.approve()})).output == "x"
+
+
+async def test_a_time_that_is_over_with_suspend_leaves_the_question_open() -> None:
+    workflow = stored().add_agent("a", says("x"), approval=Approval(timeout=60, on_timeout="suspend")).build()
+    with FakeClock() as clock:
+        ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+        clock(hours=1)
+        assert (await workflow.resume("r")).requests == {id: asked}
+        assert (await workflow.resume("r", responses={id: asked.approve("y")})).output == "y"
+
+
+# --- approvals --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_change_that_is_not_what_the_node_promises_is_asked_about_again() -> None:
+    workflow = stored().add_agent("a", says('{"score": 1}'), output=Review, approval=Approval(message="ok?")).build()
+    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    result = await workflow.resume("r", responses={id: asked.approve({"score": "many"})})
+    ((id, again),) = result.requests.items()
+    assert again.message.startswith("ok?\n\nThe answer could not be read as Review")
+    assert (await workflow.resume("r", responses={id: again.approve({"score": 9})})).output == Review(9)
+
+
+async def test_the_choice_of_a_router_can_be_changed() -> None:
+    workflow = (
+        stored()
+        .add_router("route", ScriptedAgent("r", [Calls(("handoff_to_a", {}))]), approval=True)
+        .add_agent("a", says("at a"))
+        .add_agent("b", says("at b"))
+        .from_("route")
+        .to("a", "b")
+        .build()
+    )
+    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    assert asked.output == "a"
+    ((id, again),) = (await workflow.resume("r", responses={id: asked.approve("nowhere")})).requests.items()
+    assert "'nowhere' is none of 'a', 'b'" in again.message
+    assert (await workflow.resume("r", responses={id: again.approve("b")})).output == "at b"
+
+
+async def test_of_two_questions_the_one_without_an_answer_stays_open() -> None:
+    workflow = stored().add_agent("a", says("x"), approval=True).add_agent("b", says("y"), approval=True).build()
+    result = await workflow.run("go", execution_id="r")
+    first, second = result.requests
+    result = await workflow.resume("r", responses={first: result.requests[first].approve()})
+    assert list(result.requests) == [second]
+    result = await workflow.resume("r", responses={second: result.requests[second].approve()})
+    assert result.output == {"a": "x", "b": "y"}
+
+
+async def test_an_approval_request_reaches_the_stream() -> None:
+    workflow = stored().add_agent("a", says("x"), approval=Approval(message="ok?")).build()
+    (asked,) = await told(workflow.run("go"), ApprovalRequestedEvent)
+    assert (asked.agent, asked.data.output, asked.data.message) == ("a", "x", "ok?")
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+async def test_every_edge_and_every_skipped_agent_is_told_of_even_if_nobody_begins() -> None:
+    workflow = (
+        stored()
+        .add_agent("a", says("x"))
+        .add_agent("waits", says("w"), approval=True)
+        .add_agent("dead", says("d"))
+        .add_agent("join", says("j"))
+        .from_("a")
+        .to("dead", when=equals("a", "y"))
+        .from_("a", "waits")
+        .to("join")
+        .build()
+    )
+    events = await told(workflow.run("go", execution_id="r"))
+    assert WorkflowEdgeTraversedEvent("a", "join", "") in events
+    assert [event.agent for event in events if isinstance(event, WorkflowAgentSkippedEvent)] == ["dead"]
+
+
+async def test_progress_only_grows_and_ends_with_one() -> None:
+    workflow = (
+        AgentWorkflow.create()
+        .add_agent("a", says("a"))
+        .add_agent("b", broken(), fallback="spare")
+        .add_agent("spare", says("s"))
+        .add_agent("unused", says("u"))
+        .add_agent("c", says("c"), fallback="unused")
+        .add_agent("end", says("end"))
+        .from_("a", "b", "c")
+        .to("end")
+        .build()
+    )
+    done = await told(workflow.run("go"), WorkflowAgentCompletedEvent)
+    assert [(event.agent, event.progress) for event in done] == [
+        ("a", 0.25),
+        ("b", 0.25),
+        ("c", 0.5),
+        ("spare", 0.75),
+        ("end", 1.0),
+    ]
+
+
+async def test_layers_begin_and_end_once_each_with_all_that_began_together() -> None:
+    workflow = (
+        stored()
+        .add_agent("a", says("a"))
+        .add_agent("b", says("b"), approval=True)
+        .add_agent("a2", says("a2"))
+        .add_agent("b2", says("b2"))
+        .from_("a")
+        .to("a2")
+        .from_("b")
+        .to("b2")
+        .build()
+    )
+    kinds = (WorkflowLayerStartedEvent, WorkflowLayerCompletedEvent)
+    first = await told(workflow.run("go", execution_id="r"), *kinds, ApprovalRequestedEvent)
+    asked = first.pop(1)
+    assert first == [
+        WorkflowLayerStartedEvent(1, ("a", "b")),
+        WorkflowLayerStartedEvent(2, ("a2",)),
+        WorkflowLayerCompletedEvent(2, ("a2",)),
+    ]
+    answers = {asked.request_id: asked.data.approve()}
+    assert await told(workflow.resume("r", responses=answers), *kinds) == [
+        WorkflowLayerCompletedEvent(1, ("a", "b")),
+        WorkflowLayerStartedEvent(3, ("b2",)),
+        WorkflowLayerCompletedEvent(3, ("b2",)),
+    ]
+
+
+async def test_after_a_resume_nothing_is_told_twice_and_it_says_that_it_goes_on() -> None:
+    workflow = (
+        stored()
+        .add_agent("a", says("a"))
+        .add_agent("b", says("b"), approval=True)
+        .add_agent("c", says("c"))
+        .from_("a")
+        .to("b")
+        .from_("b")
+        .to("c")
+        .build()
+    )
+    before = await told(workflow.run("go", execution_id="r"))
+    asked = next(event for event in before if isinstance(event, ApprovalRequestedEvent))
+    after = await told(workflow.resume("r", responses={asked.request_id: asked.data.approve()}))
+    assert before[0] == WorkflowStartedEvent("stored", "r", 3)
+    assert after[0] == WorkflowStartedEvent("stored", "r", 3, resumed=True)
+    agents = (WorkflowAgentStartedEvent, WorkflowAgentCompletedEvent)
+    assert [type(e).__name__[13:-5] + " " + e.agent for e in [*before, *after] if isinstance(e, agents)] == [
+        "Started a",
+        "Completed a",
+        "Started b",
+        "Completed b",
+        "Started c",
+        "Completed c",
+    ]
+    assert isinstance(after[-1], WorkflowCompletedEvent)
+    assert (after[-1].succeeded, after[-1].success) == (3, True)
+    finished = await told(workflow.resume("r"), WorkflowCompletedEvent)
+    assert [(event.success, event.output) for event in finished] == [(True, "c")]
+
+
+async def test_a_run_that_failed_is_resumed_and_finished_and_each_says_so() -> None:
+    moves: list[str] = []
+    calls: list[str] = []
+
+    async def flaky(messages: list[Message]) -> str:
+        moves.append("call")
+        if len(moves) == 1:
+            raise OSError("gone")
+        return "fine"
+
+    workflow = stored().add_agent("a", says("a", calls)).add_agent("b", flaky).from_("a").to("b").build()
+    events = await told_until_it_fails(workflow.run("go", execution_id="r"))
+    over = events[-1]
+    assert isinstance(over, WorkflowCompletedEvent)
+    assert (over.success, over.succeeded, over.failed) == (False, 1, 1)
+    result = await workflow.resume("r")
+    assert (result.output, len(calls), len(moves)) == ("fine", 1, 2)
+
+
+async def test_a_run_that_fails_after_a_resume_counts_what_was_done_before() -> None:
+    workflow = stored().add_agent("a", says("a"), approval=True).add_agent("b", broken()).from_("a").to("b").build()
+    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    with pytest.raises(HandlerFailed):
+        await workflow.resume("r", responses={id: asked.approve()})
+    events = await told_until_it_fails(workflow.resume("r"))
+    assert (events[-1].success, events[-1].succeeded, events[-1].failed) == (False, 1, 1)
+
+
+async def test_every_agent_that_failed_says_so_and_not_only_the_first() -> None:
+    workflow = AgentWorkflow.create().add_agent("a", broken()).add_agent("b", broken()).build()
+    events = await told_until_it_fails(workflow.run("go"))
+    failed = [e for e in events if isinstance(e, WorkflowAgentCompletedEvent)]
+    assert sorted((e.agent, e.success) for e in failed) == [("a", False), ("b", False)]
+    assert events[-1].failed == 2
+
+
+async def test_a_stream_that_is_left_leaves_the_run_free() -> None:
+    workflow = stored().add_agent("a", says("a")).add_agent("b", says("b")).from_("a").to("b").build()
+    async with workflow.run("go", execution_id="r") as stream:
+        async for event in stream:
+            if isinstance(event, WorkflowAgentCompletedEvent):
+                break
+    assert (await workflow.resume("r")).output == "b"
+
+
+async def test_runs_side_by_side_tell_of_themselves_alone() -> None:
+    workflow = (
+        stored()
+        .add_agent("a", ScriptedAgent("a", lambda heard: heard[-1].text))
+        .add_agent("b", ScriptedAgent("b", lambda heard: heard[-1].text), approval=Approval(when=contains("b", "1")))
+        .from_("a")
+        .to("b")
+        .build()
+    )
+    several = await asyncio.gather(*(told(workflow.run(f"t{n}", execution_id=f"r{n}")) for n in range(4)))
+    for n, events in enumerate(several):
+        done = {e.agent: e.outputs for e in events if isinstance(e, WorkflowAgentCompletedEvent)}
+        assert done["a"] == {"a": f"t{n}"}
+        assert {e.execution_id for e in events if isinstance(e, WorkflowStartedEvent)} == {f"r{n}"}
+        assert any(isinstance(e, ApprovalRequestedEvent) for e in events) is (n == 1)
+
+
+async def test_one_run_is_moved_on_by_one_at_a_time() -> None:
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def slow(messages: list[Message]) -> str:
+        entered.set()
+        await leave.wait()
+        return "slow"
+
+    workflow = stored().add_agent("a", slow).build()
+    first = asyncio.ensure_future(_result(workflow.run("go", execution_id="r")))
+    await entered.wait()
+    with pytest.raises(RunBusy):
+        await workflow.resume("r")
+    leave.set()
+    assert (await first).output == "slow"
+
+
+async def _result(stream: Any) -> Any:
+    return await stream
+
+
+# --- agents of every kind ---------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_needs_a_factory_and_is_given_to_it() -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    def factory(config: Mapping[str, Any]) -> Any:
+        seen.append(config)
+        return says(config["says"])
+
+    made = AgentWorkflow.create().add_agent("a", {"says": "hello", "model": "small"})
+    with pytest.raises(DefinitionError, match=r"'a' has a configuration.*with_agent_factory"):
+        made.build()
+    assert asyncio.run(_result(made.with_agent_factory(factory).build().run("go"))).output == "hello"
+    assert seen == [{"says": "hello", "model": "small"}]
+
+
+@pytest.mark.parametrize("id", ["a/b", "..", "a.b", "ü✓", "x" * 300, "{{a}}", "a\nb", "nodes/x", " "])
+async def test_names_may_be_anything(id: str, tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def built() -> Any:
+        return (
+            AgentWorkflow.create()
+            .with_name(id)
+            .with_checkpointing()
+            .with_json_workflow_store(tmp_path / "store")
+            .with_conversation("per-agent")
+            .with_transcript_store(tmp_path / "said")
+            .add_agent(id, says("first"), approval=True)
+            .add_agent("then", says("ok", heard), input_key=id)
+            .from_(id)
+            .to("then")
+        )
+
+    ((request, asked),) = (await built().build().run("go", execution_id=id, session_id=id)).requests.items()
+    found = (await AgentWorkflow.of_run(tmp_path / "store", id)).with_agents({id: says("x"), "then": says("ok", heard)})
+    found.with_conversation("per-agent").with_transcript_store(tmp_path / "said")
+    assert (await found.build().resume(id, responses={request: asked.approve()})).output == "ok"
+    assert heard == ["first"]
+    assert {path.parent for path in tmp_path.glob("said/*")} == {tmp_path / "said"}
+
+
+def test_an_agent_without_a_name_is_refused() -> None:
+    for id in ("", "conductor", 5, None):
+        with pytest.raises(DefinitionError, match="an agent cannot be called"):
+            AgentWorkflow.create().add_agent(id, says("x")).build()  # type: ignore[arg-type]
+
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_save_that_fails_is_an_error() -> None:
+    workflow = stored().add_agent("a", says("a")).add_agent("b", says("b")).from_("a").to("b").build()
+    report = await crash_everywhere(workflow.workflow, workflow.begin("go", "s"), fault=FailingStore)
+    assert report.crashes > 5
+    failing = stored(storage=BuiltInStorage(FailingStore(MemoryStore(), 3)))
+    with pytest.raises(StoreUnavailable):
+        await failing.add_agent("a", says("a")).add_agent("b", says("b")).from_("a").to("b").build().run("go")
+
+
+async def test_only_the_newest_is_kept_while_a_run_is_under_way(tmp_path: Path) -> None:
+    workflow = (
+        AgentWorkflow.create()
+        .with_name("kept")
+        .with_checkpointing()
+        .with_json_workflow_store(tmp_path, retention=LatestOnly)
+        .add_agent("a", one_after_the_other(*(f"again {n}" for n in range(6)), "enough"))
+        .from_("a")
+        .to("a", when=contains("a", "again"))
+        .build()
+    )
+    assert workflow.storage is not None
+    seen = []
+    async for event in workflow.run("go", execution_id="r"):
+        if not isinstance(event, AgentEvent | WorkflowStartedEvent):
+            seen.append(len(await workflow.storage.list_checkpoints(run_id="r")))  # type: ignore[call-arg]
+    assert {*seen} == {1}
+    assert len(seen) > 20
+
+
+async def test_a_run_does_not_go_on_with_other_edges() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    def made() -> AgentWorkflow:
+        return (
+            stored(storage=storage)
+            .add_agent("a", says("a"), approval=True)
+            .add_agent("b", says("b"))
+            .add_agent("c", says("c"))
+        )
+
+    ((id, asked),) = (await made().from_("a").to("b").build().run("go", execution_id="r")).requests.items()
+    with pytest.raises(GraphChanged, match=r"'0:a>b' is gone.*'0:a>c' is new.*of_run"):
+        await made().from_("a").to("c").build().resume("r", responses={id: asked.approve()})
+    other = made().from_("a").to("b", when=equals("a", "no")).build()  # what a condition says may change
+    result = await other.resume("r", responses={id: asked.approve()})
+    assert result.outcome is not None
+    assert "b" in result.outcome.skipped
+
+
+async def test_a_checkpoint_with_a_skipped_node_inside_a_loop_goes_on(tmp_path: Path) -> None:
+    def built(*reviews: str) -> Any:
+        return (
+            stored(storage=SQLiteCheckpointStorage(tmp_path / "runs.db"))
+            .add_agent("draft", says("text"))
+            .add_agent("review", one_after_the_other(*reviews))
+            .add_agent("lawyer", says("fine"))
+            .add_agent("join", says("joined"), approval=True)
+            .from_("draft")
+            .to("review")
+            .from_("draft")
+            .to("lawyer", when=contains("draft", "law"))
+            .from_("review", "lawyer")
+            .to("join")
+            .from_("join")
+            .to("draft", when=equals("review", "bad"))
+            .build()
+        )
+
+    result = await built("bad").run("go", execution_id="r")
+    ((id, asked),) = result.requests.items()
+    result = await built("good").resume("r", responses={id: asked.approve()})
+    ((id, asked),) = result.requests.items()
+    result = await built().resume("r", responses={id: asked.approve()})
+    assert result.output == "joined"
+    assert result.outcome is not None
+    assert "lawyer" in result.outcome.skipped
+
+
+def test_delays_grow_as_they_are_told_to() -> None:
+    from holdfast.declarative.node import _delay
+
+    def waits(backoff: Any) -> list[float]:
+        return [_delay(Retries(9, 1.0, backoff, 5.0), number) for number in (1, 2, 3, 4)]
+
+    assert waits("constant") == [1, 1, 1, 1]
+    assert waits("linear") == [1, 2, 3, 4]
+    assert waits("exponential") == [1, 2, 4, 5]
+    assert all(
+        low <= wait <= high for wait, low, high in zip(waits("jittered"), (0.5, 1, 2, 4), (1.5, 3, 5, 5), strict=True)
+    )
