@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast import FullHistory, LatestOnly
+from holdfast.declarative.checking import problems
 from holdfast.declarative.conditions import AllOf, AnyOf, Condition, FieldCondition, Not
 from holdfast.declarative.definition import Approval, Definition, Edge, Node, Retries
 from holdfast.declarative.kinds import KINDS
@@ -80,14 +81,18 @@ approvals = st.builds(
 )
 
 
+def definitions() -> st.SearchStrategy[Definition]:
+    """Those in which nothing is wrong."""
+    return _definitions().filter(lambda definition: not list(problems(definition)))
+
+
 @st.composite
-def definitions(draw: st.DrawFn) -> Definition:
-    free = names.filter(lambda id: id != "conductor")
-    ids = draw(st.lists(free, min_size=1, max_size=5, unique=True))
-    spare = ids[3:]  # these run only in the place of others
-    main = ids[:3]
+def _definitions(draw: st.DrawFn) -> Definition:
+    ids = draw(st.lists(names, min_size=1, max_size=5, unique=True))
+    main, spare = ids[:3], ids[3:]  # the others run only in the place of these
     edges = tuple(draw(st.lists(_edges(main), max_size=4)))
-    nodes = [draw(_nodes(id, id in main, edges, spare)) for id in ids]
+    instead = dict(zip(main, spare, strict=False))
+    nodes = [draw(_nodes(id, edges, instead.get(id))) for id in ids]
     return Definition(
         draw(names),
         tuple(nodes),
@@ -108,11 +113,10 @@ def _edges(draw: st.DrawFn, ids: list[str]) -> Edge:
 
 
 @st.composite
-def _nodes(draw: st.DrawFn, id: str, main: bool, edges: tuple[Edge, ...], spare: list[str]) -> Node:
+def _nodes(draw: st.DrawFn, id: str, edges: tuple[Edge, ...], fallback: str | None) -> Node:
     targets = [target for edge in edges if id in edge.sources for target in edge.targets]
     mode = draw(st.sampled_from(["text", "structured", "union", *(["handoff"] if targets else [])]))
     types = {"structured": ["Review"], "union": ["Bug", "Question"]}.get(mode, [])
-    fallback = draw(st.sampled_from(spare)) if main and spare and draw(st.booleans()) else None
     keyed = draw(st.booleans())
     return Node(
         id,

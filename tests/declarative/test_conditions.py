@@ -296,6 +296,17 @@ def test_what_makes_no_sense_is_refused_when_it_is_made(made: Any) -> None:
         made()
 
 
+def test_the_words_and_or_not_do_not_join_conditions_silently() -> None:
+    with pytest.raises(TypeError, match=r"`a > 1` is asked with holds\(values\)"):
+        greater("a", 1) and less("a", 2)
+    with pytest.raises(TypeError, match="with &"):
+        not greater("a", 1)
+
+
+def test_a_long_value_is_cut_short_in_words() -> None:
+    assert equals("a", "x" * 10_000).describe() == f'a == "{"x" * 99}...'
+
+
 def test_what_it_was_given_cannot_be_changed_afterwards() -> None:
     wanted = ["bug"]
     condition = equals("tags", wanted)
@@ -351,6 +362,9 @@ def test_a_pattern_that_takes_too_long_is_stopped_and_named(
         "\\",
         "(?:(?:[ab]{1000}){1000}){1000}",  # would need all the memory there is to compile
         "a{65535}" * 20,
+        "(?R)*a",
+        "(a(?1)?b)",
+        "(?P<n>a(?&n)?)",
         "(?x)a{1 0 0 0 # hidden\n}",
         "(" * 400 + ")" * 400 + "(" * 99,
         "a" * 1001,

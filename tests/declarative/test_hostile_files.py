@@ -204,6 +204,35 @@ def test_a_good_file_with_something_bad_in_it_is_read_or_refused(data: st.DataOb
         assert all(told)
 
 
+def test_a_flood_of_problems_ends() -> None:
+    found = refused(f"{HEAD}    config: [{'&a x, ' * 9}*a]\n" + "".join(f"    k{n}: 1\n" for n in range(5000)))
+    assert len(found) == 101
+    assert found[-1] == "there may be more problems: these are the first 100"
+
+
+def test_a_monstrous_word_is_cut_short_where_it_is_named() -> None:
+    assert max(map(len, refused(f"{HEAD}    {'k' * 50_000}: 1\nedges: [{{from: {'n' * 50_000}, to: a}}]"))) < 600
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("nodes: [" + "{id: a}," * 501 + "]", "500 nodes"),
+        (f"nodes: [{{id: a}}]\nedges: [{{from: [{'a,' * 5000}], to: [{'a,' * 5000}]}}]", "2000 ways"),
+        (
+            "nodes: [{id: a, approval: {when: {kind: any_of, conditions: ["
+            + "".join(f"{{kind: matches, field: a, value: '^a{n}'}}," for n in range(2001))
+            + "]}}}]",
+            "2000 conditions",
+        ),
+    ],
+    ids=["nodes", "ways", "conditions"],
+)
+def test_a_definition_that_would_take_long_to_check_is_refused(text: str, what: str) -> None:
+    (problem,) = refused(f"format: 1\nname: x\n{text}")
+    assert what in problem
+
+
 def test_a_file_of_monsters_costs_little_memory_and_time() -> None:
     """In a process that may use no more than 600 MB and half a minute of a processor."""
     program = (
@@ -226,4 +255,4 @@ def test_a_file_of_monsters_costs_little_memory_and_time() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, preexec_fn=confined, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["500", "1", "1", "1"]
+    assert done.stdout.split() == ["101", "1", "1", "1"]

@@ -43,6 +43,11 @@ class Condition(ABC):
     def keys(self) -> tuple[str, ...]:
         """The paths of the fields that it looks at, as far as that is known, each once."""
 
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"`{self.describe()}` is asked with holds(values); join conditions with &, | and ~, not with words"
+        )
+
     def __and__(self, other: Condition) -> Condition:
         return all_of(*_parts(AllOf, self), *_parts(AllOf, other))
 

@@ -16,6 +16,8 @@ from . import patterns
 MISSING: Any = object()
 """What a field is that is not there, or is None."""
 
+LONGEST_IN_WORDS = 100  # characters of one value, where a condition is said
+
 Takes = Literal["nothing", "value", "bound", "text", "pattern", "values"]
 
 
@@ -128,7 +130,8 @@ def in_words(takes: Takes, value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_IN_WORDS else f"{text[:LONGEST_IN_WORDS]}..."
 
 
 def _number(value: Any) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEEPEST = 100  # levels of lists and mappings inside each other
+MOST = 100  # problems
+LONGEST_TEXT = 500  # characters of one
 TOO_DEEP = f"more than {DEEPEST} lists and mappings are inside each other"
 
 Where = tuple[str | int, ...]
@@ -62,11 +64,18 @@ class Problem:
     text: str
 
 
+class Enough(Exception):
+    """So much is wrong that it is no use to look further."""
+
+
 class Problems(list[Problem]):
     """What was found so far."""
 
     def add(self, line: int | None, text: str) -> None:
-        self.append(Problem(line, text))
+        """Raises Enough if that is the last one that is looked for."""
+        self.append(Problem(line, text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."))
+        if len(self) == MOST:
+            raise Enough
 
     def broken(self, line: int | None, text: str) -> Marked:
         """Says what is wrong, and gives what stands for the value."""
@@ -76,7 +85,10 @@ class Problems(list[Problem]):
     def said(self, name: str) -> list[str]:
         """In the order of their lines, each once."""
         ordered = sorted(self, key=lambda problem: problem.line or 0)
-        return list(dict.fromkeys(f"{_place(name, problem.line)}{problem.text}" for problem in ordered))
+        sentences = [f"{_place(name, problem.line)}{problem.text}" for problem in ordered]
+        if len(self) >= MOST:
+            sentences.append(f"{_place(name, None)}there may be more problems: these are the first {MOST}")
+        return list(dict.fromkeys(sentences))
 
 
 def _place(name: str, line: int | None) -> str:
@@ -111,15 +123,15 @@ def too_long(text: str, longest: int, problems: Problems) -> bool:
     return len(text) > longest
 
 
-def decoded(text: str | bytes, problems: Problems) -> str | None:
-    """The text of a file."""
+def decoded(text: str | bytes, problems: Problems) -> str:
+    """The text of a file. Raises Enough if it is none."""
     if isinstance(text, str):
         return text.removeprefix("\ufeff")
     try:
         return bytes(text).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problems.add(text.count(b"\n", 0, error.start) + 1, f"not UTF-8: {error.reason}")
-        return None
+        raise Enough from error
 
 
 def of_data(value: Any, problems: Problems, depth: int = 0) -> Marked:

@@ -13,7 +13,7 @@ TIME_LIMIT = 0.1
 """Seconds that one match may take; nothing else of the event loop moves meanwhile."""
 
 LONGEST = 1000  # characters
-LARGEST = 50_000  # parts, once every repetition is written out, which the package `regex` does when it compiles
+LARGEST = 10_000  # parts, once every repetition is written out, which the package `regex` does when it compiles
 
 
 class TooSlow(Exception):
@@ -24,6 +24,8 @@ def check(pattern: str) -> None:
     """Raises DefinitionError unless that is a pattern, and one that is harmless to compile."""
     if len(pattern) > LONGEST:
         raise DefinitionError(f"the pattern {pattern[:40]!r}... is longer than {LONGEST} characters")
+    if re.search(r"\(\?(?:R|[-+]?\d|&|P>)", pattern):  # fills hundreds of megabytes before its time is over
+        raise DefinitionError(f"the pattern {pattern!r} calls a group, or itself, which is not taken; write it out")
     if re.search(r"\(\?[\w-]*x[\w-]*[:)]", pattern):  # comments would hide from `_size` what is repeated
         raise DefinitionError(
             f"the pattern {pattern!r} asks for the verbose form (?x), which is not taken; write it plain"
@@ -49,7 +51,7 @@ def _size(pattern: str) -> int:
     return len(pattern) * math.prod(max(count, 1) for count in counts[: pattern.count("(") + 1])
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def _compiled(pattern: str) -> Any:
     try:
         import regex  # type: ignore[import-untyped]  # the `re` of Python cannot be stopped

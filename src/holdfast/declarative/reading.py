@@ -13,9 +13,10 @@ from .conditions import AllOf, AnyOf, Condition, FieldCondition, Not
 from .definition import FORMAT, Definition
 from .form import FORMS, Choice, Data, Flag, Number, Question, Record, Records, Shape, Text, Texts, defaults
 from .kinds import KINDS
-from .marked import Marked, Problems, Where, decoded, of_data
+from .marked import Enough, Marked, Problems, Where, decoded, of_data
 
 SCHEMA_KEY = "$schema"  # by which editors find the schema; it says nothing about the workflow
+MOST_OF = {"nodes": 500, "ways from node to node": 2000, "conditions": 2000}
 GROUPS: Mapping[str, tuple[str, Callable[[Any], Condition]]] = {
     "all_of": ("conditions", lambda inner: AllOf(tuple(inner))),
     "any_of": ("conditions", lambda inner: AnyOf(tuple(inner))),
@@ -26,13 +27,12 @@ GROUPS: Mapping[str, tuple[str, Callable[[Any], Condition]]] = {
 
 def from_data(data: Mapping[str, Any]) -> Definition:
     """The definition that `to_data` gave. Raises DefinitionError with everything that is wrong."""
-    problems = Problems()
-    return _read(of_data(data, problems), problems, "")
+    return _from("", lambda problems: of_data(data, problems))
 
 
 def from_json(text: str | bytes, *, name: str = "") -> Definition:
     """The definition in a JSON text. Raises DefinitionError with every problem; `name` is what it calls the text."""
-    return _from_text(text, name, json_text.read)
+    return _from(name, lambda problems: json_text.read(decoded(text, problems), problems))
 
 
 def from_yaml(text: str | bytes, *, name: str = "") -> Definition:
@@ -40,21 +40,16 @@ def from_yaml(text: str | bytes, *, name: str = "") -> Definition:
 
     Needs the package PyYAML. Unquoted words mean what they mean in JSON: `no` is a text. Nothing in it is ever run.
     """
-    return _from_text(text, name, yaml_text.read)
+    return _from(name, lambda problems: yaml_text.read(decoded(text, problems), problems))
 
 
-def _from_text(text: str | bytes, name: str, read: Callable[[str, Problems], Marked | None]) -> Definition:
-    problems = Problems()
-    plain = decoded(text, problems)
-    marked = None if plain is None else read(plain, problems)
-    if marked is None:
-        raise DefinitionError(problems.said(name))
-    return _read(marked, problems, name)
-
-
-def _read(marked: Marked, problems: Problems, name: str) -> Definition:
-    reader = _Reader(marked, problems)
-    definition = reader.read()
+def _from(name: str, given: Callable[[Problems], Marked | None]) -> Definition:
+    problems, definition = Problems(), None
+    try:
+        marked = given(problems)
+        definition = None if marked is None else _Reader(marked, problems).read()
+    except Enough:
+        pass  # they are all in `problems`
     if problems or definition is None:
         raise DefinitionError(problems.said(name))
     return definition
@@ -66,6 +61,7 @@ class _Reader:
     def __init__(self, marked: Marked, problems: Problems) -> None:
         self._marked, self._problems = marked, problems
         self._unread: set[Where] = set()
+        self._conditions = 0
 
     def read(self) -> Definition | None:
         if not isinstance(self._marked.value, dict):
@@ -74,6 +70,8 @@ class _Reader:
         if self._newer(self._marked.value.get("format")):
             return None
         definition: Definition = self._record(Definition, self._marked, ())
+        self._bounded("nodes", len(definition.nodes))
+        self._bounded("ways from node to node", sum(len(edge.sources) * len(edge.targets) for edge in definition.edges))
         for where, text in problems_of(definition):
             if not self._follows(where):
                 self._problems.add(self._marked.line_at(_keys(where)), text)
@@ -89,6 +87,14 @@ class _Reader:
             f"update Holdfast",
         )
         return True
+
+    def _bounded(self, what: str, count: int) -> None:
+        """Refuses what would take long to check, and goes no further: a few lines can say millions of ways."""
+        if count > MOST_OF[what]:
+            self._problems.add(
+                None, f"the definition has more than {MOST_OF[what]} {what}, which is more than is taken"
+            )
+            raise Enough
 
     def _follows(self, where: Where) -> bool:
         """Whether a problem may only follow from another one: what it is about could not be read."""
@@ -176,6 +182,8 @@ class _Reader:
     def _condition(self, marked: Marked, where: Where) -> Condition | None:
         if not self._mapping(marked, where):
             return None
+        self._conditions += 1
+        self._bounded("conditions", self._conditions)
         kind = marked.value.get("kind", Marked(None)).value
         if not isinstance(kind, str) or (kind not in KINDS and kind not in GROUPS):
             near = get_close_matches(kind, [*KINDS, *GROUPS], 1) if isinstance(kind, str) else []
