@@ -194,14 +194,14 @@ STORES = (
     Bug(
         "in memory, a commit is taken wherever the run is",
         "stores/memory.py",
-        "            if entry.number != latest + 1:\n",
+        "            if entry.number != run.latest + 1:\n",
         "            if False:\n",
         (RULES,),
     ),
     Bug(
         "in SQLite, a commit is taken wherever the run is",
         "stores/sqlite.py",
-        "            if entry.number != latest + 1:\n",
+        "            if entry.number != run.latest + 1:\n",
         "            if False:\n",
         (RULES,),
     ),
