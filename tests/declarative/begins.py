@@ -5,26 +5,34 @@ import os
 import sys
 from pathlib import Path
 
-from holdfast import LatestOnly, Message
+from holdfast import LatestOnly, Message, PostgresCheckpointStorage, SQLiteCheckpointStorage
 from holdfast.agents import ScriptedAgent
 from holdfast.declarative import AgentWorkflow, WorkflowAgentCompletedEvent
+
+
+def with_store(workflow: AgentWorkflow, root: Path, kind: str) -> AgentWorkflow:
+    match kind:
+        case "files":
+            return workflow.with_json_workflow_store(root / "store", retention=LatestOnly)
+        case "sqlite":
+            return workflow.with_workflow_store(SQLiteCheckpointStorage(root / "runs.db"))
+    return workflow.with_workflow_store(PostgresCheckpointStorage(kind))
 
 
 async def dies(messages: list[Message]) -> str:
     os._exit(9)
 
 
-async def main(root: Path) -> None:
+async def main(root: Path, kind: str) -> None:
     def draft(messages: list[Message]) -> str:
         with open(root / "drafted", "a") as file:
             file.write("x")
         return f"all about {messages[-1].text}"
 
     workflow = (
-        AgentWorkflow.create()
+        with_store(AgentWorkflow.create(), root, kind)
         .with_name("DurableReview")
         .with_checkpointing()
-        .with_json_workflow_store(root / "store", retention=LatestOnly)
         .add_agent("draft", ScriptedAgent("draft", draft), output_key="draft")
         .add_agent("review", dies, input_key="draft")
         .from_("draft")
@@ -36,4 +44,4 @@ async def main(root: Path) -> None:
             print(event.agent, flush=True)
 
 
-asyncio.run(main(Path(sys.argv[1])))
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

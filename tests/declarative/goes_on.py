@@ -3,8 +3,9 @@
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
-from holdfast import Message
+from holdfast import Message, PostgresCheckpointStorage, SQLiteCheckpointStorage
 from holdfast.declarative import AgentWorkflow
 
 
@@ -16,11 +17,20 @@ async def never(messages: list[Message]) -> str:
     raise AssertionError("the draft was committed, and is written again")
 
 
-async def main(root: Path) -> None:
-    found = await AgentWorkflow.of_run(root / "store", "r")
+def store(root: Path, kind: str) -> Any:
+    match kind:
+        case "files":
+            return root / "store"
+        case "sqlite":
+            return SQLiteCheckpointStorage(root / "runs.db")
+    return PostgresCheckpointStorage(kind)
+
+
+async def main(root: Path, kind: str) -> None:
+    found = await AgentWorkflow.of_run(store(root, kind), "r")
     workflow = found.with_agents({"draft": never, "review": review}).build()
     result = await workflow.resume("r")
     print(result.output)
 
 
-asyncio.run(main(Path(sys.argv[1])))
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,7 +1,9 @@
 """A run that is killed between its agents goes on in a process that has only its definition, as it was stored."""
 
+import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +11,28 @@ import pytest
 
 from holdfast import CheckpointMissing, DefinitionError, Message, SQLiteCheckpointStorage
 from holdfast.declarative import AgentWorkflow
+from holdfast.declarative.definitions import list_definitions, save_definition
+from holdfast.declarative.files import safe_name
+from postgres_server import fresh_database
 
 HERE = Path(__file__).parent
 
 
-def run(script: str, root: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, HERE / script, str(root)], capture_output=True, text=True, timeout=60)
+def run(script: str, root: Path, store: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(HERE / script), str(root), store]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_a_killed_run_is_resumed_from_its_stored_definition(tmp_path: Path) -> None:
-    killed = run("begins.py", tmp_path)
-    assert killed.returncode == 9
-    assert killed.stdout == "draft\n"
-    done = run("goes_on.py", tmp_path)
+@pytest.mark.parametrize("kind", ["files", "sqlite", "postgres"])
+def test_a_killed_run_is_resumed_from_its_stored_definition(tmp_path: Path, kind: str) -> None:
+    with fresh_database() if kind == "postgres" else nullcontext(kind) as store:
+        killed = run("begins.py", tmp_path, store)
+        assert (killed.returncode, killed.stdout) == (9, "draft\n"), killed.stderr
+        done = run("goes_on.py", tmp_path, store)
     assert done.stderr == ""
     assert done.stdout == "reviewed: all about kelp\n"
     assert (tmp_path / "drafted").read_text() == "x"
-    assert (tmp_path / "store" / "definitions").is_dir()
+    assert (tmp_path / "store" / "definitions").is_dir() is (kind == "files")
 
 
 async def says(messages: list[Message]) -> str:
@@ -71,6 +78,32 @@ async def test_what_has_a_callable_can_be_resumed_only_by_the_program_that_built
     with pytest.raises(DefinitionError, match="is a function of this program"):
         workflow.to_json()
     assert (await workflow.resume("r", responses={id: asked.approve()})).output == "<<go>>"
+
+
+def test_a_definition_that_changed_is_kept_beside_the_older_one(tmp_path: Path) -> None:
+    def build(timeout: float) -> Any:
+        made = AgentWorkflow.create().with_name("kept").with_checkpointing().with_json_workflow_store(tmp_path)
+        return made.add_agent("a", says, timeout=timeout).build()
+
+    first, same, second = build(1), build(1), build(2)
+    assert first.definition == same.definition
+    assert AgentWorkflow.load(tmp_path, "kept").with_agents({"a": says}).build().definition == second.definition
+    folder = tmp_path / "definitions" / "kept"
+    texts = {path.read_text() for path in folder.iterdir() if path.name != "definition.json"}
+    assert texts == {first.to_json(), second.to_json()}
+    build(1)
+    assert AgentWorkflow.load(tmp_path, "kept").with_agents({"a": says}).build().definition == first.definition
+    assert len([*folder.iterdir()]) == 3
+
+
+def test_hostile_names_of_definitions_stay_in_their_folder(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    names = ["../up", "..", "a/b", "A", "a", "ü", "x" * 3000, safe_name("a/b")]
+    for name in names:
+        save_definition(root, name, json.dumps({"name": name}))
+    assert sorted(list_definitions(root)) == sorted(names)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert {path.parent.parent for path in root.rglob("*.json")} == {root / "definitions"}
 
 
 async def test_a_definition_is_found_by_its_name(tmp_path: Path) -> None:
