@@ -194,7 +194,7 @@ STORES = (
     Bug(
         "in memory, a commit is taken wherever the run is",
         "stores/memory.py",
-        "            if entry.number != run.latest + 1:\n",
+        "            if entry.number != latest + 1:\n",
         "            if False:\n",
         (RULES,),
     ),
