@@ -10,6 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 SHOWN = {
+    "agents_by_name": "  output: good: All about kelp.",
     "concurrent_agents": "models were called: {'legal': 1, 'sales': 2, 'design': 1}",
     "counter_with_hooks": "output after the resume: [5]",
     "custom_storage": "gone on from the second line: [112]",
