@@ -212,9 +212,7 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
             await cast.restore_all(source.executors)
             return await _moved_back(head, source, archive)
         case Older(source=source, header=header):
-            if archive is not None:
-                source = replace(source, children=await archive.inside_fork(source, header.run_id))
-            first = kernel.fork(source, stamp(header.run_id, header.epoch, 0))
+            first = await first_of_fork(source, header, archive)
             await cast.restore_all(source.executors)
         case New(header=header, message=message):
             payload = pack(message, "$.input")
@@ -225,6 +223,19 @@ async def enter(definition: Definition, found: Found, archive: Archive | None, c
     if archive is not None:
         await store(archive, first, at)
     return Entered(at, first)
+
+
+async def first_of_fork(source: Checkpoint, header: RunHeader, archive: Archive | None) -> Commit:
+    """The first commit of a run that goes on from a checkpoint, with what it needs of the runs inside that one."""
+    if archive is not None:
+        source = replace(source, children=await archive.inside_fork(source, header.run_id))
+    return kernel.fork(source, stamp(header.run_id, header.epoch, 0))
+
+
+def forked_header(source: Checkpoint, run_id: str) -> RunHeader:
+    """What is known of a run that goes on from a checkpoint: as the run it goes on from, and where that was."""
+    origin = {"parent_id": source.stamp.checkpoint_id, "parent_run": source.run_id, "parent_number": source.number}
+    return replace(source.header, **origin, run_id=run_id, epoch=0)
 
 
 async def _recalled(at: Checkpoint, archive: Archive) -> Memory:
@@ -305,8 +316,7 @@ async def _rewind(
         if head.header.parent_id != id:
             raise RunError(f"a run {run_id!r} is stored already, and it was not begun from {id!r}", run_id=run_id)
         return Stored(head)
-    forked = replace(source.header, parent_id=id, parent_run=source.run_id, parent_number=source.number)
-    return Older(source, replace(forked, run_id=run_id, workflow=definition.name, epoch=0))
+    return Older(source, replace(forked_header(source, run_id), workflow=definition.name))
 
 
 def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:

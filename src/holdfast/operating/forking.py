@@ -1,0 +1,109 @@
+"""A new run that goes on from a checkpoint of another, with changes to what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from .. import kernel
+from ..core.errors import RunError
+from ..core.events import CheckpointInfo
+from ..core.model import Checkpoint, RunHeader
+from ..core.parcel import Parcel
+from ..durable.archive import StoreArchive
+from ..durable.codec import DEFAULT_CODEC, encoded
+from ..durable.ids import new_run_id
+from ..durable.ownership import this_process
+from ..durable.storage import BuiltInStorage
+from ..durable.texts import json_of
+from ..runtime import claims
+from ..runtime.opening import first_of_fork, forked_header
+from ..runtime.storing import store
+from ..workflow.positions import OMITTED, position_of
+from .comparing import same
+from .editing import edited
+from .naming import NotFound, find_checkpoint
+
+
+async def fork(
+    storage: BuiltInStorage,
+    checkpoint: str,
+    *,
+    run_id: str | None = None,
+    set: Mapping[str, Any] | None = None,
+    add: Mapping[str, Any] | None = None,
+    delete: Collection[str] = (),
+    tags: Mapping[str, str] | None = None,
+) -> CheckpointInfo:
+    """Begin a new run where another was, with changes to its state. Where the new run begins.
+
+    `checkpoint` is named as `find_checkpoint` takes it. The new run has the messages, open questions, executor states
+    and runs inside of that checkpoint; nothing of what led there is done again. Nothing is run here: whoever has the
+    workflow goes on with `run(run_id=...)`. The run it begins from stays as it is.
+
+    `set`, `add` and `delete` change the state in its stored JSON form, by paths: `a.b.0`, or `/a/b/0` for names with
+    dots in them. What is set or deleted must be there, what is added must not. `tags` are those of the new run; None:
+    those of the run it begins from. What is kept of it follows the storage.
+
+    Raises NotFound or Ambiguous for the checkpoint, EditRefused for a change, RunError if a run of that id is stored
+    already, and RunBusy if somebody drives one. Then there is no new run.
+    """
+    found = await find_checkpoint(storage, checkpoint)
+    position_of(OMITTED, run_id, found.checkpoint_id, tags)  # no id and no tags that a run could not have
+    archive = StoreArchive(storage.store, DEFAULT_CODEC, storage.retention)
+    source = await archive.find(found.checkpoint_id)
+    if source is None:
+        raise NotFound(f"checkpoint {found.checkpoint_id!r} of run {found.run_id!r} has gone meanwhile")
+    changed = replace(source, state=_state(source.state, set=set, add=add, delete=delete))
+    header = replace(
+        forked_header(source, run_id or new_run_id()),
+        caller=None,
+        trace=None,
+        retention=storage.retention,
+        tags=source.header.tags if tags is None else dict(tags),
+    )
+    held = await claims.claim(archive, header.run_id, this_process(new_run_id()), _nobody_listens)
+    try:
+        return await _begun(archive, changed, header)
+    finally:
+        await claims.let_go(held)
+
+
+async def _begun(archive: StoreArchive, source: Checkpoint, header: RunHeader) -> CheckpointInfo:
+    if await archive.head(header.run_id) is not None:
+        raise RunError(
+            f"a run {header.run_id!r} is stored already; give the new run an id of its own, or none",
+            run_id=header.run_id,
+        )
+    first = await first_of_fork(source, header, archive)
+    await store(archive, first, kernel.apply(header, None, first, previous_id=header.parent_id))
+    return CheckpointInfo(header.run_id, first.stamp.checkpoint_id, first.number)
+
+
+def _state(
+    before: Mapping[str, Parcel],
+    *,
+    set: Mapping[str, Any] | None,
+    add: Mapping[str, Any] | None,
+    delete: Collection[str],
+) -> Mapping[str, Parcel]:
+    """The state with its changes; what did not change keeps the very text it is stored as."""
+    if not (set or add or delete):
+        return before
+    plain = {key: msgspec.json.decode(json_of(value)) for key, value in before.items()}
+    after = edited(plain, set=set, add=add, delete=delete)
+    return {
+        key: before[key] if key in before and same(plain[key], value) else _closed(value)
+        for key, value in after.items()
+    }
+
+
+def _closed(value: Any) -> Parcel:
+    return encoded(msgspec.json.encode(value), DEFAULT_CODEC)
+
+
+def _nobody_listens() -> None:
+    """Mail for the new run waits until it is driven."""
