@@ -38,6 +38,10 @@ class Guarded:
     def __init__(self, store: Store, sealing: Sealing | None = None) -> None:
         self.inner, self._sealing = store, sealing
 
+    @property
+    def is_sealed(self) -> bool:
+        return self._sealing is not None
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)  # what has no text in it: entries, lists of runs, claims, questions
 

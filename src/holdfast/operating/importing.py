@@ -1,0 +1,338 @@
+"""An exported run put into a store, where it goes on exactly where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from msgspec.structs import replace
+
+from ..core.errors import CheckpointCorrupt, DefinitionError, RunError
+from ..core.model import Checkpoint, Retention
+from ..durable.archive import about_of, pending_of, wake_of
+from ..durable.codec import DEFAULT_CODEC
+from ..durable.ids import checkpoint_id
+from ..durable.letters import read_letter
+from ..durable.ownership import this_process
+from ..durable.ports import Along, Record, Store
+from ..durable.storage import BuiltInStorage
+from ..durable.wire import header_of, read_commit, read_note, read_outcome
+from ..durable.wire_shapes import WireCommit
+from ..kernel.history import apply
+from .container import Header, LetterLine, Line, MemoryLine, Reader, RecordLine, RunLine, one_line
+from .snapshots import PARTLY_HERE
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(WireCommit).decode
+_LEASE = 600.0  # seconds that an import may be silent before somebody else may have the run
+_RENEW_EVERY = 100  # records
+
+Open = Callable[[], BinaryIO]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did."""
+
+    run_id: str
+    runs: tuple[str, ...]  # those that were written; the others were there already
+    records: int
+    redacted: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # runs that are referred to, and are not in the file
+
+
+async def import_run(
+    storage: BuiltInStorage, data: bytes, *, run_id: str | None = None, to_look_at: bool = False
+) -> Imported:
+    """Put an exported run into a storage. A resume goes on exactly where the run was, with what was finished in the
+    superstep under way, the mail it had not read, and the runs inside.
+
+    All of the file is checked before anything is written; one that is damaged, cut short or of a newer version is
+    refused with CheckpointCorrupt. An import that is cut short leaves a run that cannot be resumed; importing again
+    makes it good.
+
+    A run that is there already is left alone if it is the very same, and refused with RunError if not. With `run_id` it
+    is imported under another name. Its keys for the world outside are derived from its name, so that is refused while
+    it has something under way: import it as it is, and fork it. A redacted run is only imported `to_look_at`: it cannot
+    be resumed or forked.
+    """
+    return await _import(storage, lambda: io.BytesIO(data), "the exported run", run_id, to_look_at)
+
+
+async def import_from(
+    path: str | os.PathLike[str], storage: BuiltInStorage, *, run_id: str | None = None, to_look_at: bool = False
+) -> Imported:
+    """As `import_run`, from a file, which is read twice, a record at a time."""
+    return await _import(storage, lambda: Path(path).open("rb"), f"the file {os.fspath(path)!r}", run_id, to_look_at)
+
+
+async def _import(storage: BuiltInStorage, opened: Open, name: str, run_id: str | None, to_look_at: bool) -> Imported:
+    if not isinstance(storage, BuiltInStorage):
+        raise DefinitionError(f"a run is imported into one of the built-in storages, not a {type(storage).__name__}")
+    checked = await asyncio.to_thread(check, opened, name)
+    header = checked.header
+    if header.redacted and not to_look_at:
+        raise RunError(
+            f"run {header.run_id!r} was exported without {', '.join(header.redacted)}, so it cannot be resumed; to "
+            f"look at it in a storage of its own, say to_look_at=True",
+            run_id=header.run_id,
+        )
+    new_name = None if run_id in (None, header.run_id) else run_id
+    if new_name is not None:
+        _check_renamable(checked, new_name)
+    there = await _already_there(storage.store, checked, opened, name, new_name)
+    with opened() as file, Reader(file, name) as reader:
+        importing = _Import(storage.store, there, header.run_id, new_name)
+        try:
+            for line in reader.lines():
+                await importing.take(line)
+            await importing.finish()
+        finally:
+            await importing.let_go()
+    return Imported(
+        new_name or header.run_id, tuple(importing.written), importing.records, header.redacted, header.missing
+    )
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a file says of one run."""
+
+    line: RunLine
+    at: Checkpoint | None = None
+    number: int = -1  # of the record that was read last
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A file that is whole, and everything in it readable."""
+
+    header: Header
+    runs: Mapping[str, _Seen]
+
+
+def check(opened: Open, name: str) -> Checked:
+    """Read a file to its end. Raises CheckpointCorrupt, naming it, if anything in it is not as it must be."""
+    runs: dict[str, _Seen] = {}
+    with opened() as file, Reader(file, name) as reader:
+        for line in reader.lines():
+            _look_at(line, runs, name)
+    main = runs.get(reader.header.run_id)
+    for one in runs.values():
+        if one.at is None or one.at.number != one.line.head:
+            raise CheckpointCorrupt(f"{name} is damaged: run {one.line.run_id!r} in it has no head")
+    if main is None or main.line.role != "run":
+        raise CheckpointCorrupt(f"{name} is damaged: the run {reader.header.run_id!r} it is about is not in it")
+    return Checked(reader.header, runs)
+
+
+def _look_at(line: Line, runs: dict[str, _Seen], name: str) -> None:
+    if isinstance(line, RunLine):
+        if line.run_id in runs:
+            raise CheckpointCorrupt(f"{name} is damaged: run {line.run_id!r} is in it twice")
+        runs[line.run_id] = _Seen(line)
+        return
+    if not runs:
+        raise CheckpointCorrupt(f"{name} is damaged: it does not begin with a run")
+    seen = next(reversed(runs.values()))
+    run_id = seen.line.run_id
+    match line:
+        case MemoryLine(key=key, body=body) if "/" in key:
+            read_note(run_id, key, bytes(body), DEFAULT_CODEC)
+            seen.memory += 1
+        case MemoryLine(key=key, body=body):
+            read_outcome(run_id, key, bytes(body), DEFAULT_CODEC)
+            seen.memory += 1
+        case LetterLine(key=key, body=body):
+            read_letter(run_id, key, bytes(body))
+        case RecordLine(entry=entry):
+            if entry.run_id != run_id or entry.number <= seen.number:
+                raise CheckpointCorrupt(f"{name} is damaged: commit {entry.number} of run {run_id!r} is out of place")
+            seen.at, seen.number = _after(seen.at, line.record), entry.number
+
+
+def _after(before: Checkpoint | None, record: Record) -> Checkpoint | None:
+    """The checkpoint a record leads to; None for one that is kept only for its outputs: it is based on what is gone."""
+    commit, shape = read_commit(record, DEFAULT_CODEC)
+    if shape.run is not None:
+        return apply(header_of(shape), None, commit, previous_id=shape.previous_id)
+    if before is not None and before.number == commit.number - 1:
+        return apply(before.header, before, commit)
+    if record.entry.fleeting and record.entry.outputs:
+        return None
+    raise CheckpointCorrupt(
+        f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r} tells only what changed, and what it "
+        f"changed from is missing"
+    )
+
+
+def _check_renamable(checked: Checked, run_id: str) -> None:
+    main = checked.runs[checked.header.run_id]
+    at = main.at
+    assert at is not None
+    if at.messages or main.memory or at.wake is not None:
+        raise RunError(
+            f"run {at.run_id!r} has something under way, and what it has begun outside is known there by keys that are "
+            f"derived from its name: import it under its own name, and fork it to have it under another",
+            run_id=at.run_id,
+        )
+    inside = [seen.at for seen in checked.runs.values() if seen.line.role == "inside" and seen.at is not None]
+    if any(one.header.retention is Retention.LatestOnly for one in inside):
+        raise RunError(
+            f"run {at.run_id!r} has runs inside that keep only their latest, so they cannot work for it under the name "
+            f"{run_id!r}: import it under its own name, and fork it",
+            run_id=at.run_id,
+        )
+
+
+async def _already_there(store: Store, checked: Checked, opened: Open, name: str, new_name: str | None) -> set[str]:
+    """The runs that need not be written. Raises RunError if one of that name is there, and is another."""
+    there: set[str] = set()
+    for id, seen in checked.runs.items():
+        stored_as = new_name if new_name is not None and seen.line.role == "run" else id
+        if await store.head(stored_as) is None:
+            continue
+        if any(key == PARTLY_HERE for key, _ in await store.mail(stored_as)):
+            await store.drop(stored_as)  # an import that was cut short: once more, from the beginning
+            continue
+        exact = seen.line.role == "run" or (seen.line.role == "inside" and new_name is None)
+        if new_name == stored_as or not await _is_same(store, opened, name, seen, exact=exact):
+            raise RunError(
+                f"a run {stored_as!r} is stored here already, and is not the one in {name}: give the imported run "
+                f"another name with run_id, or import it elsewhere",
+                run_id=stored_as,
+            )
+        there.add(id)
+    return there
+
+
+async def _is_same(store: Store, opened: Open, name: str, seen: _Seen, *, exact: bool) -> bool:
+    """Whether a stored run is the one in the file; unless `exact`, it may have gone on since."""
+    run_id = seen.line.run_id
+    head = await store.head(run_id)
+    if exact and (head is None or head.entry.number != seen.line.head):
+        return False
+    memory, mail = await store.recall(run_id, seen.line.place), dict(await store.mail(run_id))
+    with opened() as file, Reader(file, name) as reader:
+        for line in _lines_of(reader, run_id):
+            match line:
+                case RecordLine(entry=entry):
+                    found = await store.history(run_id, after=entry.number - 1, upto=entry.number)
+                    if [Record(r.entry, bytes(one_line(r.body))) for r in found] != [line.record]:
+                        return False
+                case MemoryLine(key=key, body=body) if exact:
+                    if bytes(one_line(memory.get(key, b""))) != bytes(body):
+                        return False
+                case LetterLine(key=key, body=body) if exact:
+                    if bytes(one_line(mail.get(key, b""))) != bytes(body):
+                        return False
+    return True
+
+
+def _lines_of(reader: Reader, run_id: str) -> Iterator[Line]:
+    inside = False
+    for line in reader.lines():
+        if isinstance(line, RunLine):
+            inside = line.run_id == run_id
+        elif inside:
+            yield line
+
+
+class _Import:
+    """Writes the runs of a file, one after the other. Each is claimed, and marked until all of it is there."""
+
+    def __init__(self, store: Store, there: set[str], main: str, new_name: str | None) -> None:
+        self._store, self._there, self._main, self._new_name = store, there, main, new_name
+        self._owner = this_process(f"import {uuid.uuid4()}")
+        self._run: _Writing | None = None
+        self.written: list[str] = []
+        self.records = 0
+
+    async def take(self, line: Line) -> None:
+        if isinstance(line, RunLine):
+            await self.finish()
+            if line.run_id not in self._there:
+                await self._begin(line)
+        elif self._run is not None:
+            await self._write(self._run, line)
+
+    async def _begin(self, line: RunLine) -> None:
+        renamed = _Renamed(self._new_name) if self._new_name and line.run_id == self._main else None
+        name = renamed.run_id if renamed else line.run_id
+        self._run = _Writing(line, name, renamed, await self._store.claim(name, self._owner, seconds=_LEASE))
+        await self._store.post(name, PARTLY_HERE, b'{"format":2,"kind":"import"}')
+        self.written.append(name)
+
+    async def _write(self, run: _Writing, line: Line) -> None:
+        match line:
+            case MemoryLine(key=key, body=body):
+                await self._store.remember(run.name, run.line.place, key, bytes(body), fence=run.fence)
+            case LetterLine(key=key, body=body):
+                await self._store.post(run.name, key, bytes(body))
+            case RecordLine():
+                run.last = run.renamed.record(line.record) if run.renamed else line.record
+                run.at = _after(run.at, run.last)
+                about = None if run.at is None else about_of(run.at.header)
+                await self._store.put(run.last, Along(about=about, fence=run.fence))
+                self.records += 1
+                if self.records % _RENEW_EVERY == 0:
+                    await asyncio.to_thread(self._store.renew, {run.name: run.fence}, seconds=_LEASE)
+
+    async def finish(self) -> None:
+        """The run is whole: take the mark away, and say what it asks and when it wants to be woken, all at once."""
+        run = self._run
+        if run is None or run.last is None or run.at is None:
+            return
+        at = run.at
+        asked = pending_of(at.header, at.requests.values())
+        along = Along(
+            consumed=(PARTLY_HERE,), asked=asked, wake=wake_of(at), about=about_of(at.header), fence=run.fence
+        )
+        await self._store.put(run.last, along)
+        await self.let_go()
+
+    async def let_go(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            await self._store.release(run.name, self._owner)
+
+
+@dataclass(slots=True)
+class _Writing:
+    """A run that is being written."""
+
+    line: RunLine
+    name: str
+    renamed: _Renamed | None
+    fence: int
+    at: Checkpoint | None = None
+    last: Record | None = None
+
+
+class _Renamed:
+    """The records of a run under another name: the ids of its checkpoints are derived from it."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self._epoch = 0
+        self._ids: dict[str, str] = {}
+
+    def record(self, one: Record) -> Record:
+        shape = _decode(one.body)
+        if shape.run is not None:
+            self._epoch = shape.run.epoch
+            run = replace(shape.run, run_id=self.run_id)
+            previous = self._ids.get(shape.previous_id or "", shape.previous_id)
+            shape = replace(shape, run=run, previous_id=previous)
+        entry = one.entry
+        made = checkpoint_id(self.run_id, self._epoch, entry.number)
+        self._ids[entry.checkpoint_id] = made
+        return Record(replace(entry, run_id=self.run_id, checkpoint_id=made), _encode(shape))

@@ -1,0 +1,170 @@
+"""Private values taken out of what is stored: pure, on the JSON of records, memory and mail.
+
+A path names a part and, after dots, what to remove in it: `state.token`, `executors.clerk.password`, `messages`. `*`
+stands for any one name. Lists are gone through item by item, and so are the fields of stored objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+REMOVED = {"$": "removed"}  # no value is written so: whoever opens it is told that it cannot be read
+REMOVED_TEXT = "[removed]"
+LOCK = "this run was redacted: it can be looked at, and not resumed"
+"""An executor no graph has. Whoever resumes a run that names one is refused."""
+
+_NAMED = ("state", "executors", "metadata", "tags")  # values by name
+_UNNAMED = ("messages", "questions", "outputs", "steps")  # values one by one
+_WHOLE = ("failures",)  # texts: all of them or none
+PARTS = (*_NAMED, *_UNNAMED, *_WHOLE)
+
+Tree = dict[str, Any]
+
+
+class Redaction:
+    """What is to be removed. `unused` says which paths have removed nothing so far."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = tuple(paths)
+        self._used: set[str] = set()
+        for path in self.paths:
+            part, _, rest = path.partition(".")
+            if part not in PARTS or (rest and part in _WHOLE):
+                raise ValueError(
+                    f"{path!r} names nothing that can be removed; it begins with one of {', '.join(PARTS)}"
+                )
+
+    @property
+    def unused(self) -> list[str]:
+        return [path for path in self.paths if path not in self._used]
+
+    def commit(self, tree: Tree) -> Tree:
+        """The JSON of a record."""
+        run = tree.get("run") or {}
+        asked, messages = tree.get("asked", []), tree.get("messages") or []
+        held = [payloads for by_source in (tree.get("held") or {}).values() for payloads in by_source.values()]
+        self._state(tree)
+        self._named("executors", tree, "executors")
+        self._named("metadata", tree, "metadata")
+        self._tags(run)
+        self._slots("messages", [*_slots(messages, "payload"), *((p, n) for p in held for n in range(len(p)))])
+        self._questions(asked)
+        self._slots("questions", _slots([m["reply"] for m in messages if m.get("reply")], "question"))
+        self._slots("outputs", _slots([o for done in tree.get("done", []) for o in done.get("outputs", [])], "payload"))
+        self._failures(tree.get("failures", []))
+        return tree
+
+    def outcome(self, tree: Tree) -> Tree:
+        """The JSON of what was finished in a superstep that is under way."""
+        self._state(tree)
+        if "saved" in tree:
+            saved = {"executors": {tree["executor"]: tree["saved"]}}
+            self._named("executors", saved, "executors")
+            tree["saved"] = saved["executors"][tree["executor"]]
+        self._slots("messages", _slots(tree.get("sent", []), "payload"))
+        self._slots("outputs", _slots(tree.get("outputs", []), "payload"))
+        self._questions(tree.get("requests", []))
+        return tree
+
+    def note(self, tree: Tree) -> Tree:
+        """The JSON of what was noted in a superstep that is under way."""
+        self._slots("steps", _slots([tree], "value"))
+        self._failures([tree["failure"]] if tree.get("failure") else [])
+        return tree
+
+    def letter(self, tree: Tree) -> Tree:
+        """The JSON of a letter: answers and input are messages."""
+        self._slots("messages", _slots([tree], "value"))
+        return tree
+
+    def tags(self, tags: dict[str, str]) -> dict[str, str]:
+        run = {"tags": dict(tags)}
+        self._tags(run)
+        return run["tags"]
+
+    def _state(self, tree: Tree) -> None:
+        state = tree.get("state") or {}
+        self._named("state", state, "set")
+        self._named("state", state, "append")
+        for key, items in state.get("append", {}).items():
+            if items == REMOVED:
+                state["append"][key] = [REMOVED]
+
+    def _tags(self, run: Tree) -> None:
+        self._named("tags", run, "tags")
+        for key, value in run.get("tags", {}).items():
+            if value == REMOVED:
+                run["tags"][key] = REMOVED_TEXT
+
+    def _questions(self, asked: Sequence[Tree]) -> None:
+        self._slots("questions", [*_slots(asked, "payload"), *_slots(asked, "default")])
+
+    def _failures(self, failures: Sequence[Tree]) -> None:
+        for failure in failures if "failures" in self.paths else ():
+            self._used.add("failures")
+            failure |= {"message": REMOVED_TEXT}
+            failure.pop("traceback", None)
+            failure.pop("extra", None)
+
+    def _named(self, part: str, holder: Tree, key: str) -> None:
+        for path, rest in self._of(part):
+            values = holder.get(key, {})
+            if not rest:
+                rest = "*"
+            if _remove(values, rest):
+                self._used.add(path)
+
+    def _slots(self, part: str, slots: Iterable[tuple[Any, Any]]) -> None:
+        found = list(slots)
+        for path, rest in self._of(part):
+            for holder, key in found:
+                if not rest:
+                    holder[key] = REMOVED
+                if not rest or _remove(holder[key], rest):
+                    self._used.add(path)
+
+    def _of(self, part: str) -> Iterator[tuple[str, str]]:
+        for path in self.paths:
+            first, _, rest = path.partition(".")
+            if first == part:
+                yield path, rest
+
+
+def _slots(holders: Iterable[Tree], key: str) -> list[tuple[Tree, str]]:
+    return [(one, key) for one in holders if key in one]
+
+
+def _remove(tree: Any, path: str) -> bool:
+    """Remove what a path names in a JSON tree; whether there was anything."""
+    if isinstance(tree, list):
+        return True in [_remove_pair(one, path) or _remove(one, path) for one in tree]
+    if not isinstance(tree, dict) or tree == REMOVED:
+        return False
+    if "$" in tree:  # an object: what it holds is under `v`
+        return _remove(tree.get("v"), path)
+    # a key may hold dots, so each is tried as it is
+    return True in [_at(tree, key, rest) for key in tree for rest in _rests(path, key)]
+
+
+def _remove_pair(tree: Any, path: str) -> bool:
+    """A mapping whose names are not all texts is stored as pairs."""
+    if not (isinstance(tree, list) and len(tree) == 2 and isinstance(tree[0], str)):
+        return False
+    return True in [_at(tree, 1, rest) for rest in _rests(path, tree[0])]
+
+
+def _rests(path: str, key: str) -> Iterator[str]:
+    """What is left of a path inside the value called `key`: empty if it is that value itself."""
+    for name in (key, "*"):
+        if path == name:
+            yield ""
+        elif path.startswith(f"{name}."):
+            yield path[len(name) + 1 :]
+
+
+def _at(holder: Any, key: Any, rest: str) -> bool:
+    if not rest:
+        holder[key] = REMOVED
+        return True
+    return _remove(holder[key], rest)

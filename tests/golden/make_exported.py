@@ -1,0 +1,31 @@
+"""Makes the golden exported runs: `python tests/golden/make_exported.py tests/golden/exported/vN`.
+
+They are exported from a copy of the newest golden store, and stay as they are for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from holdfast import SQLiteCheckpointStorage
+from holdfast.operating.exporting import export_to
+
+RUNS = ("failed", "waiting", "nested", "asleep", "moved back", "sent to", "latest only")
+
+
+async def main(folder: Path) -> None:
+    newest = max(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
+    with tempfile.TemporaryDirectory() as copied:
+        shutil.copy(newest / "runs.db", copied)
+        async with SQLiteCheckpointStorage(Path(copied) / "runs.db") as storage:
+            for run in RUNS:
+                await export_to(folder / f"{run.replace(' ', '-')}.holdfast", storage, run)
+            await export_to(folder / "redacted.holdfast", storage, "failed", without=["state.parcel", "messages"])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
