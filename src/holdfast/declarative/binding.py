@@ -11,13 +11,16 @@ from ..core.errors import DefinitionError
 from ..durable.codec import register_checkpoint_type
 from ..durable.codec_kinds import is_storable
 from ..durable.contract import CheckpointStorage
+from ..workflow.agent import WorkflowAgent
 from ..workflow.builder import WorkflowBuilder
+from ..workflow.nested_agent import WorkflowAgentExecutor
 from ..workflow.workflow import Workflow
 from .checking import problems
 from .conductor import Conductor
 from .deciding import Plan
 from .definition import Definition, Node
 from .node import NodeExecutor, tools_of
+from .team import TeamNode, inside
 from .transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
 
 AgentFactory = Callable[[Mapping[str, Any]], Any]
@@ -62,11 +65,25 @@ def _agent(node: Node, bindings: Bindings) -> Any:
             raise DefinitionError(
                 f"{node.id!r} has a configuration, and nothing makes an agent of it: with_agent_factory(...)"
             )
-        return agent_of(bindings.factory(node.config))
+        return _as_agent(node, bindings.factory(node.config))
     if node.bound_by not in bindings.agents:
         known = ", ".join(map(repr, bindings.agents)) or "none"
         raise DefinitionError(f"the agent {node.bound_by!r} is not bound: with_agents({{...}}); there are {known}")
-    return agent_of(bindings.agents[node.bound_by])
+    return _as_agent(node, bindings.agents[node.bound_by])
+
+
+def _as_agent(node: Node, given: Any) -> Any:
+    """An agent, or a workflow that stands for one."""
+    if not isinstance(given, WorkflowAgent):
+        return agent_of(given)
+    own = [name for name in ("timeout", "retry", "concurrency", "fallback") if getattr(node, name) is not None]
+    own += ["on_error"] if node.on_error in ("skip", "isolate") else []
+    own += ["output"] if node.output_mode == "handoff" else []
+    if own:
+        raise DefinitionError(
+            f"{node.id!r} is a workflow, and cannot have {', '.join(own)}: give them to what is inside of it"
+        )
+    return given
 
 
 def _wired(
@@ -86,12 +103,17 @@ def _wired(
         output_from=[conductor],
     )
     builder.add_edge(conductor, conductor)
-    for node in [_node(plan, node, agents[node.id], bindings, threads) for node in definition.nodes]:
-        builder.add_edge(conductor, node).add_edge(node, conductor)
+    for made in [_node(plan, node, agents[node.id], bindings, threads) for node in definition.nodes]:
+        builder.add_edge(conductor, made).add_edge(made, conductor)
+        if isinstance(made, TeamNode):
+            team = WorkflowAgentExecutor(agents[made.id], inside(made.id))
+            builder.add_edge(made, team).add_edge(team, made)
     return builder.build()
 
 
 def _node(plan: Plan, node: Node, agent: Any, bindings: Bindings, threads: Threads | None) -> NodeExecutor:
+    if isinstance(agent, WorkflowAgent):
+        return TeamNode(plan, node, bindings.types, threads)
     handoffs: dict[str, str] = {}
     if node.output_mode == "handoff":
         for tool, target in tools_of(plan, node.id).items():

@@ -41,6 +41,8 @@ def _of_node(node: Node, definition: Definition, ids: set[str]) -> Iterator[tupl
     ways = list(definition.ways())
     if not isinstance(node.id, str) or not node.id or node.id == "conductor":
         yield "id", f"an agent cannot be called {node.id!r}"
+    elif node.id.startswith("inside ") and node.id.removeprefix("inside ") in ids:
+        yield "id", f"an agent cannot be called {node.id!r} beside {node.id.removeprefix('inside ')!r}"
     if node.gives == "input":
         yield "output_key", f"{node.id!r} cannot give 'input': that is what a run is given"
     if node.input_key is not None and node.input_template is not None:

@@ -13,6 +13,7 @@ from .conductor import CONDUCTOR
 from .deciding import Decision, Layer
 from .definition import Definition
 from .messages import Decided, Done, Go, Outcome
+from .team import node_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class Teller:
                 if event.replayed:  # it was over before
                     yield self._completed(event.data)
             case "request_info":
-                yield ApprovalRequestedEvent(event.request_id, event.executor_id or "", event.data)
+                yield ApprovalRequestedEvent(event.request_id, node_of(event.executor_id or ""), event.data)
             case "warning":
                 yield WorkflowDiagnosticEvent("warning", event.executor_id or self._workflow, str(event.data))
             case "sleeping":
@@ -227,14 +228,13 @@ class Teller:
         return WorkflowAgentCompletedEvent(done.node, success, done.seconds, self._progress, outputs, error)
 
     def _of_agent(self, event: WorkflowEvent) -> AgentEvent:
-        chain = (self._workflow, *event.path, event.executor_id or "")
+        chain = (self._workflow, *map(node_of, (*event.path, event.executor_id or "")))
         return AgentEvent(chain, event.data if event.type == "update" else None, event.attempt)
 
     def _failed_agent(self, details: WorkflowErrorDetails) -> WorkflowAgentCompletedEvent:
-        self._stands[str(details.executor_id)] = "failed"
-        return WorkflowAgentCompletedEvent(
-            str(details.executor_id), False, 0.0, self._progress, error=_in_words(details)
-        )
+        agent = node_of(str(details.executor_id))
+        self._stands[agent] = "failed"
+        return WorkflowAgentCompletedEvent(agent, False, 0.0, self._progress, error=_in_words(details))
 
     def _failed(self, details: WorkflowErrorDetails) -> WorkflowCompletedEvent:
         counts = Counter(self._stands.values())
