@@ -1,6 +1,10 @@
 """A node whose agent is a workflow, and agents of every kind."""
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +32,11 @@ from holdfast.declarative import (
 )
 from holdfast.orchestrations import SequentialBuilder
 from holdfast.testing import crash_everywhere
+from kits import KITS
+from kits.deeds import TRACE, traces
+from openai_server import model_server
+
+HERE = Path(__file__).parent
 
 
 class Asks(Executor):
@@ -163,3 +172,15 @@ async def test_agents_of_every_kind_are_bound_by_name(make: Any) -> None:
     made = AgentWorkflow.create().add_agent("a", "somebody").add_agent("b", function).from_("a").to("b")
     result = await made.with_agents({"somebody": make()}).build().run("go")
     assert result.values["a"] == "hello"
+
+
+@pytest.mark.parametrize("kit", KITS)
+def test_an_agent_of_every_library_waits_for_approval_and_goes_on_in_another_process(kit: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    with model_server() as server:
+        command = [sys.executable, str(HERE / "with_kit.py"), kit, server.url("by-name"), str(tmp_path / "runs.db")]
+        for phase, shown in (("begin", "['ToolApprovalRequest']\n"), ("go on", "Rome - <")):
+            environment = {**os.environ, TRACE: str(trace), "PYTHONPATH": str(HERE.parent / "agents")}
+            done = subprocess.run([*command, phase], env=environment, capture_output=True, text=True, timeout=120)
+            assert done.stdout.startswith(shown), done.stdout + done.stderr
+    assert [effect for effect, _ in traces(trace)] == ["pay 40"]

@@ -8,11 +8,9 @@ from ..agents.hearing import AgentContext, conversation_of, length_of, say
 from ..agents.replies import Answer
 from ..agents.turn import Turn
 from ..agents.values import AgentExecutorRequest, AgentExecutorResponse, AgentResponse
-from ..graph.context import WorkflowContext
 from ..graph.handlers import handler
 from .deciding import Plan
 from .definition import Node
-from .messages import Done
 from .node import NodeExecutor
 from .transcripts import Threads
 
@@ -50,9 +48,7 @@ class TeamNode(NodeExecutor):
         await ctx.send_message(asked, target_id=inside(self.id))  # type: ignore[arg-type]
 
     @handler
-    async def told(
-        self, response: AgentExecutorResponse, ctx: WorkflowContext[Done | AgentExecutorRequest, AgentResponse]
-    ) -> None:
+    async def told(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
         """The workflow has answered."""
         given, before = response.agent_response, length_of(self.id, ctx)
         said = say(self.id, given.messages, ctx)
