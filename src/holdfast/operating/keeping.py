@@ -1,0 +1,143 @@
+"""What of the stored runs may go: a policy, and what it comes to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from ..core.errors import DefinitionError
+from ..core.events import WorkflowRunState
+from ..durable.ports import Entry, RunEntry
+
+_OVER = frozenset({WorkflowRunState.IDLE.value, WorkflowRunState.CANCELLED.value})
+_STOPPED = WorkflowRunState.FAILED.value
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What is kept of each run: its `last` checkpoints, and those that are younger than `age`; the rest may go.
+
+    A run of which nothing is kept so goes as a whole, if it is over: done or cancelled. One that failed waits for
+    somebody who resumes it, and goes only if `by_status` names FAILED. Of all other runs the newest checkpoint stays.
+
+    `by_status` says otherwise for runs of that status; None: they are left alone.
+    """
+
+    last: int | None = None
+    age: timedelta | None = None
+    by_status: Mapping[WorkflowRunState | str, Keep | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.last is None and self.age is None:
+            raise DefinitionError("say what to keep: Keep(last=...), Keep(age=...), or both")
+        if self.last is not None and (type(self.last) is not int or self.last < 0):
+            raise DefinitionError(f"last is a number of checkpoints, not {self.last!r}")
+        if self.age is not None and (not isinstance(self.age, timedelta) or self.age < timedelta(0)):
+            raise DefinitionError(f"age is a timedelta, not {self.age!r}")
+        for status, keep in self.by_status.items():
+            if status not in frozenset(WorkflowRunState):
+                raise DefinitionError(f"{status!r} is no status; there are {', '.join(WorkflowRunState)}")
+            if keep is not None and (not isinstance(keep, Keep) or keep.by_status):
+                raise DefinitionError(f"for {status!s} say Keep(...) without by_status, or None, not {keep!r}")
+
+    def of(self, status: str) -> Keep | None:
+        """What is kept of runs of a status; None: everything."""
+        return {str(one): keep for one, keep in self.by_status.items()}.get(status, self)
+
+    def lets_go(self, status: str) -> bool:
+        """Whether runs of a status may go as a whole."""
+        named = {str(one) for one in self.by_status}
+        return status in _OVER or (status == _STOPPED and status in named)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What must be known of a run to decide: no body is looked at."""
+
+    run: RunEntry
+    entries: tuple[Entry, ...]  # by number
+    parent: tuple[str, int] | None = None  # the checkpoint it was forked from
+    asks: bool = False  # it has open questions
+    mail: bool = False  # something lies there for it
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What may go: whole runs, in the order in which they should, and single checkpoints by run, newest first."""
+
+    runs: tuple[str, ...] = ()
+    checkpoints: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def what_goes(policy: Keep, runs: Sequence[Known], now: datetime, named: Collection[str] = ()) -> Removal:
+    """What a policy lets go.
+
+    Never the newest checkpoint of a run that is not over; nothing of a run with open questions, unless it is `named`;
+    no run that a fork which stays was begun from, and not the checkpoint it began at; nothing of a run that works for
+    another one which stays; no commit with outputs of a run that stays: its result is told from them.
+    """
+    known = {one.run.run_id: one for one in runs}
+    going = {id for id, one in known.items() if _may_go(policy, one, known, now, named)}
+    going = _without_the_needed(going, known)
+    begun_at = {one.parent for id, one in known.items() if id not in going and one.parent is not None}
+    fewer = {
+        id: numbers
+        for id, one in known.items()
+        if id not in going and (numbers := _old_ones(policy, one, begun_at, now, named))
+    }
+    return Removal(_in_order(going, known), fewer)
+
+
+def _may_go(policy: Keep, one: Known, known: Mapping[str, Known], now: datetime, named: Collection[str]) -> bool:
+    caller = one.run.about.caller
+    if caller in known:
+        return True  # it goes with the run it works for, or not at all
+    keep = policy.of(one.run.status)
+    if keep is None or one.mail or (one.asks and one.run.run_id not in named):
+        return False
+    # nobody is left to go on with a run whose caller is gone
+    return not keep.last and _is_old(keep, one.run.at, now) and (policy.lets_go(one.run.status) or caller is not None)
+
+
+def _is_old(keep: Keep, at: str, now: datetime) -> bool:
+    return keep.age is None or now - datetime.fromisoformat(at) > keep.age
+
+
+def _without_the_needed(going: set[str], known: Mapping[str, Known]) -> set[str]:
+    """Those that nobody who stays needs: neither a fork, nor the run they work for."""
+    while True:
+        staying = [one for id, one in known.items() if id not in going]
+        needed = {one.parent[0] for one in staying if one.parent is not None}
+        stay = {one.run.run_id for one in staying}
+        needed |= {id for id in going if known[id].run.about.caller in stay}
+        if not needed & going:
+            return going
+        going = going - needed
+
+
+def _old_ones(
+    policy: Keep, one: Known, begun_at: Collection[tuple[str, int]], now: datetime, named: Collection[str]
+) -> tuple[int, ...]:
+    """The checkpoints of a run that stays which may go, newest first."""
+    keep, id = policy.of(one.run.status), one.run.run_id
+    if keep is None or one.run.about.caller is not None or (one.asks and id not in named):
+        return ()
+    last = max(keep.last or 0, 1)
+    older = [entry for entry in one.entries[:-last] if not entry.fleeting and not entry.outputs]
+    return tuple(
+        entry.number for entry in reversed(older) if _is_old(keep, entry.at, now) and (id, entry.number) not in begun_at
+    )
+
+
+def _in_order(going: Collection[str], known: Mapping[str, Known]) -> tuple[str, ...]:
+    """Forks before what they were begun from, and callers before those that work for them: whoever is left when it
+    ends in the middle needs nothing that is gone."""
+    left, order = sorted(going), list[str]()
+    while left:
+        parents = {parent[0] for id in left if (parent := known[id].parent) is not None}
+        no_parents = [id for id in left if id not in parents]
+        free = [id for id in no_parents if known[id].run.about.caller not in left]
+        order += free or no_parents or left  # a circle: only damage can make one
+        left = [id for id in left if id not in order]
+    return tuple(order)
