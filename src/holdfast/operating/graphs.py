@@ -1,0 +1,81 @@
+"""The graph of a workflow as it is stored in every run: the words of its signature, read as arrows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_ID = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.:/-]+)"""
+_IDS = rf"{_ID}(?:, {_ID})*"
+_EACH = re.compile(rf"({_ID}) -> each of ({_IDS})")
+_CHOSEN = re.compile(rf"({_ID}) -> those of ({_IDS}) (chosen by .*)", re.DOTALL)
+_FIRST = re.compile(rf"({_ID}) -> first of (.*)", re.DOTALL)
+_CASE = re.compile(rf"({_ID}) (if .*?|otherwise)(?:, (?={_ID} (?:if |otherwise))|$)", re.DOTALL)
+_JOIN = re.compile(rf"all of ({_IDS}) -> ({_ID})")
+_DIRECT = re.compile(rf"({_ID}) -> ({_ID})(?: (if .*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A way from one node to another; `label` says when it is taken."""
+
+    source: str
+    target: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is drawn: executors and fan-ins, and the arrows between them."""
+
+    start: str
+    executors: tuple[str, ...]
+    joins: tuple[str, ...]  # names of fan-ins: no executor has them
+    arrows: tuple[Arrow, ...]
+    unread: tuple[str, ...] = ()  # edges in words that this version does not know
+
+
+def shape_of(signature: Mapping[str, Any]) -> Shape:
+    """The graph behind a signature (`WorkflowCheckpoint.graph_signature`, `Workflow.graph_signature`)."""
+    start = str(signature.get("start", ""))
+    arrows: list[Arrow] = []
+    joins: list[str] = []
+    unread: list[str] = []
+    for text in map(str, signature.get("edges", ())):
+        found = _arrows(text, f"\0fan-in {len(joins)}")
+        if found is None:
+            unread.append(text)
+            continue
+        arrows += found
+        if _JOIN.fullmatch(text):
+            joins.append(f"\0fan-in {len(joins)}")
+    named = [start, *map(str, signature.get("executors", ())), *(end for a in arrows for end in (a.source, a.target))]
+    executors = tuple(dict.fromkeys(name for name in named if name and name not in joins))
+    return Shape(start, executors, tuple(joins), tuple(dict.fromkeys(arrows)), tuple(unread))
+
+
+def _arrows(text: str, join: str) -> list[Arrow] | None:
+    """The arrows of one edge; None if its words are not known."""
+    if found := _JOIN.fullmatch(text):
+        return [*(Arrow(source, join) for source in _ids(found[1])), Arrow(join, _id(found[2]))]
+    if found := _EACH.fullmatch(text):
+        return [Arrow(_id(found[1]), target) for target in _ids(found[2])]
+    if found := _CHOSEN.fullmatch(text):
+        return [Arrow(_id(found[1]), target, found[3]) for target in _ids(found[2])]
+    if found := _FIRST.fullmatch(text):
+        return [Arrow(_id(found[1]), _id(case[1]), case[2]) for case in _CASE.finditer(found[2])]
+    if found := _DIRECT.fullmatch(text):
+        return [Arrow(_id(found[1]), _id(found[2]), found[3] or "")]
+    return None
+
+
+def _ids(text: str) -> Iterator[str]:
+    return (_id(found[0]) for found in re.finditer(_ID, text))
+
+
+def _id(text: str) -> str:
+    """An odd id is stored as Python would write it."""
+    return str(ast.literal_eval(text)) if text[0] in "'\"" else text

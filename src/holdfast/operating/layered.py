@@ -1,0 +1,278 @@
+"""Where the boxes of a graph go: in layers, so that arrows point down where they can. Pure, and the same every time.
+
+Cycles are broken by turning arrows round; each box is as far down as the longest way to it; arrows over several layers
+are given a place in each of them; the order in a layer is that of the neighbours' middles: that keeps crossings few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+SIDE, DOWN, MARGIN = 28.0, 36.0, 16.0  # between boxes, between layers, around everything
+_THIN = 12.0  # the width that an arrow takes in a layer it passes
+_SWEEPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Something to be placed."""
+
+    id: str
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An arrow to be drawn; `width` and `height` are those of its label."""
+
+    source: str
+    target: str
+    width: float = 0.0
+    height: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A rectangle: its middle, and how large it is."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    width: float
+    height: float
+    boxes: Mapping[str, Placed]
+    ways: tuple[tuple[tuple[float, float], ...], ...]  # of each link, in the order given, from its source to its target
+    labels: tuple[Placed | None, ...]  # of each link
+
+
+@dataclass(slots=True)
+class _Node:
+    """A box, or the place of a link in a layer it passes."""
+
+    layer: int
+    width: float
+    height: float
+    above: list[int]
+    below: list[int]
+    x: float = 0.0
+
+
+def laid_out(boxes: Sequence[Box], links: Sequence[Link]) -> Layout:
+    """Places for boxes and links. No two boxes, labels or passing links overlap.
+
+    Links from a box to itself are drawn at its right. Every link must name boxes that are given.
+    """
+    index = {box.id: n for n, box in enumerate(boxes)}
+    ends = [(index[link.source], index[link.target]) for link in links]
+    turned = _turned(len(boxes), ends)
+    downward = [(b, a) if n in turned else (a, b) for n, (a, b) in enumerate(ends)]
+    # labels, and links between the same two boxes, get layers between
+    wide = any(link.width and link.source != link.target for link in links) or len(set(downward)) < len(downward)
+    layers = [layer * (2 if wide else 1) for layer in _layers(len(boxes), downward)]
+    loops = _loops(links)
+    nodes = [
+        _Node(layer, box.width + loops.get(box.id, 0.0), box.height, [], [])
+        for box, layer in zip(boxes, layers, strict=True)
+    ]
+    passing = [_pass(nodes, a, b, link) for (a, b), link in zip(downward, links, strict=True)]
+    rows = _ordered(nodes)
+    _place_side_by_side(nodes, rows)
+    return _drawn(boxes, links, nodes, rows, passing, turned, loops)
+
+
+def _loops(links: Iterable[Link]) -> dict[str, float]:
+    """How much wider a box is because of links to itself."""
+    found: dict[str, float] = {}
+    for link in links:
+        if link.source == link.target:
+            found[link.source] = max(found.get(link.source, 0.0), 34.0 + link.width)
+    return found
+
+
+def _turned(count: int, ends: Sequence[tuple[int, int]]) -> set[int]:
+    """The links that lead back to where a walk through the graph comes from: turned round, they leave no cycle."""
+    leaving: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for n, (a, b) in enumerate(ends):
+        if a != b:
+            leaving[a].append((n, b))
+    turned: set[int] = set()
+    state = [0] * count  # 1: on the way here, 2: done
+    for root in range(count):
+        if state[root]:
+            continue
+        state[root] = 1
+        way = [(root, iter(leaving[root]))]
+        while way:
+            at, further = way[-1]
+            for n, b in further:
+                if state[b] == 1:
+                    turned.add(n)
+                elif state[b] == 0:
+                    state[b] = 1
+                    way.append((b, iter(leaving[b])))
+                    break
+            else:
+                state[at] = 2
+                way.pop()
+    return turned
+
+
+def _layers(count: int, downward: Sequence[tuple[int, int]]) -> list[int]:
+    """For each box the length of the longest way to it."""
+    below: list[list[int]] = [[] for _ in range(count)]
+    waiting = [0] * count
+    for a, b in downward:
+        if a != b:
+            below[a].append(b)
+            waiting[b] += 1
+    layers = [0] * count
+    ready = [n for n in range(count) if not waiting[n]]
+    for at in ready:  # it grows while we go
+        for b in below[at]:
+            layers[b] = max(layers[b], layers[at] + 1)
+            waiting[b] -= 1
+            if not waiting[b]:
+                ready.append(b)
+    return layers
+
+
+def _pass(nodes: list[_Node], a: int, b: int, link: Link) -> list[int]:
+    """Places for a link in the layers between its ends; the one in the middle holds its label."""
+    if a == b:
+        return []
+    between = range(nodes[a].layer + 1, nodes[b].layer)
+    way = []
+    for layer in between:
+        is_middle = layer == between[len(between) // 2]
+        width, height = (link.width, link.height) if is_middle else (0.0, 0.0)
+        nodes.append(_Node(layer, max(width, _THIN), height, [], []))
+        way.append(len(nodes) - 1)
+    for upper, lower in pairwise([a, *way, b]):
+        nodes[upper].below.append(lower)
+        nodes[lower].above.append(upper)
+    return way
+
+
+def _ordered(nodes: list[_Node]) -> list[list[int]]:
+    """The layers, each in the order that was best of several sweeps down and up."""
+    rows: list[list[int]] = [[] for _ in range(max((node.layer for node in nodes), default=-1) + 1)]
+    for n, node in enumerate(nodes):
+        rows[node.layer].append(n)
+    best, fewest = [row[:] for row in rows], _crossings(nodes, rows)
+    for sweep in range(_SWEEPS):
+        if fewest == 0:
+            break
+        down = sweep % 2 == 0
+        for row in rows if down else reversed(rows):
+            _sort(nodes, rows, row, down)
+        found = _crossings(nodes, rows)
+        if found < fewest:
+            best, fewest = [row[:] for row in rows], found
+    return best
+
+
+def _sort(nodes: list[_Node], rows: list[list[int]], row: list[int], down: bool) -> None:
+    beside = nodes[row[0]].layer + (-1 if down else 1)
+    others = rows[beside] if 0 <= beside < len(rows) else []
+    at = {n: place for other in (others, row) for place, n in enumerate(other)}
+
+    def middle(n: int) -> float:
+        beside = nodes[n].above if down else nodes[n].below
+        return sum(at[one] for one in beside) / len(beside) if beside else at[n]
+
+    row.sort(key=middle)
+
+
+def _crossings(nodes: list[_Node], rows: list[list[int]]) -> int:
+    found = 0
+    for row in rows[1:]:
+        at = {n: place for place, n in enumerate(rows[nodes[row[0]].layer - 1])}
+        lines = [sorted(at[one] for one in nodes[n].above) for n in row]
+        seen: list[int] = []
+        for ends in lines:
+            found += sum(1 for end in ends for other in seen if other > end)
+            seen += ends
+    return found
+
+
+def _place_side_by_side(nodes: list[_Node], rows: list[list[int]]) -> None:
+    for row in rows:
+        _settle(nodes, row, [0.0] * len(row))
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        for row in rows if down else reversed(rows):
+            wanted = []
+            for n in row:
+                beside = nodes[n].above if down else nodes[n].below
+                wanted.append(sum(nodes[one].x for one in beside) / len(beside) if beside else nodes[n].x)
+            _settle(nodes, row, wanted)
+
+
+def _settle(nodes: list[_Node], row: list[int], wanted: list[float]) -> None:
+    """As near to where each wants to be as their order and widths allow: neighbours that get too near go together."""
+    offset, offsets = 0.0, [0.0]
+    for left, right in pairwise(row):
+        offset += (nodes[left].width + nodes[right].width) / 2 + SIDE
+        offsets.append(offset)
+    groups: list[tuple[float, int]] = []  # the mean of what its members want, and how many they are
+    for want, shift in zip(wanted, offsets, strict=True):
+        mean, size = want - shift, 1
+        while groups and groups[-1][0] >= mean:
+            before, more = groups.pop()
+            mean, size = (mean * size + before * more) / (size + more), size + more
+        groups.append((mean, size))
+    means = [mean for mean, size in groups for _ in range(size)]
+    for n, mean, shift in zip(row, means, offsets, strict=True):
+        nodes[n].x = mean + shift
+
+
+def _drawn(
+    boxes: Sequence[Box],
+    links: Sequence[Link],
+    nodes: list[_Node],
+    rows: list[list[int]],
+    passing: list[list[int]],
+    turned: set[int],
+    loops: Mapping[str, float],
+) -> Layout:
+    left = min((node.x - node.width / 2 for node in nodes), default=0.0) - MARGIN
+    right = max((node.x + node.width / 2 for node in nodes), default=0.0) + MARGIN
+    middles, y = [], MARGIN
+    for row in rows:
+        height = max(nodes[n].height for n in row)
+        middles.append(y + height / 2)
+        y += height + DOWN
+    ys = [middles[node.layer] for node in nodes]
+    placed = {
+        box.id: Placed(nodes[n].x - left - loops.get(box.id, 0.0) / 2, ys[n], box.width, box.height)
+        for n, box in enumerate(boxes)
+    }
+    ways: list[tuple[tuple[float, float], ...]] = []
+    labels: list[Placed | None] = []
+    for n, link in enumerate(links):
+        source, target = placed[link.source], placed[link.target]
+        if link.source == link.target:
+            ways.append(_loop(source))
+            beside = Placed(source.x + source.width / 2 + 30 + link.width / 2, source.y, link.width, link.height)
+            labels.append(beside if link.width else None)
+            continue
+        between = [(nodes[m].x - left, ys[m]) for m in passing[n]]
+        upper, lower = (target, source) if n in turned else (source, target)
+        way = [(upper.x, upper.y + upper.height / 2), *between, (lower.x, lower.y - lower.height / 2)]
+        ways.append(tuple(reversed(way) if n in turned else way))
+        middle = between[len(between) // 2] if between else None
+        labels.append(Placed(*middle, link.width, link.height) if link.width and middle else None)
+    return Layout(right - left, max(y - DOWN + MARGIN, 2 * MARGIN), placed, tuple(ways), tuple(labels))
+
+
+def _loop(box: Placed) -> tuple[tuple[float, float], ...]:
+    side, up = box.x + box.width / 2, box.height / 4
+    return ((side, box.y - up), (side + 24, box.y - up), (side + 24, box.y + up), (side, box.y + up))
