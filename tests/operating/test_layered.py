@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +44,14 @@ def on_edge(box: Placed, point: tuple[float, float]) -> bool:
     return flat or upright
 
 
+def touches(part: tuple[tuple[float, float], ...], box: Placed) -> bool:
+    """Whether a part of a way goes through the rectangle of a box, or bends beside it."""
+    (x1, y1), (x2, y2) = part
+    beside = min(y1, y2) < box.y + box.height / 2 - 0.001 and max(y1, y2) > box.y - box.height / 2 + 0.001
+    straight = abs(x1 - x2) < 0.001
+    return beside and (not straight or abs(x1 - box.x) < box.width / 2 - 0.001)
+
+
 @settings(max_examples=300, deadline=None)
 @given(graphs())
 def test_everything_has_a_place_of_its_own(graph: tuple[list[Box], list[Link]]) -> None:
@@ -60,6 +68,9 @@ def test_everything_has_a_place_of_its_own(graph: tuple[list[Box], list[Link]]) 
         assert on_edge(layout.boxes[link.source], way[0])
         assert on_edge(layout.boxes[link.target], way[-1])
         assert (label is not None) == bool(link.width)
+        if link.source != link.target:
+            others = [box for id, box in layout.boxes.items() if id not in (link.source, link.target)]
+            assert not [box for box in others for part in pairwise(way) if touches(part, box)]
     assert laid_out(boxes, links) == layout
 
 

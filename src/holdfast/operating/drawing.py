@@ -193,6 +193,8 @@ def _curve(way: tuple[tuple[float, float], ...]) -> str:
     (x, y), *more = way
     parts = [f"M{x:.1f} {y:.1f}"]
     for to_x, to_y in more:
+        if abs(to_x - x) < 0.05 and abs(to_y - y) < 0.05:
+            continue
         if abs(to_x - x) < 0.05 or abs(to_y - y) < 0.05:
             parts.append(f"L{to_x:.1f} {to_y:.1f}")
         else:

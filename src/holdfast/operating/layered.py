@@ -245,12 +245,13 @@ def _drawn(
 ) -> Layout:
     left = min((node.x - node.width / 2 for node in nodes), default=0.0) - MARGIN
     right = max((node.x + node.width / 2 for node in nodes), default=0.0) + MARGIN
-    middles, y = [], MARGIN
+    spans, y = [], MARGIN  # where each layer begins and ends
     for row in rows:
         height = max(nodes[n].height for n in row)
-        middles.append(y + height / 2)
+        spans.append((y, y + height))
         y += height + DOWN
-    ys = [middles[node.layer] for node in nodes]
+    ys = [sum(spans[node.layer]) / 2 for node in nodes]
+    index = {box.id: n for n, box in enumerate(boxes)}
     placed = {
         box.id: Placed(nodes[n].x - left - loops.get(box.id, 0.0) / 2, ys[n], box.width, box.height)
         for n, box in enumerate(boxes)
@@ -258,18 +259,21 @@ def _drawn(
     ways: list[tuple[tuple[float, float], ...]] = []
     labels: list[Placed | None] = []
     for n, link in enumerate(links):
-        source, target = placed[link.source], placed[link.target]
+        source = placed[link.source]
         if link.source == link.target:
             ways.append(_loop(source))
             beside = Placed(source.x + source.width / 2 + 30 + link.width / 2, source.y, link.width, link.height)
             labels.append(beside if link.width else None)
             continue
-        between = [(nodes[m].x - left, ys[m]) for m in passing[n]]
-        upper, lower = (target, source) if n in turned else (source, target)
-        way = [(upper.x, upper.y + upper.height / 2), *between, (lower.x, lower.y - lower.height / 2)]
+        a, b = (link.target, link.source) if n in turned else (link.source, link.target)
+        upper, lower = placed[a], placed[b]
+        # straight through the layers, so that a link bends only between them, where no box is
+        way = [(upper.x, upper.y + upper.height / 2), (upper.x, spans[nodes[index[a]].layer][1])]
+        way += [(nodes[m].x - left, y) for m in passing[n] for y in spans[nodes[m].layer]]
+        way += [(lower.x, spans[nodes[index[b]].layer][0]), (lower.x, lower.y - lower.height / 2)]
         ways.append(tuple(reversed(way) if n in turned else way))
-        middle = between[len(between) // 2] if between else None
-        labels.append(Placed(*middle, link.width, link.height) if link.width and middle else None)
+        middle = passing[n][len(passing[n]) // 2] if link.width else None
+        labels.append(None if middle is None else Placed(nodes[middle].x - left, ys[middle], link.width, link.height))
     return Layout(right - left, max(y - DOWN + MARGIN, 2 * MARGIN), placed, tuple(ways), tuple(labels))
 
 
