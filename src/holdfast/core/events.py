@@ -152,6 +152,12 @@ class WorkflowEvent:
         return self._data
 
     @property
+    def parcel(self) -> Parcel | None:
+        """The payload as it was handed over, unopened; None if it never was closed, or has been opened."""
+        parcel: Parcel | None = None if self._opened else self._data
+        return parcel
+
+    @property
     def request_id(self) -> str:
         """Of a `request_info` event: what to answer to."""
         return self._asked().id

@@ -1,0 +1,1 @@
+"""The commands, a file each. A file is read when its command is called."""

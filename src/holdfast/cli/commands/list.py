@@ -1,0 +1,85 @@
+"""`holdfast list`: which runs there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..output import document, note, table
+from ..running import on_the_store
+from ..settings import as_json, everywhere
+from ..words import STATUS, moment, status_word
+
+if TYPE_CHECKING:
+    from ...durable.runs import RunInfo
+    from ...durable.storage import BuiltInStorage
+
+
+def _tags(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    for one in given:
+        if "=" not in one:
+            raise click.BadParameter(f"{one!r} is not of the form name=value")
+    return {name: value for name, _, value in (one.partition("=") for one in given)}
+
+
+@click.command("list")
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--status", type=click.Choice([*STATUS, *STATUS.values()], case_sensitive=False), metavar="WORD")
+@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_tags, help="May be given several times.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--after", metavar="RUN", help="Only those that come after this one in the list: the next page.")
+@as_json
+@everywhere
+def command(
+    workflow: str | None, status: str | None, tags: dict[str, str], limit: int, after: str | None, json: bool
+) -> None:
+    """Which runs there are, those that began last first.
+
+    --status takes running, waiting, done, failed or cancelled.
+    """
+
+    async def work(storage: BuiltInStorage) -> None:
+        last = None if after is None else await _found(storage, after)
+        wanted = None if status is None else STATUS.get(status.lower(), status.upper())
+        found = await storage.list_runs(
+            workflow_name=workflow, status=wanted, tags=tags or None, after=last, limit=limit + 1
+        )
+        page, more = found[:limit], len(found) > limit
+        if json:
+            document(runs=[_told(run) for run in page], next=page[-1].run_id if more else None)
+            return
+        if page:
+            table(["run", "workflow", "status", "commits", "began", "changed", "tags"], [_row(run) for run in page])
+        else:
+            note("no run matches" if workflow or status or tags or after else "no run is stored here")
+        if more:
+            note(f"there are more: --after {page[-1].run_id}")
+
+    on_the_store(work)
+
+
+async def _found(storage: BuiltInStorage, name: str) -> RunInfo:
+    from ...operating.naming import find_run
+
+    return await find_run(storage, name)
+
+
+def _told(run: RunInfo) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "workflow": run.workflow_name,
+        "status": run.status.value,
+        "number": run.number,
+        "checkpoint_id": run.checkpoint_id,
+        "iteration": run.iteration_count,
+        "began_at": run.began_at,
+        "changed_at": run.changed_at,
+        "tags": dict(run.tags),
+    }
+
+
+def _row(run: RunInfo) -> list[str]:
+    tags = " ".join(f"{name}={value}" for name, value in sorted(run.tags.items()))
+    known = [run.run_id, run.workflow_name, status_word(run.status.value), str(run.number + 1)]
+    return [*known, moment(run.began_at), moment(run.changed_at), tags]

@@ -1,0 +1,68 @@
+"""Data on stdout: a table for a terminal, aligned lines for a pipe, JSON for a program. Notes on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from .secrets import without_secrets
+from .words import printable
+
+SCHEMA = 1  # of the JSON documents: it changes when a field goes or means something else
+_COLOURS = {"failed": "red", "waiting": "yellow", "asking": "yellow", "running": "cyan", "cancelled": "magenta"}
+
+
+def document(**data: Any) -> None:
+    """One JSON document."""
+    click.echo(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **data}), indent=2))
+
+
+def json_line(**data: Any) -> None:
+    """One of a stream of JSON documents."""
+    click.echo(msgspec.json.encode({"schema": SCHEMA, **data}))
+
+
+def lines(rows: Iterable[str]) -> None:
+    for row in rows:
+        click.echo(row)
+
+
+def note(text: str) -> None:
+    """Something beside the data."""
+    click.echo(without_secrets(printable(text)), err=True)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows under the names of their columns. On a terminal nothing that was stored is obeyed or cut."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _drawn(columns, cells)
+    else:
+        lines(_aligned([[column.upper() for column in columns], *cells]))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ModuleNotFoundError:  # only click is here: what a pipe gets is good enough
+        lines(_aligned([[column.upper() for column in columns], *rows]))
+        return
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in columns:
+        drawn.add_column(column, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+    Console(file=sys.stdout, highlight=False).print(drawn)

@@ -1,0 +1,62 @@
+"""How far a run has come in its graph. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.model import Checkpoint, Commit
+from ..kernel.history import still_true
+from .words import counted, printable
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What was called how often, what is called next, what was never called."""
+
+    iteration: int
+    called: dict[str, int]
+    next: tuple[str, ...]
+    asking: tuple[str, ...]
+    untouched: tuple[str, ...]
+    whole: bool  # whether the history is there from its beginning
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "iteration": self.iteration,
+            "called": self.called,
+            "next": list(self.next),
+            "asking": list(self.asking),
+            "not_called": list(self.untouched),
+            "history_is_whole": self.whole,
+        }
+
+    def words(self) -> Iterator[str]:
+        """The same in sentences, a line each."""
+        yield f"progress: {counted(self.iteration, 'superstep')}"
+        if self.called:
+            times = [f"{id} ({counted(n, 'time')})" for id, n in self.called.items()]
+            yield f"  called: {_listed(times)}" + ("" if self.whole else ", as far as its history is kept")
+        if self.next:
+            yield f"  next: {_listed(self.next)}"
+        if self.asking:
+            yield f"  waits for an answer: {_listed(self.asking)}"
+        if self.untouched and self.whole:
+            yield f"  not called: {_listed(self.untouched)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return printable(", ".join(names))
+
+
+def progress_of(at: Checkpoint, commits: Sequence[Commit]) -> Progress:
+    """How far a run is at a checkpoint, from the commits up to it that are kept."""
+    called = Counter(done.executor for commit in still_true(commits) for done in commit.done)
+    following = dict.fromkeys(taker for message in at.messages for taker in message.takers)
+    asking = dict.fromkeys(request.executor for request in at.requests.values())
+    known = [str(id) for id in at.header.signature.get("executors", ())]
+    whole = [commit.number for commit in commits] == list(range(at.number + 1))
+    untouched = tuple(id for id in known if id not in called and id not in following)
+    return Progress(at.iteration, dict(called), tuple(following), tuple(asking), untouched, whole)

@@ -1,0 +1,180 @@
+"""Which store is meant, and what is said if it cannot be read. Reading leaves everything as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from command_line import Place, Say, postgres_address
+from holdfast import FileCheckpointStorage, Seal, SQLiteCheckpointStorage
+from operating_runs import counting
+from postgres_server import ask, fresh_database, fresh_schema
+
+RUNS = ["refund-7", "count-1"]
+
+
+def names(result: object) -> list[str]:
+    assert result.exit_code == 0, result.stderr  # type: ignore[attr-defined]
+    return [run["run_id"] for run in json.loads(result.stdout)["runs"]]  # type: ignore[attr-defined]
+
+
+def test_the_option_goes_before_the_environment_and_that_before_the_project(
+    sqlite: Place, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nstore = "sqlite:///runs.db"\n')
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert names(say("list", "--json")) == RUNS  # from where the file is, not from here
+    monkeypatch.setenv("HOLDFAST_STORE", "nowhere")
+    assert "nowhere is not there" in say("list").stderr
+    assert names(say("list", "--json", "--store", f"sqlite:///{tmp_path}/runs.db")) == RUNS
+    assert names(say("--store", f"sqlite:///{tmp_path}/runs.db", "list", "--json")) == RUNS
+
+
+def test_a_project_may_name_a_directory(say: Say, tmp_path: Path) -> None:
+    Place("runs", FileCheckpointStorage(tmp_path / "runs")).fill()
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nstore = "runs"\n')
+    assert names(say("list", "--json")) == RUNS
+
+
+def test_without_a_word_it_is_the_default_store(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    missing = say("list")
+    assert (missing.exit_code, missing.stdout) == (3, "")
+    assert str(tmp_path / "home" / "runs.db") in missing.stderr
+    assert not (tmp_path / "home").exists()
+    Place("", SQLiteCheckpointStorage(tmp_path / "home" / "runs.db")).fill()
+    assert names(say("list", "--json")) == RUNS
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "said"),
+    [
+        ("sqlite:///nothing.db", 3, "nothing.db is not there"),
+        ("sqlite:///empty.db", 3, "empty.db is empty"),
+        ("sqlite:///folder", 2, "is a directory"),
+        ("sqlite:///text.txt", 1, "is not a SQLite database"),
+        ("sqlite:///other.db", 1, "is a database of another program"),
+        ("sqlite://runs.db", 2, "three strokes"),
+        ("sqlite:///", 2, "three strokes"),
+        ("nothing", 3, "nothing is not there"),
+        ("folder", 3, "without runs"),
+        ("text.txt", 2, "not a directory"),
+        ("mysql://host/db", 2, "no kind of store"),
+        ("postgresql://a:b@c@host/db", 2, "more than one @"),
+        ("postgresql://host/db?nonsense=1", 2, "no dsn of PostgreSQL"),
+    ],
+)
+@pytest.mark.parametrize("command", [["list"], ["requests"], ["show", "count-1"], ["events", "count-1"]])
+def test_a_store_that_is_not_there_is_an_error_and_nothing_is_made(
+    say: Say, tmp_path: Path, address: str, code: int, said: str, command: list[str]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.db").touch()
+    (tmp_path / "text.txt").write_text("This is a text, and longer than any header would be." * 40)
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE things (name TEXT)")
+    other.close()
+    before = sorted(tmp_path.rglob("*"))
+    told = say("--store", address, *command)
+    assert (told.exit_code, told.stdout) == (code, "")
+    assert said in told.stderr
+    assert told.stderr.startswith("holdfast: ")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "empty.db").stat().st_size == 0
+
+
+def test_a_schema_that_is_not_there_is_not_made(say: Say) -> None:
+    with fresh_schema() as schema:
+        told = say("--store", postgres_address(schema), "list")
+        assert (told.exit_code, told.stdout) == (3, "")
+        assert f"no schema {schema!r}" in told.stderr
+        assert ask("SELECT 1 FROM pg_namespace WHERE nspname = %s".replace("%s", "$$" + schema + "$$")) == []
+
+
+def test_a_server_that_is_not_there_is_said_soon(say: Say, tmp_path: Path) -> None:
+    told = say("--store", f"postgresql:///db?host={tmp_path}", "list")
+    assert told.exit_code == 1
+    assert "the PostgreSQL server cannot be used" in told.stderr
+    assert "hint: check the address" in told.stderr
+
+
+def test_a_database_without_a_store_is_left_as_it_is(say: Say) -> None:
+    with fresh_database() as dsn:
+        name = dsn.split("dbname=")[1].split()[0]
+        address = postgres_address("holdfast").replace("/postgres?", f"/{name}?")
+        assert say("--store", address, "list").exit_code == 3
+        assert ask("SELECT 1 FROM pg_namespace WHERE nspname = 'holdfast'", where=dsn) == []
+
+
+def test_a_store_of_a_newer_holdfast_is_refused(sqlite: Place, say: Say, tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "runs.db")
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    told = say("--store", sqlite.address, "list")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert "written by a newer Holdfast" in told.stderr
+
+
+def test_a_record_of_a_newer_format_is_said_to_be_so(sqlite: Place, say: Say, tmp_path: Path) -> None:
+    files = FileCheckpointStorage(tmp_path / "runs")
+    Place("runs", files).fill()
+    for record in (tmp_path / "runs").rglob("0*-*.json"):
+        record.write_text(record.read_text().replace('"format":', '"format":9', 1))
+    for asked in (["show", "count-1"], ["events", "count-1"]):
+        told = say("--store", "runs", *asked)
+        assert told.exit_code == 1
+        assert told.stderr.startswith("holdfast: ")
+        assert "Traceback" not in told.stderr
+
+
+def test_a_damaged_record_is_said_to_be_so_and_others_are_shown(sqlite: Place, say: Say, tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "runs.db")
+    db.execute("UPDATE commits SET body = replace(body, 'tea', 'gin') WHERE run_id = 'refund-7'")
+    db.commit()
+    db.close()
+    told = say("--store", sqlite.address, "show", "refund-7")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert "refund-7" in told.stderr
+    assert say("--store", sqlite.address, "show", "count-1").exit_code == 0
+    assert names(say("--store", sqlite.address, "list", "--json")) == RUNS
+
+
+def test_a_sealed_run_is_not_shown_without_its_key(say: Say, tmp_path: Path) -> None:
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal({"first": bytes(range(32))}, "first"))
+
+    async def made() -> None:
+        await counting(storage).run(1, run_id="count-1")
+        await storage.close()
+
+    asyncio.run(made())
+    assert names(say("--store", "sqlite:///runs.db", "list", "--json")) == ["count-1"]
+    told = say("--store", "sqlite:///runs.db", "show", "count-1")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert "sealed" in told.stderr
+
+
+@pytest.mark.parametrize("text", ["tool = ", "[tool.holdfast]\nstore = 3\n"])
+def test_a_project_that_says_nonsense_is_an_error(say: Say, tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    told = say("list")
+    assert told.exit_code == 2
+    assert "pyproject.toml" in told.stderr
+
+
+def test_reading_leaves_the_files_as_they_were(say: Say, tmp_path: Path) -> None:
+    Place("runs", FileCheckpointStorage(tmp_path / "runs")).fill()
+    shutil.copytree(tmp_path / "runs", tmp_path / "before")
+
+    def content(folder: Path) -> dict[str, bytes]:
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    for asked in (["list"], ["requests"], ["show", "count-1"], ["events", "count-1"]):
+        assert say("--store", "runs", *asked).exit_code == 0
+    assert content(tmp_path / "runs") == content(tmp_path / "before")

@@ -1,0 +1,85 @@
+"""`holdfast viz`: pictures of what a module holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import ran
+
+SHOP = """
+from holdfast import WorkflowBuilder, WorkflowContext, executor
+
+print("loading")
+
+@executor(id="first")
+async def first(text: str, ctx: WorkflowContext[str]) -> None: ...
+
+@executor(id="last")
+async def last(text: str, ctx: WorkflowContext[None, str]) -> None: ...
+
+builder = WorkflowBuilder(name="shop", start_executor=first).add_edge(first, last)
+workflow = builder.build()
+
+class Flows:
+    inner = workflow
+
+def made():
+    return builder
+
+def needs(storage):
+    return workflow
+
+def breaks():
+    raise ValueError("no tea")
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _shop(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "broken.py").write_text("raise RuntimeError('the kettle is cold')\n")
+    (tmp_path / "needy.py").write_text("import tea_of_that_name\n")
+
+
+@pytest.mark.parametrize("name", ["workflow", "builder", "made", "Flows.inner"])
+def test_a_workflow_a_builder_and_a_function_are_drawn(name: str) -> None:
+    done = ran("viz", f"shop:{name}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "flowchart TD"
+    assert "n0 --> n1;" in done.stdout
+    assert done.stderr == "loading\n"  # no data of ours
+
+
+def test_every_form() -> None:
+    assert ran("viz", "shop:workflow", "--format", "dot").stdout.startswith("digraph workflow {")
+    assert ran("viz", "shop:workflow", "--format", "text").stdout.splitlines()[0] == "start: first"
+    found = json.loads(ran("viz", "shop:workflow", "--json", "--format", "text").stdout)
+    assert (found["schema"], found["workflow"], found["format"]) == (1, "shop", "text")
+    assert found["picture"].startswith("start: first\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("shop", 2, "not of the form MODULE:WORKFLOW"),
+        ("shop:", 2, "not of the form MODULE:WORKFLOW"),
+        ("shop:nothing", 3, "module 'shop' has no 'nothing'"),
+        ("shop:number", 2, "is no workflow but of class int"),
+        ("shop:needs", 1, "calling shop:needs raised TypeError"),
+        ("shop:breaks", 1, "calling shop:breaks raised ValueError: no tea"),
+        ("nowhere:workflow", 3, "there is no module 'nowhere'"),
+        ("shop.inner:workflow", 3, "there is no module 'shop.inner'"),
+        ("broken:workflow", 1, "importing 'broken' raised RuntimeError: the kettle is cold"),
+        ("needy:workflow", 1, "needs 'tea_of_that_name', which is not installed"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(name: str, code: int, said: str) -> None:
+    done = ran("viz", name)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
