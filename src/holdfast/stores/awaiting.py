@@ -45,7 +45,7 @@ class Awaited(Generic[T]):
         self._sleeper: list[tuple[Wake, Context | None]] = []  # one at most; whoever takes it out wakes it up
 
     def set_result(self, result: T) -> None:
-        """To be called by the thread, as the next; then `wake_up`."""
+        """To be called by the thread, as the next; then `wake_up`. In the loop itself, then `wake_up_here`."""
         self._result, self._is_done = result, True
 
     def set_exception(self, error: BaseException) -> None:
@@ -80,6 +80,10 @@ class Awaited(Generic[T]):
             raise self._error
         found: T = self._result
         return found
+
+    def wake_up_here(self) -> None:
+        """Let the task know that the work is done. In its own loop."""
+        self._wake_up(self.loop.call_soon)
 
     def _wake_up(self, soon: Callable[..., object]) -> None:
         try:

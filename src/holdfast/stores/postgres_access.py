@@ -1,7 +1,8 @@
 """One schema of a database, used from any event loop and thread: one thread writes, a few read.
 
-The writer takes every job that is waiting and sends them as one statement, so that many runs share one journey to
-the server and one wait for its disk. Whoever waits is told only after the commit.
+A job that is alone goes straight from the event loop to the server. Otherwise the writer takes every job that is
+waiting and sends them as one statement, so that many runs share one journey to the server and one wait for its disk.
+Whoever waits is told only after the commit.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..core.errors import DurabilityError, StoreUnavailable
-from .awaiting import Awaited, wake_up
+from .awaiting import Awaited
+from .postgres_direct import Direct, Sign
 from .postgres_errors import ONES_OWN
+from .postgres_job import Job, tell
 from .postgres_link import Guest, Link
 from .postgres_schema import Connection, quoted
 from .postgres_sending import Statement
@@ -51,13 +54,13 @@ class Database:
         Whoever is cancelled meanwhile is so at once: a server may be away, or a run locked, for a long time.
         """
         waiting: Awaited[Any] = Awaited()
-        self._submit(_Job(line, sheet, waiting))
+        self._submit(Job(line, sheet, waiting))
         return await waiting
 
     def write_blocking(self, line: bytes) -> Any:
         """The same from a thread without an event loop."""
         waiting: Future[Any] = Future()
-        self._submit(_Job(line, None, waiting))
+        self._submit(Job(line, None, waiting))
         return waiting.result()
 
     async def read(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
@@ -94,14 +97,16 @@ class Database:
             except RuntimeError as error:  # Python starts no work any more when it is about to end
                 raise StoreUnavailable(f"the program is ending, so nothing is read any more: {error}") from error
 
-    def _submit(self, job: _Job) -> None:
+    def _submit(self, job: Job) -> None:
         with self._lock:
-            self._open_lanes().jobs.put(job)
+            self._open_lanes().direct.submit(job)
 
     def _open_lanes(self) -> _Lanes:
         if self._lanes is None:
             self._lanes = _Lanes(*self._settings)
-            weakref.finalize(self, self._lanes.jobs.put, None)  # an object nobody closed leaves no thread behind
+            weakref.finalize(
+                self, self._lanes.direct.jobs.put, Sign.END
+            )  # an object nobody closed leaves no thread behind
         return self._lanes
 
     def before_fork(self) -> None:
@@ -119,13 +124,13 @@ class _Lanes:
     """The threads and connections of a database from its first use to its closing."""
 
     def __init__(self, dsn: str, schema: str, patience: float, connections: int) -> None:
-        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="holdfast-postgres-read")
         self.room_for_guests = threading.BoundedSemaphore(connections)
         self.link = Link(dsn, schema, patience)
         work = Statement(f"SELECT to_jsonb({quoted(schema)}.work({FORMAT}, $1, $2))".encode())
+        self.direct = Direct(self.link, work)
         self._writer = threading.Thread(
-            target=_write_for_ever, args=(self.jobs, self.link, work), name="holdfast-postgres-write", daemon=True
+            target=_write_for_ever, args=(self.direct, self.link, work), name="holdfast-postgres-write", daemon=True
         )
         self._writer.start()
 
@@ -133,72 +138,37 @@ class _Lanes:
         return self.link.use(lambda db, again: db.execute(query, values, binary=True).fetchall())
 
     def close(self) -> None:
-        self.jobs.put(None)
+        self.direct.jobs.put(Sign.END)
         self._writer.join()
         self.readers.shutdown()
         self.link.close()
 
 
-class _Job:
-    """Something to write, who waits for it, and how it went."""
-
-    __slots__ = ("_error", "_line", "_result", "again", "sheet", "waiting")
-
-    def __init__(self, line: bytes, sheet: str | None, waiting: Awaited[Any] | Future[Any]) -> None:
-        self._line, self.sheet, self.waiting = line, sheet, waiting
-        self.again = False  # it was sent before, and nobody said how it went
-        self._result: object = None
-        self._error: Exception | None = None
-
-    @property
-    def line(self) -> bytes:
-        return b'{"again":true,' + self._line[1:] if self.again else self._line
-
-    @property
-    def load(self) -> int:
-        return len(self._line) + len(self.sheet or "")
-
-    def is_wanted(self) -> bool:
-        return self.waiting.is_wanted if isinstance(self.waiting, Awaited) else True
-
-    def succeed(self, result: object) -> None:
-        self._result = result
-
-    def fail(self, error: DurabilityError) -> None:
-        """Each job gets an error of its own: one that is raised in several tasks would mix their tracebacks."""
-        self._error = type(error)(str(error))
-        self._error.__cause__ = error
-
-    def tell(self) -> None:
-        if self._error is not None:
-            self.waiting.set_exception(self._error)
-        else:
-            self.waiting.set_result(self._result)
-
-
-def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], link: Link, work: Statement) -> None:
-    """The writer thread. Ends at a None, when everything before it is done."""
+def _write_for_ever(direct: Direct, link: Link, work: Statement) -> None:
+    """The writer thread. Ends at the sign, when everything before it is done."""
     going_on = True
     while going_on:
-        waiting: list[_Job | None] = [jobs.get()]
+        waiting: list[Job | Sign] = [direct.jobs.get()]
+        first = direct.take_over()
         load = _load(waiting[0])
         with suppress(queue.Empty):
             while len(waiting) < BATCH and load < LOAD:
-                waiting.append(jobs.get_nowait())
+                waiting.append(direct.jobs.get_nowait())
                 load += _load(waiting[-1])
-        going_on = None not in waiting
-        batch = [job for job in waiting if job is not None and job.is_wanted()]
+        going_on = Sign.END not in waiting
+        batch = [job for job in (first, *waiting) if isinstance(job, Job) and job.is_wanted()]
         if batch:
             _write(batch, link, work)
-            _tell(batch)
+        direct.did(len(waiting))
+        tell(batch)
     link.close()
 
 
-def _load(job: _Job | None) -> int:
-    return 0 if job is None else job.load
+def _load(job: Job | Sign) -> int:
+    return job.load if isinstance(job, Job) else 0
 
 
-def _write(batch: list[_Job], link: Link, work: Statement) -> None:
+def _write(batch: list[Job], link: Link, work: Statement) -> None:
     """Send the jobs together; if one of them spoils that, each alone, so that each fails only for its own fault."""
 
     def send(db: Connection, again: bool) -> list[object]:
@@ -219,12 +189,6 @@ def _write(batch: list[_Job], link: Link, work: Statement) -> None:
     else:
         for job, answer in zip(batch, said, strict=True):
             job.succeed(answer)
-
-
-def _tell(batch: list[_Job]) -> None:
-    for job in batch:
-        job.tell()
-    wake_up(job.waiting for job in batch if isinstance(job.waiting, Awaited))
 
 
 # A connection works in one process only. A forked child connects anew, and must not close what it inherited: the

@@ -148,19 +148,36 @@ class Link:
         try:
             yield db
         except psycopg.Error as error:
-            trouble = passing(error, broken=db.closed)
-            db.close()
+            trouble = self._part_with(db, error)
             if trouble is None:
                 raise translated(error, self.where) from error
-            if trouble.sent:
-                self._forget_idle()  # they are of the same age, and most likely broken too
             raise trouble from error
         except BaseException:
             db.close()  # in the midst of something
             raise
-        self._take_back(db)
+        self.take_back(db)
 
-    def _take_back(self, db: Connection) -> None:
+    def idle(self, suits: Callable[[Connection], bool]) -> Connection | None:
+        """One that is open and suits, without waiting. To be given back, or parted with."""
+        with self._lock:
+            found = next((db for db in self._idle if suits(db)), None)
+            if found is not None:
+                self._idle.remove(found)
+            return found
+
+    def is_in_doubt(self, db: Connection, error: psycopg.Error) -> bool:
+        """Part with a connection on which something failed. Whether it was sent, and nobody said how it went."""
+        trouble = self._part_with(db, error)
+        return trouble is not None and trouble.sent
+
+    def _part_with(self, db: Connection, error: psycopg.Error) -> Passing | None:
+        trouble = passing(error, broken=db.closed)
+        db.close()
+        if trouble is not None and trouble.sent:
+            self._forget_idle()  # they are of the same age, and most likely broken too
+        return trouble
+
+    def take_back(self, db: Connection) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(db)

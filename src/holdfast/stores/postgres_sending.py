@@ -1,7 +1,7 @@
 """Jobs on their way to the server: one statement, sent without the detours of the driver's cursors.
 
-A cursor of psycopg waits in Python, with several turns for each statement. The thread that writes has nothing else to
-do than to wait, so it lets libpq do that.
+A cursor of psycopg waits in Python, with several turns for each statement. A thread that has nothing else to do than to
+wait lets libpq do that; an event loop sends, and listens when there is something to hear.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from .postgres_schema import Connection
 
 _TEXT = 25  # the oid of the type
 _AS_TEXT, _AS_BYTES = 0, 1
+_FORMATS = [_AS_TEXT, _AS_BYTES]
 _PREPARED_ALREADY, _NOT_PREPARED = b"42P05", b"26000"
 _decode = msgspec.json.Decoder(list[object]).decode
 
 
 class Statement:
-    """One that is sent by one thread, again and again, so the server prepares it once for each connection.
+    """One that is sent again and again, by one thread at a time, so the server prepares it once for each connection.
 
     A pooler may hand what follows to another connection, which knows of no such statement. Then nothing was done, and
     from there on each is sent whole. Its name says what it is: one that is there under that name is the same.
@@ -40,7 +41,26 @@ class Statement:
 
     def answers(self, db: Connection, jobs: bytes, sheets: Sequence[str | None]) -> list[object]:
         """What the function says to each of the jobs. Raises what a cursor would."""
-        result = self._send(db.pgconn, [jobs, _array(sheets)])
+        return self._read(db, self._send(db.pgconn, [jobs, _array(sheets)]))
+
+    def is_prepared_on(self, db: Connection) -> bool:
+        return self._prepared_on is db.pgconn
+
+    def send(self, db: Connection, jobs: bytes, sheets: Sequence[str | None]) -> bool:
+        """Where it is prepared, without waiting. Whether all of it is on its way; if not, somebody has to wait."""
+        values: list[Buffer] = [jobs, _array(sheets)]
+        db.pgconn.send_query_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
+        return db.pgconn.flush() == 0
+
+    def understood(self, db: Connection, result: PGresult | None) -> list[object]:
+        """What the function says to what was sent without waiting. Raises what a cursor would."""
+        if result is None:
+            raise psycopg.OperationalError("the server said nothing")
+        if _code(result) == _NOT_PREPARED:
+            self._whole, self._prepared_on = True, None
+        return self._read(db, result)
+
+    def _read(self, db: Connection, result: PGresult) -> list[object]:
         if result.status != ExecStatus.TUPLES_OK:
             if _code(result) is None:  # not the server says so: the line is broken
                 said = result.get_error_message()
@@ -50,18 +70,17 @@ class Statement:
         return _decode(result.get_value(0, 0) or b"[]")
 
     def _send(self, server: PGconn, values: list[Buffer]) -> PGresult:
-        formats = [_AS_TEXT, _AS_BYTES]
         if not self._whole:
             if self._prepared_on is not server:
                 made = server.prepare(self._name, self._query)
                 if made.status != ExecStatus.COMMAND_OK and _code(made) != _PREPARED_ALREADY:
                     return made
                 self._prepared_on = server
-            result = server.exec_prepared(self._name, values, param_formats=formats, result_format=_AS_TEXT)
+            result = server.exec_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
             if _code(result) != _NOT_PREPARED:
                 return result
             self._whole, self._prepared_on = True, None
-        return server.exec_params(self._query, values, param_formats=formats, result_format=_AS_TEXT)
+        return server.exec_params(self._query, values, param_formats=_FORMATS, result_format=_AS_TEXT)
 
 
 def _code(result: PGresult) -> bytes | None:
