@@ -14,6 +14,7 @@ from holdfast import (
     GraphChanged,
     HandlerFailed,
     InMemoryCheckpointStorage,
+    InputMismatch,
     LatestOnly,
     Message,
     RunBusy,
@@ -27,6 +28,7 @@ from holdfast.declarative import (
     AgentWorkflow,
     Approval,
     ApprovalRequestedEvent,
+    InMemoryTranscriptStore,
     LoopLimit,
     OutputRejected,
     Retries,
@@ -221,15 +223,26 @@ class Remark:
     note: str = ""
 
 
+@dataclass
+class Other:
+    note: str = ""
+
+
 class Verdict(BaseModel):
     fine: bool
     reasons: list[str] = []
 
 
-async def test_of_two_types_that_fit_the_first_is_taken() -> None:
-    for types, expected in (((Review, Remark), "Review"), ((Remark, Review), "Remark")):
-        workflow = AgentWorkflow.create().add_agent("a", says('{"score": 1, "note": "x"}'), output=types).build()
-        assert (await workflow.run("go")).values["a_type"] == expected
+async def test_of_two_types_that_fit_the_one_with_all_the_keys_is_taken_or_else_the_first() -> None:
+    for types, text, expected in (
+        ((Review, Remark), '{"score": 1, "note": "x"}', "Review"),
+        ((Remark, Review), '{"score": 1, "note": "x"}', "Review"),
+        ((Remark, Review), '{"score": 1, "odd": "x"}', "Remark"),
+        ((Remark, Verdict), '{"fine": true}', "Verdict"),
+        ((Remark, Other), '{"note": "x"}', "Remark"),
+    ):
+        workflow = AgentWorkflow.create().add_agent("a", says(text), output=types).build()
+        assert (await workflow.run("go")).values["a_type"] == expected, (types, text)
     workflow = AgentWorkflow.create().add_agent("a", says('{"note": "x"}'), output=Review | Remark).build()
     assert (await workflow.run("go")).output == Remark("x")
 
@@ -985,3 +998,76 @@ def test_delays_grow_as_they_are_told_to() -> None:
     assert all(
         low <= wait <= high for wait, low, high in zip(waits("jittered"), (0.5, 1, 2, 4), (1.5, 3, 5, 5), strict=True)
     )
+
+
+async def test_the_same_call_begins_a_run_and_goes_on_with_it_even_if_a_time_limit_has_changed() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    def built(timeout: float) -> Any:
+        made = stored(storage=storage).add_agent("a", says("a"), approval=True, timeout=timeout)
+        return made.add_agent("b", says("b")).from_("a").to("b").build()
+
+    first = await told(built(5).run("go", execution_id="r"), WorkflowStartedEvent, ApprovalRequestedEvent)
+    again = await told(built(6).run("go", execution_id="r"), WorkflowStartedEvent, ApprovalRequestedEvent)
+    assert [event.resumed for event in (first[0], again[0])] == [False, True]
+    assert again[1] == first[1]
+    with pytest.raises(InputMismatch):
+        await built(6).run("something else", execution_id="r")
+
+
+class Six:
+    """A storage with the six methods, and nothing else."""
+
+    def __init__(self) -> None:
+        self._inner = InMemoryCheckpointStorage()
+
+    async def save(self, checkpoint: Any) -> str:
+        return await self._inner.save(checkpoint)
+
+    async def load(self, checkpoint_id: str) -> Any:
+        return await self._inner.load(checkpoint_id)
+
+    async def list_checkpoints(self, *, workflow_name: str) -> Any:
+        return await self._inner.list_checkpoints(workflow_name=workflow_name)
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        return await self._inner.delete(checkpoint_id)
+
+    async def get_latest(self, *, workflow_name: str) -> Any:
+        return await self._inner.get_latest(workflow_name=workflow_name)
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> Any:
+        return await self._inner.list_checkpoint_ids(workflow_name=workflow_name)
+
+
+async def test_a_storage_of_ones_own_keeps_runs_too() -> None:
+    workflow = stored(storage=Six()).add_agent("a", says("a"), approval=True).build()
+    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    assert (await workflow.resume("r", responses={id: asked.approve()})).output == "a"
+    with pytest.raises(DefinitionError, match="Six does not find runs by their ids alone"):
+        await AgentWorkflow.of_run(Six(), "r")  # type: ignore[arg-type]
+
+
+async def test_a_conversation_that_cannot_be_kept_is_an_error_and_not_a_failure_of_the_agent() -> None:
+    class Full(InMemoryTranscriptStore):
+        full = True
+
+        async def append(self, thread: str, key: str, messages: Any) -> None:
+            if self.full:
+                raise OSError("no space left")
+            await super().append(thread, key, messages)
+
+    said, calls = Full(), list[str]()
+    workflow = (
+        stored()
+        .with_conversation("shared")
+        .with_transcript_store(said)
+        .add_agent("a", says("answer", calls), on_error="isolate", retry=Retries(3, initial_delay=0))
+        .build()
+    )
+    with pytest.raises(HandlerFailed, match="no space left"):
+        await workflow.run("go", execution_id="r", session_id="s")
+    said.full = False
+    assert (await workflow.resume("r")).output == "answer"
+    assert [message.text for message in await said.read("s")] == ["go", "answer"]
+    assert len(calls) == 1

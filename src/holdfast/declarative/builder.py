@@ -188,7 +188,7 @@ class AgentWorkflow:
     ) -> Self:
         """Add an agent: an object that is one, an async function, the name it is bound by, or its configuration.
 
-        `output` is a mode, a type (structured), or several types (union), the first of which that fits is taken.
+        `output` is a mode, a type (structured), or several types (union): the first that has all the keys.
         """
         mode, types = self._output_of(output)
         name, config = None, None

@@ -125,15 +125,13 @@ NamedEvent = (
 class Teller:
     """Reads the events of the engine, in order, and says what they mean for the agents."""
 
-    def __init__(
-        self, definition: Definition, execution_id: str, *, checkpoints: bool = False, resumed: bool = False
-    ) -> None:
+    def __init__(self, definition: Definition, execution_id: str, *, checkpoints: bool = False) -> None:
         self._workflow, self._id = definition.name, execution_id
         self._nodes = len(definition.nodes)
         standing_in = {node.fallback for node in definition.nodes}
         self._counted = sum(node.id not in standing_in for node in definition.nodes)
         self._replaced = {node.id for node in definition.nodes if node.fallback is not None}
-        self._checkpoints, self._resumed = checkpoints, resumed
+        self._checkpoints, self._resumed = checkpoints, False
         self._begun: list[Go] = []  # in this superstep
         self._ended: list[Layer] = []
         self._over: Outcome | None = None
@@ -143,8 +141,9 @@ class Teller:
         self.outcome: Outcome | None = None
 
     def know(self, stands: Mapping[str, str]) -> None:
-        """Where the nodes of a run were that goes on."""
+        """Where the nodes were of a run that was stored before, and goes on."""
         self._stands |= stands
+        self._resumed = True
 
     def told(self, event: WorkflowEvent) -> Iterator[NamedEvent]:
         """What an event of the engine means here; nothing, if it means nothing."""

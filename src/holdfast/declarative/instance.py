@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from ..core.errors import CheckpointMissing, DefinitionError
 from ..core.events import WorkflowEvent, WorkflowRunState
-from ..core.model import FullHistory, Retention
+from ..core.model import Checkpoint, FullHistory, Retention
+from ..durable.codec import Codec
 from ..durable.contract import CheckpointStorage
 from ..durable.ids import new_run_id
+from ..durable.storage import BuiltInStorage, open_archive
 from ..workflow.storages import OF_KIND
 from ..workflow.workflow import Workflow
 from .binding import Bindings, bound
 from .conductor import check_ways
-from .deciding import Plan, Stand
+from .deciding import Plan
 from .definition import Definition
 from .definitions import save_definition
 from .events import ApprovalRequestedEvent, NamedEvent, Teller
@@ -132,14 +134,19 @@ class AgentWorkflowInstance:
         `session_id`; a run without one has its own.
         """
         run_id = execution_id or new_run_id()
-        begin = self.begin(input, session_id or run_id)
+        teller = self._teller(run_id, checkpoint_events)
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
+            stored = None if execution_id is None else await self._head(run_id)
+            begin = self.begin(input, session_id or run_id)
+            if stored is not None:
+                teller.know(self._stands(stored))
+                begin = replace(begin, definition=begun_with(stored))  # what it began with is not what it is now
             async with self.workflow.run_streaming(begin, run_id=run_id, private=private, tags=tags) as stream:
                 async for event in stream:
                     yield event
 
-        return AgentWorkflowStream(events(), self._teller(run_id, checkpoint_events), run_id)
+        return AgentWorkflowStream(events(), teller, run_id)
 
     def resume(
         self,
@@ -150,10 +157,12 @@ class AgentWorkflowInstance:
         checkpoint_events: bool = False,
     ) -> AgentWorkflowStream:
         """Go on with a run where it was, perhaps with answers to what it asks."""
-        teller = self._teller(execution_id, checkpoint_events, True)
+        teller = self._teller(execution_id, checkpoint_events)
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
-            teller.know(await self._stands(execution_id))
+            stored = await self._head(execution_id)
+            if stored is not None:  # if not, the engine says so
+                teller.know(self._stands(stored))
             known: dict[str, Any] = {"run_id": execution_id, "responses": responses, "private": private}
             async with self.workflow.run_streaming(**known) as stream:
                 async for event in stream:
@@ -161,14 +170,18 @@ class AgentWorkflowInstance:
 
         return AgentWorkflowStream(events(), teller, execution_id)
 
-    async def _stands(self, execution_id: str) -> dict[str, str]:
+    async def _head(self, execution_id: str) -> Checkpoint | None:
+        if self.storage is None:
+            return None
+        return await open_archive(self.storage, self.definition.name, self.workflow.definition.codec).head(execution_id)
+
+    def _stands(self, head: Checkpoint) -> dict[str, str]:
         """Where the nodes of a stored run are. Raises GraphChanged if it was begun with other edges."""
-        head = None if self.storage is None else await self.storage.get_latest(run_id=execution_id)  # type: ignore[call-arg]
-        if head is None or "begun" not in head.state:
-            return {}  # it has not begun; if it is not there at all, the engine says so
-        check_ways(head.state["begun"].ways, self._plan, execution_id)
-        stands = {id: head.state.get(f"nodes/{id}", Stand()) for id in self._plan.ids}
-        return {id: stand.status for id, stand in stands.items()}
+        if "begun" not in head.state:
+            return {}
+        check_ways(head.state["begun"].open().ways, self._plan, head.run_id)
+        known = {id: head.state.get(f"nodes/{id}") for id in self._plan.ids}
+        return {id: stand.open().status for id, stand in known.items() if stand is not None}
 
     def begin(self, input: Any, session_id: str) -> Begin:
         """The message that a run of `workflow` begins with."""
@@ -186,8 +199,8 @@ class AgentWorkflowInstance:
         """A picture of it, with the conditions on the edges."""
         return to_mermaid(self.definition)
 
-    def _teller(self, execution_id: str, checkpoints: bool, resumed: bool = False) -> Teller:
-        return Teller(self.definition, execution_id, checkpoints=checkpoints, resumed=resumed)
+    def _teller(self, execution_id: str, checkpoints: bool) -> Teller:
+        return Teller(self.definition, execution_id, checkpoints=checkpoints)
 
     def __repr__(self) -> str:
         return f"<AgentWorkflow {self.definition.name!r}: {', '.join(node.id for node in self.definition.nodes)}>"
@@ -211,15 +224,25 @@ def runs_in(root: Path, retention: Retention = FullHistory) -> CheckpointStorage
     return OF_KIND["files"](root / "runs", retention=retention)
 
 
+def begun_with(head: Checkpoint) -> str:
+    """The text of the definition that a stored run began with; empty if it could not be written."""
+    if "definition" in head.state:
+        return str(head.state["definition"].open())
+    given = [message.payload.open() for message in head.messages]  # it has not begun yet: its first message holds it
+    return next((one.definition for one in given if isinstance(one, Begin)), "")
+
+
 async def stored_definition(storage: CheckpointStorage, execution_id: str) -> Definition:
     """The definition that a run was begun with. Raises CheckpointMissing if there is no such run."""
-    head = await storage.get_latest(run_id=execution_id)  # type: ignore[call-arg]
+    if not isinstance(storage, BuiltInStorage):
+        raise DefinitionError(
+            f"{type(storage).__name__} does not find runs by their ids alone: resume {execution_id!r} with the program "
+            f"that built its workflow"
+        )
+    head = await open_archive(storage, "", Codec([Begin])).head(execution_id)
     if head is None:
         raise CheckpointMissing(f"run {execution_id!r} is not stored here")
-    text = head.state.get("definition")
-    if text is None:  # it has not begun yet: its first message holds it
-        given = [one.data for several in head.messages.values() for one in several]
-        text = next((one.definition for one in given if isinstance(one, Begin)), "")
+    text = begun_with(head)
     if not text:
         raise DefinitionError(
             f"run {execution_id!r} was begun by a workflow that cannot be stored, because it has a callable as a "

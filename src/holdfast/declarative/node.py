@@ -48,6 +48,8 @@ class Working:
 class NodeExecutor(AgentExecutor):
     """One agent of a workflow of named agents."""
 
+    _answer: AgentExecutorResponse | None = None  # of the attempt that was just made
+
     def __init__(
         self,
         plan: Plan,
@@ -112,7 +114,6 @@ class NodeExecutor(AgentExecutor):
             try:
                 async with self._gate.entered(), self._in_time(ctx):
                     await super()._take(begun, ctx)
-                return
             except (DurabilityError, WorkflowTimeout):
                 raise  # it is not the agent that failed
             except Exception as error:  # noqa: BLE001 - whatever an agent raises: the node says what follows from it
@@ -125,6 +126,11 @@ class NodeExecutor(AgentExecutor):
                     continue  # what it answered is known after a restart, too
                 await self._note(number, error, ctx)
                 await ctx.sleep(_delay(self.node.retry, spent))
+            else:
+                answer, self._answer = self._answer, None
+                if answer is not None:  # else it waits for somebody
+                    await self._look_at(answer, ctx)
+                return
 
     @property
     def _most_attempts(self) -> int:
@@ -214,7 +220,11 @@ class NodeExecutor(AgentExecutor):
         return self._chosen(output)
 
     async def responded(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
-        """The agent has answered: a person looks at it if that is wanted, then it is published."""
+        """The agent has answered. What is done with it is no part of the attempt, and its failure not the agent's."""
+        self._answer = response
+
+    async def _look_at(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
+        """A person looks at the answer if that is wanted, then it is published."""
         working: Working = ctx.get_state(self._key("working"))
         outputs = self._outputs(response.agent_response, ctx)
         working = replace(working, outputs=outputs, seconds=response.agent_response.usage.seconds)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from ..agents.values import AgentResponse
 from ..durable.answers import NotOfType, answer_as
@@ -22,9 +25,9 @@ def outputs_of(node: Node, response: AgentResponse, types: Mapping[str, type], *
         return {node.gives: response.text if response.messages else response.value}
     found: list[str] = []
     for candidate in _candidates(response):
-        for name in node.output_types or (None,):
+        for name, given in _readings(candidate, node.output_types, types):
             try:
-                whole = _as_type(candidate, name, types)
+                whole = _as_type(given, name, types)
             except NotOfType as error:
                 found.append(f"as {name}: {error}" if name else str(error))
                 continue
@@ -37,6 +40,36 @@ def outputs_of(node: Node, response: AgentResponse, types: Mapping[str, type], *
         f"The answer could not be read as {wanted}: {why}. Answer again, with nothing but the JSON object.",
         run_id=run_id,
     )
+
+
+def _readings(value: Any, names: tuple[str, ...], types: Mapping[str, type]) -> Iterator[tuple[str | None, Any]]:
+    """What a value may be meant as, likeliest first: types that have all its keys, then any, without the other keys."""
+    if not names:
+        yield None, value
+    if not isinstance(value, Mapping):
+        yield from ((name, value) for name in names)
+        return
+    parted: list[tuple[str, Any]] = []
+    for name in names:
+        known = _keys_of(types[name])
+        if known is None or value.keys() <= known:
+            yield name, value
+        else:
+            parted.append((name, {key: one for key, one in value.items() if key in known}))
+    yield from parted
+
+
+def _keys_of(cls: type) -> set[str] | None:
+    """The keys of the fields of a class; None if any may be."""
+    if dataclasses.is_dataclass(cls):
+        return {field.name for field in dataclasses.fields(cls)}
+    if issubclass(cls, msgspec.Struct):
+        return {field.encode_name for field in msgspec.structs.fields(cls)}
+    fields = getattr(cls, "model_fields", None)  # of a pydantic model, which may know a field by another name too
+    if not isinstance(fields, Mapping):
+        return None
+    plain = all(field.alias is None and field.validation_alias is None for field in fields.values())
+    return {*fields} if plain else None
 
 
 def _as_type(value: Any, name: str | None, types: Mapping[str, type]) -> Any:

@@ -53,4 +53,4 @@ class TeamNode(NodeExecutor):
         given, before = response.agent_response, length_of(self.id, ctx)
         said = say(self.id, given.messages, ctx)
         whole = AgentResponse(said, given.usage, given.value)
-        await self.responded(AgentExecutorResponse(self.id, whole, before), ctx)
+        await self._look_at(AgentExecutorResponse(self.id, whole, before), ctx)
