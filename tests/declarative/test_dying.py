@@ -63,6 +63,31 @@ WORKFLOWS: dict[str, Callable[[], AgentWorkflow]] = {
         .from_("join")
         .to("a", when=contains("join", "more"))
     ),
+    "standing in, in a loop": lambda: (
+        AgentWorkflow.create()
+        .with_name("standing in")
+        .add_agent("a", broken(), fallback="spare", retry=Retries(2, initial_delay=0))
+        .add_agent("spare", ScriptedAgent("s", lambda heard: heard[-1].text + "s"))
+        .add_agent("b", ScriptedAgent("b", lambda heard: "enough" if "sss" in heard[-1].text else heard[-1].text))
+        .from_("a")
+        .to("b")
+        .from_("b")
+        .to("a", when=~equals("b", "enough"))
+    ),
+    "looping beside one that is approved": lambda: (
+        AgentWorkflow.create()
+        .with_name("beside")
+        .add_agent("x", ScriptedAgent("x", lambda heard: heard[-1].text + "x"))
+        .add_agent("a", says("a"), approval=True)
+        .add_agent("b", ScriptedAgent("b", lambda heard: "enough" if "xx" in heard[-1].text else heard[-1].text))
+        .add_agent("join", ScriptedAgent("join", lambda heard: f"<{heard[-1].text}>"))
+        .from_("x")
+        .to("a", "b")
+        .from_("b")
+        .to("x", when=~equals("b", "enough"))
+        .from_("a", "b")
+        .to("join")
+    ),
     "on one of two ways": lambda: (
         AgentWorkflow.create()
         .with_name("ways")
