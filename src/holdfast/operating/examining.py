@@ -1,0 +1,318 @@
+"""Is everything in a store as it must be? Every record, note and letter is read, and lists are compared with them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from ..core.errors import CodecError, DurabilityError, StoreUnavailable
+from ..core.events import WorkflowRunState
+from ..core.model import Checkpoint, Child
+from ..core.parcel import Parcel
+from ..durable.archive import parent_of, pending_of, wake_of
+from ..durable.codec import DEFAULT_CODEC
+from ..durable.letters import read_letter
+from ..durable.ports import Record, RunEntry, Store
+from ..durable.storage import BuiltInStorage
+from ..durable.texts import json_of
+from ..durable.wire import header_of, read_commit, read_note, read_outcome
+from ..graph.graph import differences
+from ..kernel.history import apply
+from ..workflow.workflow import Workflow
+from .redacting import LOCK
+from .snapshots import PAGE, PARTLY_HERE, Snapshot, snapshot
+
+_RUNS = 200  # of the list, at a time
+_TRIES = 3
+_decode = msgspec.json.Decoder().decode
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it must be. An error: a run cannot go on, or what is read is not what was written."""
+
+    severity: Severity
+    what: str
+    run_id: str | None = None
+    number: int | None = None  # of a commit
+
+
+@dataclass(slots=True)
+class Examined:
+    """What was looked at, and how long it took."""
+
+    runs: int = 0
+    records: int = 0
+    bytes: int = 0
+    memory: int = 0
+    letters: int = 0
+    questions: int = 0
+    errors: int = 0
+    warnings: int = 0
+    seconds: float = 0.0
+    formats: Counter[int] = field(default_factory=Counter)  # records by the format they are of
+    statuses: Counter[str] = field(default_factory=Counter)  # runs by where they are
+
+    @property
+    def records_per_second(self) -> float:
+        return self.records / self.seconds if self.seconds else 0.0
+
+
+async def examine(storage: BuiltInStorage, *, workflows: Iterable[Workflow] = ()) -> AsyncIterator[Finding | Examined]:
+    """Read everything in a storage, and tell what is not as it must be; the last thing told is what was looked at.
+
+    Nothing is changed, and runs may be moved on meanwhile. No class of the program is needed. For the runs of
+    `workflows` it is found out, too, whether these could go on with them: by their graphs, and by reading what the
+    heads hold.
+    """
+    seen, began = Examined(), time.perf_counter()
+    known = {workflow.name: workflow for workflow in workflows}
+    looking = _Examination(storage.store, seen, known)
+    try:
+        async for finding in looking.findings():
+            seen.errors += finding.severity == "error"
+            seen.warnings += finding.severity == "warning"
+            yield finding
+    except DurabilityError as error:
+        seen.errors += 1
+        words = "cannot be reached" if isinstance(error, StoreUnavailable) else "cannot be read any further"
+        yield Finding("error", f"the store {words}: {error}")
+    seen.seconds = time.perf_counter() - began
+    yield seen
+
+
+class _Examination:
+    def __init__(self, store: Store, seen: Examined, workflows: Mapping[str, Workflow]) -> None:
+        self._store, self._seen, self._workflows = store, seen, workflows
+        self._wakes: Mapping[str, str] = {}
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        past: RunEntry | None = None
+        await self._read_wakes()
+        while page := await self._store.runs(inner=True, past=past, limit=_RUNS):
+            for entry in page:
+                self._seen.runs += 1
+                self._seen.statuses[entry.status] += 1
+                async for finding in self._run(entry):
+                    yield finding
+            past = page[-1]
+
+    async def _read_wakes(self) -> None:
+        self._wakes = {one.run_id: one.at for one in await self._store.wakes()}
+
+    async def _run(self, entry: RunEntry) -> AsyncIterator[Finding]:
+        damaged = False
+        async for finding in self._records(entry.run_id):
+            damaged = True
+            yield finding
+        for finding in await self._mail(entry.run_id):
+            yield finding
+        if damaged:
+            return  # its head may not be readable, and what is said of it would be said twice
+        try:
+            one = await snapshot(self._store, entry.run_id, "run")
+            if one is None:
+                return  # it was deleted while we looked
+            for finding in [*self._memory(one), *await self._listed(entry, one), *await self._head(one)]:
+                yield finding
+        except StoreUnavailable:
+            raise
+        except DurabilityError as error:
+            yield Finding("error", str(error), entry.run_id)
+
+    async def _records(self, run_id: str) -> AsyncIterator[Finding]:
+        numbers = sorted(entry.number for entry in await self._store.entries(run_id=run_id))
+        before: Checkpoint | None = None
+        for begin in range(0, len(numbers), PAGE):
+            async for number, found in self._read(run_id, numbers[begin : begin + PAGE]):
+                if isinstance(found, DurabilityError):
+                    yield Finding("error", str(found), run_id, number)
+                    before = None
+                    continue
+                self._seen.records += 1
+                self._seen.bytes += len(found.body)
+                try:
+                    before = self._checked(found, before)
+                except DurabilityError as error:
+                    yield Finding("error", str(error), run_id, number)
+                    before = None
+
+    async def _read(self, run_id: str, numbers: list[int]) -> AsyncIterator[tuple[int, Record | DurabilityError]]:
+        """A page of records; if one of them cannot be read, the others are read one by one."""
+        try:
+            for record in await self._store.history(run_id, after=numbers[0] - 1, upto=numbers[-1]):
+                yield record.entry.number, record
+            return
+        except StoreUnavailable:
+            raise
+        except DurabilityError:
+            pass
+        for number in numbers:
+            try:
+                for record in await self._store.history(run_id, after=number - 1, upto=number):
+                    yield number, record
+            except StoreUnavailable:
+                raise
+            except DurabilityError as error:
+                yield number, error
+
+    def _checked(self, record: Record, before: Checkpoint | None) -> Checkpoint | None:
+        """Where a record leads. Raises CheckpointCorrupt or CodecError if it is not as it must be."""
+        commit, shape = read_commit(record, DEFAULT_CODEC)
+        entry = record.entry
+        self._seen.formats[shape.format] += 1
+        what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+        _check_tags(_decode(record.body), what)
+        if (entry.status, entry.iteration, entry.frame) != (
+            commit.status.value,
+            commit.iteration,
+            shape.run is not None,
+        ):
+            raise CodecError(f"{what} is listed as something else than it is", path="$")
+        if shape.run is not None:
+            return apply(header_of(shape), None, commit, previous_id=shape.previous_id)
+        if before is not None and before.number == commit.number - 1:
+            return apply(before.header, before, commit)
+        if entry.fleeting and entry.outputs:
+            return None  # kept for its outputs alone
+        raise CodecError(f"{what} tells only what changed, and what it changed from is missing", path="$")
+
+    async def _mail(self, run_id: str) -> list[Finding]:
+        try:
+            letters = await self._store.mail(run_id)
+        except StoreUnavailable:
+            raise
+        except DurabilityError as error:
+            return [Finding("error", str(error), run_id)]
+        found = []
+        for key, body in letters:
+            self._seen.letters += 1
+            if key == PARTLY_HERE:
+                words = "this run is only partly here: its import was cut short; import it again, or delete it"
+                found.append(Finding("error", words, run_id))
+                continue
+            try:
+                read_letter(run_id, key, body)
+            except DurabilityError as error:
+                found.append(Finding("error", str(error), run_id))
+        return found
+
+    def _memory(self, one: Snapshot) -> Iterator[Finding]:
+        for key, body in one.memory.items():
+            self._seen.memory += 1
+            try:
+                if "/" in key:
+                    read_note(one.run_id, key, body, DEFAULT_CODEC)
+                else:
+                    read_outcome(one.run_id, key, body, DEFAULT_CODEC)
+            except DurabilityError as error:
+                yield Finding("error", str(error), one.run_id)
+
+    async def _listed(self, entry: RunEntry, one: Snapshot) -> list[Finding]:
+        """Whether lists say of a run what its head says. If it was moved on meanwhile, it is looked at again."""
+        for _ in range(_TRIES):
+            found = await self._differences(entry, one.at)
+            again = await snapshot(self._store, one.run_id, "run")
+            if again is None or not found or again.at.number == one.at.number == entry.number:
+                return found
+            one = again
+            head = await self._store.head(one.run_id)
+            if head is not None:
+                changed = {"status": head.entry.status, "number": head.entry.number}
+                entry = msgspec.structs.replace(entry, checkpoint_id=head.entry.checkpoint_id, **changed)
+        return []
+
+    async def _differences(self, entry: RunEntry, at: Checkpoint) -> list[Finding]:
+        run_id = at.run_id
+        found = []
+        if (entry.number, entry.status, entry.checkpoint_id) != (at.number, at.status.value, at.stamp.checkpoint_id):
+            words = f"the list of runs says commit {entry.number}, {entry.status}, and its head is commit {at.number}, "
+            found.append(Finding("error", f"{words}{at.status.value}", run_id))
+        if await self._store.locate(at.stamp.checkpoint_id) is None:
+            found.append(Finding("error", "its newest checkpoint is not found by its id", run_id, at.number))
+        listed = {one.request_id for one in await self._store.pending(run_id=run_id)}
+        asked = {one.request_id for one in pending_of(at.header, at.requests.values())}
+        if listed != asked:
+            names = ", ".join(sorted(listed ^ asked))
+            found.append(Finding("error", f"the list of open questions and its head do not agree on {names}", run_id))
+        if self._wakes.get(run_id) != wake_of(at):
+            await self._read_wakes()  # that was known when we began
+        if self._wakes.get(run_id) != wake_of(at):
+            words = f"it is listed to be woken at {self._wakes.get(run_id)}, and wants to be at {wake_of(at)}"
+            found.append(Finding("error", words, run_id))
+        return found
+
+    async def _head(self, one: Snapshot) -> list[Finding]:
+        """Whether a run could go on from its head, as far as that can be seen."""
+        at, run_id = one.at, one.run_id
+        self._seen.questions += len(at.requests) if at.header.caller is None else 0
+        if LOCK in at.executors:
+            return [Finding("warning", LOCK, run_id)]
+        found = [Finding("error", words, run_id, at.number) for words in _unknown_executors(at)]
+        for child in at.children.values():
+            found += await self._child(at, child)
+        parent = await parent_of(self._store, at.header)
+        if at.header.parent_id is not None and (parent is None or await self._store.head(parent[0]) is None):
+            words = f"it was forked from checkpoint {at.header.parent_id}, whose run is gone: what that told is, too"
+            found.append(Finding("warning", words, run_id))
+        if at.header.caller is not None and await self._store.head(at.header.caller) is None:
+            words = f"it works for run {at.header.caller!r}, which is not stored: nobody will ever go on with it"
+            found.append(Finding("warning", words, run_id))
+        workflow = self._workflows.get(at.header.workflow)
+        return found + ([] if workflow is None else list(_unfit(at, workflow)))
+
+    async def _child(self, at: Checkpoint, child: Child) -> list[Finding]:
+        if await self._store.locate(child.checkpoint_id) is None and await self._store.head(child.run_id) is None:
+            words = f"it waits for run {child.run_id!r} inside {child.executor!r}, which is not stored: answers fail"
+            return [Finding("error", words, at.run_id, at.number)]
+        return []
+
+
+def _unknown_executors(at: Checkpoint) -> Iterator[str]:
+    """Executors a checkpoint names that its own graph does not have."""
+    known = set(at.header.signature.get("executors", ()))
+    named = [*at.executors, *(r.executor for r in at.requests.values()), *(t for m in at.messages for t in m.takers)]
+    for name in dict.fromkeys(named):
+        if name not in known:
+            yield f"its head names the executor {name!r}, which the graph it was stored with does not have"
+
+
+def _unfit(at: Checkpoint, workflow: Workflow) -> Iterator[Finding]:
+    """Why a workflow could not go on with a run. One that is done needs nobody to."""
+    if at.status is WorkflowRunState.IDLE:
+        return
+    changed = differences(at.header.signature, workflow.graph_signature)
+    if changed:
+        yield Finding("error", f"its workflow has changed: {'; '.join(changed)}", at.run_id, at.number)
+    for name, parcel in _values(at):
+        try:
+            workflow.definition.codec.decode(json_of(parcel), name)
+        except CodecError as error:
+            yield Finding("error", f"its workflow cannot read what it holds: {error}", at.run_id, at.number)
+
+
+def _values(at: Checkpoint) -> Iterator[tuple[str, Parcel]]:
+    yield from ((f"$.state.{key}", value) for key, value in at.state.items())
+    yield from ((f"$.executors.{key}", value) for key, value in at.executors.items())
+    yield from ((f"$.messages.{message.id}", message.payload) for message in at.messages)
+    yield from ((f"$.questions.{request.id}", request.payload) for request in at.requests.values())
+
+
+def _check_tags(tree: Any, what: str) -> None:
+    """Raises CodecError if something is marked as a value of a class and does not say of which."""
+    waiting = [tree]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if not isinstance(one.get("$", ""), str):
+                raise CodecError(f"{what} holds a value of no class", path="$")
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
