@@ -73,7 +73,7 @@ def leaf(value: Any, *, full: bool = False) -> str:
     """A value on one line: texts as they are, everything else as JSON says it."""
     import msgspec
 
-    value = _untagged(value)
+    value = _bare(value)
     text = value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
     if full or len(text) <= TEXT:
         return printable(text)
@@ -95,6 +95,14 @@ def _untagged(value: Any) -> Any:
     """The value inside a tag that names its class."""
     tagged = isinstance(value, dict) and set(value) == {"$", "v"} and isinstance(value["$"], str)
     return value["v"] if tagged else value
+
+
+def _bare(value: Any) -> Any:
+    """The value without the tags of classes, also inside."""
+    value = _untagged(value)
+    if isinstance(value, dict):
+        return {key: _bare(inner) for key, inner in value.items()}
+    return [_bare(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _some(items: list[Any], full: bool) -> list[Any]:
