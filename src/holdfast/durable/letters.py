@@ -1,4 +1,4 @@
-"""What is posted to a run: an answer, further input, or the wish that it stops."""
+"""What is posted to a run: an answer, one in plain JSON, further input, or the wish that it stops."""
 
 from __future__ import annotations
 
@@ -12,10 +12,19 @@ from .damage import decoded
 from .texts import json_of
 
 FORMAT = 2
-READABLE = (1, 2)  # 1 knew only answers
+PLAIN_FORMAT = 3  # of the letters that 2 did not know; the others stay readable for programs that know only 2
+READABLE = (1, 2, 3)  # 1 knew only answers
 
 
 class AnswerLetter(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknown_fields=True):
+    format: int
+    request_id: str
+    value: msgspec.Raw
+
+
+class PlainLetter(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields=True):
+    """An answer in plain JSON, by somebody who has not the type that is asked for: whoever drives the run has it."""
+
     format: int
     request_id: str
     value: msgspec.Raw
@@ -33,7 +42,7 @@ class CancelLetter(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknow
     number: int
 
 
-Letter = AnswerLetter | InputLetter | CancelLetter
+Letter = AnswerLetter | PlainLetter | InputLetter | CancelLetter
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Letter).decode
@@ -43,6 +52,11 @@ def answer_key(epoch: int, request: Request) -> str:
     """One answer to one question, for ever. An id may be used again for another question, asked at another time;
     a run that was moved back asks in a new epoch."""
     return f"answer/{epoch}/{request.at}/{request.id}"
+
+
+def plain_key(epoch: int, request: Request, unique: str) -> str:
+    """Any number of plain answers to one question: if the first is not accepted, another may be."""
+    return f"plain/{epoch}/{unique}/{request.at}/{request.id}"
 
 
 def input_key(epoch: int, unique: str) -> str:
@@ -61,6 +75,11 @@ def is_of_epoch(key: str, epoch: int) -> bool:
 
 def answer_letter(request_id: str, value: Parcel) -> bytes:
     return _encode(AnswerLetter(FORMAT, request_id, msgspec.Raw(json_of(value))))
+
+
+def plain_letter(request_id: str, value: bytes) -> bytes:
+    """`value` is JSON text."""
+    return _encode(PlainLetter(PLAIN_FORMAT, request_id, msgspec.Raw(value)))
 
 
 def input_letter(value: Parcel) -> bytes:

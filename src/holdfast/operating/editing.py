@@ -55,6 +55,11 @@ def edited(
     return made
 
 
+def check_plain(value: Any, what: str) -> None:
+    """Raises EditRefused unless a value is JSON that can be stored."""
+    _check_plain(value, what, 0, tags=False)
+
+
 def _checked(what: str, given: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     """Values by paths, as copies that nobody else has."""
     for path, value in given.items():
@@ -145,7 +150,7 @@ def _check_value(value: Any, what: str) -> None:
             raise EditRefused(f"{what}: {error}") from error
 
 
-def _check_plain(value: Any, what: str, depth: int) -> bool:
+def _check_plain(value: Any, what: str, depth: int, *, tags: bool = True) -> bool:
     """Raises EditRefused for what is no JSON that can be stored. Whether classes of users are named in it."""
     if depth > DEPTH:
         raise EditRefused(f"{what} is nested too deep: at most {DEPTH} levels can be stored")
@@ -158,10 +163,10 @@ def _check_plain(value: Any, what: str, depth: int) -> bool:
     if type(value) is str and is_text(value):
         return False
     if type(value) is list:
-        return any([_check_plain(item, what, depth + 1) for item in value])  # noqa: C419 - look at all of them
+        return any([_check_plain(item, what, depth + 1, tags=tags) for item in value])  # noqa: C419 - look at all of them
     if type(value) is dict and all(type(name) is str and is_text(name) for name in value):
-        inside = any([_check_plain(item, what, depth + 1) for item in value.values()])  # noqa: C419
-        return (_is_class(value, what) if "$" in value else False) or inside
+        inside = any([_check_plain(item, what, depth + 1, tags=tags) for item in value.values()])  # noqa: C419
+        return (tags and "$" in value and _is_class(value, what)) or inside
     raise EditRefused(
         f"{what}: {shown(repr(value))} is no JSON that can be stored; write it in its stored form, "
         f'for instance {{"$": "Decimal", "v": "1.5"}}'

@@ -23,6 +23,7 @@ from ..runtime import claims
 from ..runtime.opening import first_of_fork, forked_header
 from ..runtime.storing import store
 from ..workflow.positions import OMITTED, position_of
+from .answering import plain_letters, post_letters
 from .comparing import same
 from .editing import edited
 from .naming import NotFound, find_checkpoint
@@ -36,6 +37,7 @@ async def fork(
     set: Mapping[str, Any] | None = None,
     add: Mapping[str, Any] | None = None,
     delete: Collection[str] = (),
+    responses: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> CheckpointInfo:
     """Begin a new run where another was, with changes to its state. Where the new run begins.
@@ -45,11 +47,14 @@ async def fork(
     workflow goes on with `run(run_id=...)`. The run it begins from stays as it is.
 
     `set`, `add` and `delete` change the state in its stored JSON form, by paths: `a.b.0`, or `/a/b/0` for names with
-    dots in them. What is set or deleted must be there, what is added must not. `tags` are those of the new run; None:
-    those of the run it begins from. What is kept of it follows the storage.
+    dots in them. What is set or deleted must be there, what is added must not. `responses` are answers to open
+    questions in plain JSON, as `answer` takes them; they are posted once the run is there, so a crash may leave it
+    without them. `tags` are those of the new run; None: those of the run it begins from. What is kept of it follows the
+    storage.
 
-    Raises NotFound or Ambiguous for the checkpoint, EditRefused for a change, RunError if a run of that id is stored
-    already, and RunBusy if somebody drives one. Then there is no new run.
+    Raises NotFound or Ambiguous for the checkpoint, EditRefused for a change or an answer that cannot be stored,
+    UnknownRequest or RequestExpired for a question, RunError if a run of that id is stored already, and RunBusy if
+    somebody drives one. Then there is no new run.
     """
     found = await find_checkpoint(storage, checkpoint)
     position_of(OMITTED, run_id, found.checkpoint_id, tags)  # no id and no tags that a run could not have
@@ -57,6 +62,7 @@ async def fork(
     source = await archive.find(found.checkpoint_id)
     if source is None:
         raise NotFound(f"checkpoint {found.checkpoint_id!r} of run {found.run_id!r} has gone meanwhile")
+    letters = plain_letters(source, responses or {})
     changed = replace(source, state=_state(source.state, set=set, add=add, delete=delete))
     header = replace(
         forked_header(source, run_id or new_run_id()),
@@ -67,7 +73,9 @@ async def fork(
     )
     held = await claims.claim(archive, header.run_id, this_process(new_run_id()), _nobody_listens)
     try:
-        return await _begun(archive, changed, header)
+        begun = await _begun(archive, changed, header)
+        await post_letters(archive, header, letters)
+        return begun
     finally:
         await claims.let_go(held)
 

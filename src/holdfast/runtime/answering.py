@@ -130,7 +130,12 @@ def _checked(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> P
         raise RequestExpired(
             f"the answer to {id!r} came too late: its deadline was {request.deadline}", run_id=at.run_id, request_id=id
         )
-    return pack(_typed(graph, at, request, value), f"$.responses.{id}")
+    return typed(graph, at, request, value, pack)
+
+
+def typed(graph: Graph, at: Checkpoint, request: Request, value: Any, pack: Pack) -> Parcel:
+    """An answer as what was asked for. Raises ResponseRejected, naming the question, if it cannot be made into that."""
+    return pack(_typed(graph, at, request, value), f"$.responses.{request.id}")
 
 
 def _typed(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:

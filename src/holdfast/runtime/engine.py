@@ -65,7 +65,7 @@ class Drive:
         self._archive = deferring.archive_at(options.durability, options.archive)
         self._pack: Pack = definition.codec.pack if options.archive is not None else copied
         self._claim: claims.Claim | None = None
-        self._mailbox = Mailbox(options.archive, definition.codec)
+        self._mailbox = Mailbox(options.archive, definition.codec, definition.graph)
         self._report = Reporter(options.archive, options.streaming)
         self._acting: asyncio.Task[Any] | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -248,8 +248,10 @@ class Drive:
         resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and vain is None  # it waits again
         if mail.arrived or (mail.keys and not plan.deliveries) or resumed:
             merged = kernel.intake(self._definition.graph, at, mail.arrived, here)
-            after = await self._store(merged.commit, at, settled=at.place, consumed=mail.keys)
-            return _Taken(after, merged.next, self._report.told(merged.commit, after))
+            commit = replace(merged.commit, warnings=tuple(map(str, mail.refused)))
+            after = await self._store(commit, at, settled=at.place, consumed=mail.keys)
+            error = None if mail.arrived else next(iter(mail.refused), None)  # if there is nothing else to go on with
+            return _Taken(after, merged.next, self._report.told(commit, after), error)
         if vain is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
             return _Taken(at, plan, [], vain)
         commit = kernel.fail(at, (failure(at.run_id, None, vain).details,), here)

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
+from ..core.errors import ResponseRejected
 from ..core.events import WorkflowRunState
 from ..core.model import Checkpoint
 from ..core.parcel import Parcel
 from ..durable.archive import Archive
 from ..durable.codec import Codec
-from ..durable.letters import AnswerLetter, CancelLetter, InputLetter, Letter, content, is_of_epoch, read_letter
+from ..durable.letters import (
+    AnswerLetter,
+    CancelLetter,
+    InputLetter,
+    Letter,
+    PlainLetter,
+    content,
+    is_of_epoch,
+    read_letter,
+)
+from ..graph.graph import Graph
 from ..kernel import Answer, Arrival, Input
-from .answering import overdue, post_defaults
+from .answering import overdue, post_defaults, typed
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 
@@ -24,13 +37,14 @@ class Mail:
     arrived: tuple[Arrival, ...] = ()
     keys: tuple[str, ...] = ()
     cancel: tuple[str, ...] = ()  # of the letters that want the run to stop
+    refused: tuple[ResponseRejected, ...] = ()  # for plain answers that are not what was asked for
 
 
 class Mailbox:
     """The mail of the run a drive moves on. A run that is kept nowhere gets only what the drive was given."""
 
-    def __init__(self, archive: Archive | None, codec: Codec) -> None:
-        self._archive, self._codec = archive, codec
+    def __init__(self, archive: Archive | None, codec: Codec, graph: Graph) -> None:
+        self._archive, self._codec, self._graph = archive, codec, graph
         self._given: list[Answer] = []
         self.overtaken: tuple[str, ...] = ()  # keys of wishes to stop that came too late: the next commit consumes them
 
@@ -49,15 +63,42 @@ class Mailbox:
             given = tuple(one for one in self._given if one.request_id in at.requests)
             late = [Answer(r.id, r.default) for r in overdue(at) if r.default is not None]
             return Mail((*given, *late))
-        await post_defaults(self._archive, at, overdue(at))
-        letters = {key: read_letter(at.run_id, key, body) for key, body in await self._archive.mail(at.run_id)}
-        meant = {key: letter for key, letter in letters.items() if is_of_epoch(key, at.header.epoch)}
-        arrived = [self._arrival(letter) for letter in meant.values()]
+        letters = await self._letters(self._archive, at)
+        offered, refused = self._offers(at, letters)
+        if vain := [one for one in overdue(at) if one.id not in offered]:  # plain answers came in time, too
+            await post_defaults(self._archive, at, vain)
+            letters = await self._letters(self._archive, at)
+        meant = _meant(at, letters)
+        arrived = [one for letter in meant.values() if (one := self._arrival(letter)) is not None]
+        # whoever answered with the very type was told that the answer stands
+        known = {one.request_id for one in arrived if isinstance(one, Answer)}
+        offers = [Answer(id, value) for id, value in offered.items() if id not in known]
         return Mail(
-            tuple(one for one in arrived if one is not None),
+            (*arrived, *offers),
             tuple(letters),
             await self._obeyed(self._archive, at, meant),
+            tuple(error for id, error in refused.items() if id not in known and id not in offered),
         )
+
+    async def _letters(self, archive: Archive, at: Checkpoint) -> dict[str, Letter]:
+        return {key: read_letter(at.run_id, key, body) for key, body in await archive.mail(at.run_id)}
+
+    def _offers(
+        self, at: Checkpoint, letters: Mapping[str, Letter]
+    ) -> tuple[dict[str, Parcel], dict[str, ResponseRejected]]:
+        """Plain answers to open questions, as what was asked for: the first that can be made into that. And why not."""
+        offered: dict[str, Parcel] = {}
+        refused: dict[str, ResponseRejected] = {}
+        for letter in _meant(at, letters).values():
+            if not isinstance(letter, PlainLetter) or letter.request_id in offered:
+                continue
+            if (request := at.requests.get(letter.request_id)) is not None:
+                try:
+                    value = msgspec.json.decode(letter.value)
+                    offered[request.id] = typed(self._graph, at, request, value, self._codec.pack)
+                except ResponseRejected as error:
+                    refused[request.id] = error
+        return offered, refused
 
     async def cancelled(self, at: Checkpoint) -> tuple[str, ...]:
         """The keys of the letters that want the run to stop now."""
@@ -81,5 +122,10 @@ class Mailbox:
                 return Answer(id, content(value, self._codec))
             case InputLetter(value=value):
                 return Input(content(value, self._codec))
-            case CancelLetter():
+            case PlainLetter() | CancelLetter():
                 return None
+
+
+def _meant(at: Checkpoint, letters: Mapping[str, Letter]) -> dict[str, Letter]:
+    """Without those that were meant for the run as it was before it was moved back."""
+    return {key: letter for key, letter in letters.items() if is_of_epoch(key, at.header.epoch)}

@@ -1,0 +1,57 @@
+"""Letters of every format are read as they were meant, and the newest are written as they are here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import CheckpointCorrupt
+from holdfast.core.request import Request
+from holdfast.durable.codec import DEFAULT_CODEC, encoded
+from holdfast.durable.letters import (
+    answer_key,
+    answer_letter,
+    cancel_key,
+    cancel_letter,
+    input_key,
+    input_letter,
+    plain_key,
+    plain_letter,
+    read_letter,
+)
+
+LETTERS = [json.loads(line) for line in (Path(__file__).parent / "letters.jsonl").read_text().splitlines()]
+ASKED = Request("q", "who", encoded(b"1", DEFAULT_CODEC), "int", "bool", "{}", "2026-01-01T00:00:00+00:00")
+
+
+def written(kind: str, body: dict[str, Any]) -> tuple[str, bytes]:
+    value = msgspec.json.encode(body.get("value"))
+    parcel = encoded(value, DEFAULT_CODEC)
+    return {
+        "answer": lambda: (answer_key(0, ASKED), answer_letter("q", parcel)),
+        "input": lambda: (input_key(0, "golden"), input_letter(parcel)),
+        "cancel": lambda: (cancel_key(0, 1), cancel_letter(1)),
+        "plain": lambda: (plain_key(0, ASKED, "golden"), plain_letter("q", value)),
+    }[kind]()
+
+
+@pytest.mark.parametrize("letter", LETTERS, ids=lambda letter: f"{letter['body']['kind']} {letter['body']['format']}")
+def test_a_letter_of_any_format_is_read(letter: dict[str, Any]) -> None:
+    body = letter["body"]
+    read = read_letter("r", letter["key"], msgspec.json.encode(body))
+    assert json.loads(msgspec.json.encode(read)) == body
+
+
+@pytest.mark.parametrize("letter", LETTERS[1:], ids=lambda letter: letter["body"]["kind"])
+def test_a_letter_is_written_as_it_is_here(letter: dict[str, Any]) -> None:
+    key, text = written(letter["body"]["kind"], letter["body"])
+    assert (key, json.loads(text)) == (letter["key"], letter["body"])
+
+
+def test_a_letter_of_a_later_format_is_refused() -> None:
+    with pytest.raises(CheckpointCorrupt, match="use a newer Holdfast"):
+        read_letter("r", "k", b'{"kind":"plain","format":4,"request_id":"q","value":1}')
