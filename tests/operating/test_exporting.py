@@ -409,3 +409,22 @@ async def test_outputs_that_outlived_their_checkpoints_go_along(storage: Any) ->
     assert (await flow.run(run_id="r", checkpoint_storage=storage)).get_outputs() == outputs
     await import_run(InMemoryCheckpointStorage(), await export_run(a, "r", without=["outputs"]), to_look_at=True)
     await storage.close()
+
+
+async def test_a_run_that_is_exported_while_it_is_driven_is_one_that_was_left_there() -> None:
+    a, book = InMemoryCheckpointStorage(), Book()
+    taken: list[bytes] = []
+    stream = build_nested(a, book).run("x", run_id="r", stream=True)
+    async for _ in stream:
+        taken.append(await export_run(a, "r"))
+    stream = build_nested(a, book).run(run_id="r", responses={"q": Ok(True)}, stream=True)
+    async for _ in stream:
+        taken.append(await export_run(a, "r"))
+    assert len(set(taken)) > 4
+    for data in dict.fromkeys(taken):
+        there = InMemoryCheckpointStorage()
+        await import_run(there, data)
+        result = await build_nested(there, Book()).run(run_id="r")
+        if result.get_final_state() == WAITING:
+            result = await build_nested(there, Book()).run(run_id="r", responses={"q": Ok(True)})
+        assert result.get_outputs() == ["saw x", "x: True"]
