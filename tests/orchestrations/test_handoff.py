@@ -340,3 +340,19 @@ async def test_a_team_comes_to_the_same_wherever_its_run_dies() -> None:
     builder.with_autonomous_mode(agents=["refunds"], turn_limits={"refunds": 1})
     report = await crash_everywhere(builder.build(), "my cup is broken", answer=answer)
     assert report.crashes > 40
+
+
+async def test_what_is_said_while_an_agent_waits_is_answered_by_whoever_it_hands_over_to() -> None:
+    def serve(messages: list[Message]) -> Calls:
+        return Calls(("handoff_to_returns" if messages[-1].role == "tool" else "look", {}))
+
+    desk = AgentExecutor(ScriptedAgent("desk", serve, tools={"look": int}), approve=["look"])
+    returns = ScriptedAgent("returns", lambda messages: f"heard {[message.text for message in messages]}")
+    builder = HandoffBuilder(participants=[desk, returns], checkpoint_storage=InMemoryCheckpointStorage())
+    handle = builder.with_start_agent("desk").build().start("My lamp is broken.", run_id="r")
+    (event,) = (await handle.result()).get_request_info_events()
+    await handle.send("Hurry up!")
+    await handle.respond({event.request_id: event.data.approve()})
+    (event,) = (await handle.result()).get_request_info_events()
+    assert (event.source_executor_id, event.request_type) == ("returns", "HandoffAgentUserRequest")
+    assert event.data.agent_response.text == "heard ['My lamp is broken.', 'Hurry up!']"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..graph.context import WorkflowContext
 from ..graph.executor import Executor
@@ -18,6 +18,7 @@ from .asking import (
     ANSWERED_BY,
     AgentInputRequest,
     AgentInputResponse,
+    BudgetKind,
     BudgetRequest,
     BudgetResponse,
     Question,
@@ -28,7 +29,7 @@ from .asking import (
     ToolOutcomeResponse,
 )
 from .budget import Budget
-from .given import Given, Past, Rules
+from .given import Given, Past, Rules, tool_names
 from .hearing import AgentContext, conversation_of, hear, length_of, say, send_on
 from .replies import Answer
 from .turn import Turn
@@ -105,8 +106,17 @@ class AgentExecutor(Executor):
             raise ValueError(f"context_mode is full, last_agent or custom, not {context_mode!r}")
         if (context_mode == "custom") != (context_filter is not None):
             raise ValueError("context_filter and context_mode='custom' go together: give both or neither")
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(
+                f"the budget of {self.id!r} is a Budget, as in Budget(calls=20), or None, not {budget!r:.80}"
+            )
+        for what, function in (("context_filter", context_filter), ("price", price)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{what} of {self.id!r} is a function, not {function!r:.80}")
+        if handoffs is not None and not isinstance(handoffs, Mapping):
+            raise TypeError(f"handoffs of {self.id!r} are descriptions by the names of tools, not {handoffs!r:.80}")
         self.context_mode, self.context_filter = context_mode, context_filter
-        self.rules = Rules(_names(approve, "approve"), _names(unsafe, "unsafe"), budget, price)
+        self.rules = Rules(tool_names(approve, "approve"), tool_names(unsafe, "unsafe"), budget, price)
         self.handoffs = dict(handoffs or {})
 
     @property
@@ -156,6 +166,8 @@ class AgentExecutor(Executor):
 
     @response_handler
     async def approved(self, asked: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: _Context) -> None:
+        if reply.decision == "approve" and reply.arguments is None and self._is_ours(ctx):
+            reply = replace(reply, arguments=asked.arguments)  # those, whatever the agent says the next time
         await self._answered(reply, ctx)
 
     @response_handler
@@ -165,7 +177,7 @@ class AgentExecutor(Executor):
     @response_handler
     async def budget_raised(self, asked: BudgetRequest, reply: BudgetResponse, ctx: _Context) -> None:
         stand: Stand = ctx.get_state(self._key("stand"), Stand())
-        raised = {**stand.raised, asked.budget: reply.limit}
+        raised = {**stand.raised, _limit_of(asked.budget, asked.whole_run): reply.limit}
         ctx.set_state(self._key("stand"), replace(stand, raised=raised))
         await self._answered(reply, ctx)
 
@@ -191,6 +203,11 @@ class AgentExecutor(Executor):
             return
         usage = ctx.get_state(usage_key(self.id), Usage())
         await self._take(OpenTurn(_here(ctx).delivery.id, length_of(self.id, ctx), usage, {}), ctx)
+
+    def _is_ours(self, ctx: _Context) -> bool:
+        """Whether the turn itself asked for an approval, and not the library of the agent, which makes the call."""
+        waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
+        return waiting is not None and waiting.asked.get(ctx.request_id or "", "").startswith("approve ")
 
     async def _answered(self, reply: Reply, ctx: _Context) -> None:
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
@@ -245,16 +262,17 @@ class AgentExecutor(Executor):
         done = dict(ctx.get_state(self._key("done"), []))
         spent, raised = begun.usage, dict(stand.raised)
         if self.rules.budget is not None and self.rules.budget.whole_run:
-            for key in _here(ctx).state_keys():
-                if key.startswith("agents/") and key.endswith("/stand") and key != self._key("stand"):
-                    for kind, limit in ctx.get_state(key).raised.items():
-                        raised[kind] = max(limit, raised.get(kind, 0.0))
-            spent = total([spent, *self._others(ctx)])
+            for other in (stand, *self._others("stand", ctx)):
+                for kind in get_args(BudgetKind):
+                    if (limit := other.raised.get(_limit_of(kind, whole_run=True))) is not None:
+                        raised[kind] = max(limit, raised.get(kind, limit))
+            spent = total([spent, *self._others("usage", ctx)])
         return Past(done, begun.replies, spent, raised)
 
-    def _others(self, ctx: _Context) -> list[Usage]:
-        keys = [key for key in _here(ctx).state_keys() if key.startswith("agents/") and key.endswith("/usage")]
-        return [ctx.get_state(key) for key in keys if key != usage_key(self.id)]
+    def _others(self, what: str, ctx: _Context) -> list[Any]:
+        """What the other agents of the run keep under that name."""
+        keys = [key for key in _here(ctx).state_keys() if key.startswith("agents/") and key.endswith(f"/{what}")]
+        return [ctx.get_state(key) for key in keys if key != self._key(what)]
 
     async def _wait(self, begun: OpenTurn, turn: Turn, ctx: _Context) -> None:
         """Ask, and keep what the turn has come to."""
@@ -264,7 +282,8 @@ class AgentExecutor(Executor):
         ctx.append_state(self._key("done"), *([name, result] for name, result in turn.done.items()))
         current: OpenTurn | None = ctx.get_state(self._key("turn"))
         again = current is not None and current.again
-        ctx.set_state(self._key("turn"), replace(begun, asked=asked, again=again or begun.again))
+        now = replace(begun, asked=asked, replies=dict(turn.replies), again=again or begun.again)
+        ctx.set_state(self._key("turn"), now)
 
     async def _ask(self, question: Question, ctx: _Context) -> str:
         return await ctx.request_info(question, ANSWERED_BY[type(question)])
@@ -280,7 +299,7 @@ class AgentExecutor(Executor):
         self._drop("done", ctx)
         response = AgentResponse(said, turn.usage, answer.value, answer.handoff)
         await self.responded(AgentExecutorResponse(self.id, response, before), ctx)
-        if begun.again:
+        if begun.again and answer.handoff is None:  # whoever is handed over to has heard it, and goes on
             usage = ctx.get_state(usage_key(self.id), Usage())
             await self._take(OpenTurn(f"{begun.id}+", before + len(said), usage, {}), ctx)
 
@@ -306,7 +325,6 @@ def _being_stopped() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _names(given: Iterable[str], what: str) -> frozenset[str]:
-    if isinstance(given, str):
-        raise TypeError(f"{what} is a list of the names of tools, not one text: {what}=[{given!r}]")
-    return frozenset(given)
+def _limit_of(kind: BudgetKind, whole_run: bool) -> str:
+    """What a limit that was raised is known by: what an agent alone may use up says nothing about the whole run."""
+    return f"{kind} of the run" if whole_run else kind

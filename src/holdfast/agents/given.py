@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,16 @@ class Rules:
     unsafe: frozenset[str] = frozenset()  # tools that must not be called again if nobody knows whether they ran
     budget: Budget | None = None
     price: Callable[[Usage], float] | None = None
+
+
+def tool_names(given: Any, what: str) -> frozenset[str]:
+    """The names of tools in a list. Raises TypeError: a text would be read as its letters, and no tool be meant."""
+    if isinstance(given, str):
+        raise TypeError(f"{what} is a list of the names of tools, not one text: {what}=[{given!r}]")
+    names: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{what} is a list of the names of tools, not {given!r:.80}")
+    return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)

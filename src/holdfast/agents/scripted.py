@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from .given import tool_names
 from .replies import Answer, ModelReply, ToolCall
 from .turn import Interrupted, Turn
 from .values import Message, Usage
@@ -75,7 +76,13 @@ class ScriptedAgent:
         tokens_per_word: int = 1,
     ) -> None:
         self.name, self.description = name, description
-        self._script, self._tools, self._approve = script, dict(tools or {}), frozenset(approve)
+        if isinstance(script, str) or not (callable(script) or isinstance(script, Sequence)):
+            raise TypeError(
+                f"the script of {name!r} is a list of moves, or a function that gives one, not {script!r:.80}"
+            )
+        if tools is not None and not isinstance(tools, Mapping):
+            raise TypeError(f"the tools of {name!r} are functions by name, not {tools!r:.80}")
+        self._script, self._tools, self._approve = script, dict(tools or {}), tool_names(approve, "approve")
         self._tokens = tokens_per_word
         self._failed: dict[int, int] = {}
         self.calls: list[str] = []

@@ -23,6 +23,7 @@ from .asking import (
     AgentInputResponse,
     BudgetRequest,
     Question,
+    Reply,
     ToolApprovalRequest,
     ToolApprovalResponse,
     ToolOutcomeRequest,
@@ -58,7 +59,6 @@ class Turn:
         self._names: Counter[str] = Counter()
         self._where: dict[str, str] = {}  # which place a tool call has, by its id: that of the latest reply that has it
         self._asked: dict[str, Question] = {}
-        self._done: list[str] = []  # the names of the steps of this call of the handler
         self._under_way: set[str] = set()
         self._calls: Counter[str] = Counter()  # of the model that were answered, by the part of the turn
         self._speaking = 1  # the call whose text is told
@@ -168,13 +168,15 @@ class Turn:
         if call.id not in self._where:  # no reply asked for it: the agent itself does
             self._look_at([call], "0")
         place = self._where[call.id]
+        if self._asked.keys() & {f"approve {place}", f"outcome {place}"}:
+            raise Interrupted  # again: the agent did not let the first one through
         match self._past.replies.get(f"approve {place}"):
             case ToolApprovalResponse(decision="deny", reason=reason):
                 return denial(reason)
             case ToolApprovalResponse(decision="answer", result=result):
                 return result
-            case ToolApprovalResponse(arguments=dict() as edited):
-                call = replace(call, arguments=edited)
+            case ToolApprovalResponse(arguments=dict() as approved) if approved != call.arguments:
+                call = replace(call, arguments=approved)  # edited, or the agent now says something else
         match self._past.replies.get(f"outcome {place}"):
             case ToolOutcomeResponse(happened="ran", result=result):
                 return result
@@ -238,8 +240,17 @@ class Turn:
 
     @property
     def done(self) -> Mapping[str, Any]:
-        """The steps of this call of the handler, as they are noted: whoever got a result may have changed it."""
-        return {name: self._ctx.noted(name) for name in self._done}
+        """The steps of this turn that are noted and go with the superstep. All of them: an attempt that died may have
+        come further than this one. As they are noted: whoever got a result may have changed it."""
+        kinds = tuple(f"{self._given.prefix}{kind} " for kind in ("model", "tool", "step", "began"))
+        return {name: self._ctx.noted(name) for name in self._ctx.noted_steps() if name.startswith(kinds)}
+
+    @property
+    def replies(self) -> Mapping[str, Reply]:
+        """What people answered and still holds: a tool that was called since may have run, whatever was said of it."""
+        began = f"{self._given.prefix}began "
+        gone = {f"outcome {name.removeprefix(began)}" for name in self.done if name.startswith(began)}
+        return {place: reply for place, reply in self._past.replies.items() if place not in gone}
 
     @property
     def interrupted(self) -> bool:
@@ -268,7 +279,6 @@ class Turn:
             result = await self._ctx.named_step(name, do)
         finally:
             self._under_way.discard(name)
-        self._done.append(name)
         return result, how
 
     def _is_done(self, name: str) -> bool:
@@ -347,7 +357,8 @@ class Turn:
         )
 
     def _has_begun(self, place: str) -> bool:
-        return self._ctx.has_step(f"{self._given.prefix}began {place}")
+        name = f"{self._given.prefix}began {place}"
+        return self._ctx.has_step(name) or (name in self._past.done and f"outcome {place}" not in self._past.replies)
 
     async def _begin(self, place: str, name: str, call: ToolCall) -> None:
         """Note that a tool that must not be repeated is called now."""

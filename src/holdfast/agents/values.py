@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ MessagesLike = str | Message | Sequence[str | Message]
 
 def messages_of(said: MessagesLike) -> list[Message]:
     """Messages; a plain text is said by the user. Raises TypeError for anything else."""
+    if isinstance(said, (bytes, Mapping)) or not isinstance(said, Iterable | Message):
+        raise TypeError(f"say a text, a Message or a list of both, not a {type(said).__name__} like {said!r:.80}")
     several = [said] if isinstance(said, (str, Message)) else list(said)
     for one in several:
         if not isinstance(one, (str, Message)):

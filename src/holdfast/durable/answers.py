@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import msgspec
@@ -67,6 +68,10 @@ def answer_as(value: Any, annotations: Sequence[object]) -> Any:
 
 
 def _convert(value: Any, member: Any) -> Any:
+    if is_dataclass(member) and isinstance(value, Mapping):
+        known = [field.name for field in fields(member)]
+        if unknown := [name for name in value if name not in known]:  # a slip, and what was meant would be left out
+            raise ValueError(f"it has no {', '.join(map(repr, unknown))}, only {', '.join(map(repr, known))}")
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and any(issubclass(one, pydantic.BaseModel) for one in reachable_types([member])):
         return pydantic.TypeAdapter(member).validate_python(value)

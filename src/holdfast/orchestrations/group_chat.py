@@ -82,6 +82,10 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         return self
 
     def build(self) -> Workflow:
+        if not isinstance(self._factories, Iterable) or not all(map(callable, self._factories)):
+            raise DefinitionError(
+                f"participant_factories is a list of functions that make participants, not {self._factories!r:.80}"
+            )
         if self._factories:
             self._given = [*self._given, *(make() for make in self._factories)]
             self._factories = ()
@@ -92,6 +96,8 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         for id, one in members.items():
             if manner_of(one) is None:
                 yield f"{id!r} takes neither GroupChatRequestMessage nor list[Message]: nothing could be said to it"
+        if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
+            yield f"orchestrator_name is a text, not {self._orchestrator_name!r:.80}"
         leads = (self._selection, self._agent, self._orchestrator)
         if (number := sum(one is not None for one in leads)) != 1:
             yield f"a group chat is led by one of selection_func, orchestrator_agent and orchestrator, not by {number}"

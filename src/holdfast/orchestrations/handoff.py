@@ -98,6 +98,13 @@ class HandoffBuilder(TeamBuilder):
         By agent: what it is told then, and after how many such turns in a row the user is asked all the same
         (50 if nothing is said).
         """
+        if isinstance(agents, str) or not isinstance(agents, Iterable | None):
+            raise TypeError(f"with_autonomous_mode takes a list of agents: agents=[{agents!r:.80}]")
+        for what, by_agent in (("prompts", prompts), ("turn_limits", turn_limits)):
+            if not isinstance(by_agent, Mapping | None):
+                raise TypeError(
+                    f"{what} of with_autonomous_mode are given by agent, as in {{'desk': ...}}, not {by_agent!r:.80}"
+                )
         self._autonomous = None if agents is None else list(agents)
         self._prompts, self._turn_limits = dict(prompts or {}), dict(turn_limits or {})
         return self
@@ -153,6 +160,8 @@ class HandoffBuilder(TeamBuilder):
                 )
             elif member.context_mode != "full":
                 yield f"{id!r} has context_mode={member.context_mode!r}, but whoever is handed over to hears everything"
+        if self._is_over is not None and not callable(self._is_over):
+            yield f"termination_condition is {self._is_over!r:.80}, which cannot be called"
         if self._start is None:
             yield "nobody hears the user first: say .with_start_agent(...)"
         for where, id in self._mentioned():

@@ -130,6 +130,11 @@ class MagenticBuilder(TeamBuilder):
             for what, one in self._for_agents.items():
                 if one is not None:
                     yield f"{what} is for a manager that is an agent: give it to the manager itself"
+        for what in ("manager_factory", "manager_agent_factory"):
+            if what in given and not callable(self._managers[what]):
+                yield f"{what} is {self._managers[what]!r:.80}, which cannot be called"
+        if not isinstance(ledger := self._for_agents["task_ledger"], MagenticTaskLedger | None):
+            yield f"task_ledger is a MagenticTaskLedger, with facts and a plan, not {ledger!r:.80}"
         for what, limit in self._limits.items():
             least = 1 if what == "max_round_count" else 0
             if limit is not None and (not isinstance(limit, int) or limit < least):

@@ -150,7 +150,7 @@ class TeamBuilder(ABC):
         """The team as a workflow. Raises DefinitionError with every problem at once."""
         self._given = _kept(self._given)
         members, found = gathered(self._given)
-        found += [*self._repeated(), *self._wrong(members)]
+        found += [*self._unnamed(), *self._repeated(), *self._wrong(members)]
         if found:
             raise DefinitionError(list(dict.fromkeys(found)))
         return self._wired(members).build()
@@ -191,7 +191,15 @@ class TeamBuilder(ABC):
     def _names(self, given: Any) -> list[str] | str | None:
         if given is None or isinstance(given, str):
             return given
-        return [self._id(one) for one in given]
+        return [self._id(one) for one in given] if isinstance(given, Iterable) and not isinstance(given, type) else None
+
+    def _unnamed(self) -> Iterator[str]:
+        for what, given in (
+            ("output_from", self._output_from),
+            ("intermediate_output_from", self._intermediate_from),
+        ):
+            if self._names(given) is None and given is not None:
+                yield f"{what} is a list of participants or their names, or 'all', not {given!r:.80}"
 
     def _repeated(self) -> Iterator[str]:
         for what, given in (

@@ -29,16 +29,22 @@ class AgentRequestInfoResponse:
     @staticmethod
     def from_strings(texts: Sequence[str]) -> AgentRequestInfoResponse:
         """The agent is told this, and answers again."""
-        if isinstance(texts, str):
+        if isinstance(texts, str) or not _are(str, texts):
             raise TypeError(f"from_strings takes a list of texts: from_strings([{texts!r:.80}])")
         return AgentRequestInfoResponse.from_messages([Message("user", text) for text in texts])
 
     @staticmethod
     def from_messages(messages: Sequence[Message]) -> AgentRequestInfoResponse:
         """The agent is told this, and answers again."""
+        if not _are(Message, messages):
+            raise TypeError(f"from_messages takes a list of messages, not {messages!r:.80}")
         if not messages:
             raise ValueError("nothing is said to the agent: say something, or let its answer pass with approve()")
         return AgentRequestInfoResponse(list(messages))
+
+
+def _are(kind: type, several: object) -> bool:
+    return isinstance(several, Sequence) and all(isinstance(one, kind) for one in several)
 
 
 class ReviewedAgentExecutor(AgentExecutor):
@@ -84,8 +90,8 @@ class ReviewingTeamBuilder(TeamBuilder):
 
     def with_request_info(self, *, agents: Sequence[Participant] | None = None) -> Self:
         """Ask a person about each answer of these agents, or of all, before it goes on."""
-        if isinstance(agents, str):
-            raise TypeError(f"with_request_info takes a list of agents: with_request_info(agents=[{agents!r}])")
+        if isinstance(agents, str) or not isinstance(agents, Iterable | None):
+            raise TypeError(f"with_request_info takes a list of agents: with_request_info(agents=[{agents!r:.80}])")
         self._reviewed = None if agents is None else list(agents)
         return self
 

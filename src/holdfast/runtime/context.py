@@ -342,6 +342,10 @@ class HandlerContext(WorkflowContext[Any, Any]):
         """Whether a `named_step` of that name was done before."""
         return self._notes[step_key(self.delivery.id, name, 0)] is not None
 
+    def noted_steps(self) -> list[str]:
+        """The names of the `named_step`s that were done for this delivery, also by attempts before this one."""
+        return self._notes.under(step_key(self.delivery.id, "", 0))
+
     def noted(self, name: str) -> Any:
         """What a `named_step` gave, as a copy of the reader's own."""
         note = self._notes[step_key(self.delivery.id, name, 0)]

@@ -41,6 +41,10 @@ class Notes:
     def __getitem__(self, key: str) -> Note | None:
         return self._known.get(key)
 
+    def under(self, prefix: str) -> list[str]:
+        """What follows a prefix in those keys that begin with it, in the order in which they were noted."""
+        return [key.removeprefix(prefix) for key in self._known if key.startswith(prefix)]
+
     def failed(self, delivery: str) -> list[Note]:
         """The attempts at a delivery that failed, oldest first."""
         found: list[Note] = []

@@ -70,7 +70,10 @@ class AgentSession:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentSession:
-        return cls(data["session_id"], data.get("after", -1))
+        id, after = (data.get("session_id"), data.get("after", -1)) if isinstance(data, Mapping) else (None, None)
+        if not isinstance(id, str) or not isinstance(after, int):
+            raise TypeError(f"a session is read from what its to_dict() gave, not from {data!r:.80}")
+        return cls(id, after)
 
 
 class AgentStream:
@@ -107,6 +110,9 @@ class WorkflowAgent:
         description: str | None = None,
         checkpoint_storage: StorageLike | None = None,
     ) -> None:
+        for what, text in (("name", name), ("description", description)):
+            if text is not None and not isinstance(text, str):
+                raise DefinitionError(f"the {what} of an agent made of {workflow.name!r} is a text, not {text!r:.80}")
         self.workflow, self._storage = workflow, checkpoint_storage
         self.name = name or workflow.name
         self.description = description or workflow.description
@@ -172,6 +178,11 @@ class WorkflowAgent:
         """
         if messages is not None and (responses is not None or checkpoint_id is not None):
             raise ValueError("say something, answer, or go on from a checkpoint: not several of them at once")
+        if session is not None and not isinstance(session, AgentSession):
+            raise TypeError(
+                f"a session is an AgentSession, as create_session(...) or AgentSession.from_dict(...) give it, "
+                f"not {session!r:.80}"
+            )
         if session is None and responses is not None and checkpoint_id is None:
             session = self._last
         if session is None and messages is None and checkpoint_id is None:
@@ -214,6 +225,8 @@ class WorkflowAgent:
                 async for event in self._resumed(session, {"run_id": session.session_id, **options}):
                     yield event
                 return
+            if session.after < 0 and (said is not None or responses is not None):  # only the answer to that is wanted
+                session.after = (await handle.checkpoints())[-1].number
             await self._go_on(handle, status, said, responses)
         async for event in handle.events(after=session.after):
             yield event

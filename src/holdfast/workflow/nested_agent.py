@@ -15,6 +15,7 @@ from ..agents.values import (
     Message,
     Usage,
     messages_of,
+    total,
     usage_key,
 )
 from ..core.errors import DefinitionError
@@ -77,9 +78,16 @@ class WorkflowAgentExecutor(WorkflowExecutor):
         if ctx.get_state(so_far) is not None:
             ctx.delete_state(so_far)
         before = length_of(self.id, ctx)
-        ctx.set_state(usage_key(self.id), ctx.get_state(usage_key(self.id), Usage()) + whole.usage)
-        response = AgentResponse(say(self.id, whole.messages, ctx), whole.usage, whole.value)
+        used = _used_in(at) or whole.usage
+        ctx.set_state(usage_key(self.id), ctx.get_state(usage_key(self.id), Usage()) + used)
+        response = AgentResponse(say(self.id, whole.messages, ctx), used, whole.value)
         await send_on(AgentExecutorResponse(self.id, response, before), ctx)
+
+
+def _used_in(at: Checkpoint) -> Usage | None:
+    """What all agents of a run used up, whether or not their answers are outputs; None if there are none."""
+    used = [at.state[key].open() for key in at.state if key.startswith("agents/") and key.endswith("/usage")]
+    return total(used) if used else None
 
 
 def _messages(message: Any, ctx: HandlerContext) -> list[Message]:
