@@ -119,7 +119,7 @@ class Writer:
 
 
 class Reader:
-    """Reads such a file, line by line. Raises CheckpointCorrupt, naming the file, unless it is whole and of our version.
+    """Reads such a file, line by line. Raises CheckpointCorrupt, naming the file, unless it is whole and not newer.
 
     What is read before the end may be part of a damaged file: read all of it once before believing any of it.
     """
