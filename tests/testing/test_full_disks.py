@@ -66,7 +66,7 @@ async def test_a_disk_that_fails_anywhere_is_heard_of_and_the_run_goes_on(
             else:
                 # only a claim that could not be let go, or what is tidied up after a commit, may fail in silence
                 assert outputs == OUTPUTS
-        assert disk.failures, at
+        assert disk.failures or disk.operations < at, at  # how many writes a run shares is up to the machine
         with FailingDisk(tmp_path):  # which has room again
             again = FileStore(place)
             assert await payment.drive(again if at % 2 else store) == OUTPUTS, at
