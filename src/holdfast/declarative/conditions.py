@@ -15,7 +15,8 @@ from typing import Any
 
 from ..core.errors import DefinitionError, HoldfastError
 from . import patterns
-from .kinds import KINDS, MISSING, Incomparable, given, in_words, look_up
+from .kinds import KINDS, Incomparable, given, in_words, look_up
+from .paths import MISSING
 
 
 class ConditionFailed(HoldfastError):

@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from .definition import Node
 from .errors import MissingInput
+from .paths import MISSING, as_fields, look_up
 
 _PLACE = re.compile(r"\{\{\s*([^{}\s][^{}]*?)\s*\}\}")
-_NOTHING: Any = object()
 
 
 def find(values: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path: `review.score`, `items.0.name`. Raises KeyError with the part that is not there."""
-    if path in values:
-        return values[path]
-    head, _, rest = path.partition(".")
-    if head not in values:
-        raise KeyError(head)
-    found: Any = values[head]
-    for part in rest.split(".") if rest else ():
-        found = _inside(found, part)
-        if found is _NOTHING:
-            raise KeyError(path)
+    """The value at a path. Raises KeyError if there is none."""
+    found = look_up(path, values)
+    if found is MISSING:
+        raise KeyError(path)
     return found
-
-
-def _inside(value: Any, part: str) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(part, _NOTHING)
-    if isinstance(value, (list, tuple)):
-        return value[int(part)] if part.isdecimal() and int(part) < len(value) else _NOTHING
-    return as_fields(value).get(part, _NOTHING)
-
-
-def as_fields(value: Any) -> dict[str, Any]:
-    """The fields of an object; of one that has none, nothing."""
-    if isinstance(value, Mapping):
-        return {str(key): one for key, one in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, msgspec.Struct):
-        return msgspec.structs.asdict(value)
-    names = getattr(type(value), "model_fields", None)  # a pydantic model
-    return {name: getattr(value, name) for name in names} if isinstance(names, Mapping) else {}
 
 
 def placeholders(template: str) -> list[str]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from numbers import Real
 from typing import Any, Literal
 
-from . import patterns
-
-MISSING: Any = object()
-"""What a field is that is not there, or is None."""
+from . import paths, patterns
+from .paths import MISSING
 
 LONGEST_IN_WORDS = 100  # characters of one value, where a condition is said
 
@@ -36,39 +34,15 @@ class Kind:
 
 
 def look_up(path: str, values: Any) -> Any:
-    """The value of a field. Each name may be a key, a field of a record or a place in a list.
-
-    A key that has dots itself is found before its parts are.
-    """
-    found = _part(path, values)
-    if found is MISSING and "." in path:
-        first, rest = path.split(".", 1)
-        inner = _part(first, values)
-        return MISSING if inner is MISSING else look_up(rest, inner)
-    return found
+    """The value of a field, or MISSING. What is None is missing, too."""
+    return paths.look_up(path, values, _part)
 
 
-def _part(name: str, value: Any) -> Any:
-    found: Any = None
-    if isinstance(value, Mapping):
-        found = value.get(name)
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        found = value[int(name)] if name.isdecimal() and int(name) < len(value) else None
-    elif name in _fields(value):  # fields only: no way leads from a file to other attributes
-        found = getattr(value, name, None)
+def _part(value: Any, name: str) -> Any:
+    found = paths.inside(value, name)
     if isinstance(found, Enum):
         found = found.value  # as it would be in JSON
     return MISSING if found is None else found
-
-
-def _fields(value: Any) -> Iterable[str]:
-    if is_dataclass(value):
-        return [field.name for field in fields(value)]
-    for says in ("model_fields", "__struct_fields__"):  # pydantic's models and msgspec's structs name theirs
-        named = getattr(type(value), says, None)
-        if isinstance(named, Mapping | tuple):
-            return named
-    return ()
 
 
 def same(one: Any, other: Any) -> bool:

@@ -14,7 +14,7 @@ from ..agents.values import AgentResponse
 from ..durable.answers import NotOfType, answer_as
 from .definition import Node
 from .errors import OutputRejected
-from .inputs import as_fields
+from .paths import as_fields
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
