@@ -20,6 +20,24 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
+class SaidAtOnce:
+    """Says a failure when it happens: whoever stops the tests half-way has then heard of it."""
+
+    def __init__(self, terminal: Any) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.write_line(f"\nFAILED {report.nodeid} ({report.when})\n{report.longreprtext}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SaidAtOnce(terminal))
+
+
 @pytest.fixture(params=["memory", "sqlite", "file"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Each of the built-in storages, new and empty."""
