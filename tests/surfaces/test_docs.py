@@ -27,14 +27,17 @@ import pytest
 from opentelemetry import trace
 
 import holdfast
+from holdfast.cli.app import COMMANDS
 from postgres_server import fresh_database
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = sorted(DOCS.glob("*.md"))
-WITH_COMMANDS = {"getting-started.md", "cli.md"}  # their ```sh blocks run too
-TO_THE_LETTER = {"cli.md"}  # and print what is shown, but for times, ages and ids
+COMMAND_LINE = DOCS / "cli.md"
+OF_COMMANDS = sorted((DOCS / "cli").glob("*.md"))  # they go on from what the program of the first leaves behind
+PAGES = [*sorted(DOCS.glob("*.md")), *OF_COMMANDS]
+TO_THE_LETTER = {COMMAND_LINE, *OF_COMMANDS}  # their ```sh blocks print what is shown, but for times, ages and ids
+WITH_COMMANDS = {DOCS / "getting-started.md", *TO_THE_LETTER}  # their ```sh blocks run
 DATABASE = "runs.db"  # what ```sql blocks are asked of; made by the page's own python blocks
 
 SHOWING = ("text", "mermaid")  # what stands in such a block is what the one before it prints
@@ -57,7 +60,11 @@ class Block:
 
     @property
     def where(self) -> str:
-        return f"{self.page.name}:{self.line}"
+        return f"{named(self.page)}:{self.line}"
+
+
+def named(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix() if page.is_relative_to(DOCS) else page.name
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -83,7 +90,7 @@ class Reader:
                 _filed(block)
             case "sql":
                 return _asked(block)
-            case "sh" if block.page.name in WITH_COMMANDS:
+            case "sh" if block.page in WITH_COMMANDS:
                 return _commanded(block)
         return None
 
@@ -152,17 +159,26 @@ def database_for(page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+def before(page: Path) -> list[Block]:
+    """What is done already when a page begins: for that of a command, all up to the end of the program's run."""
+    if page not in OF_COMMANDS:
+        return []
+    opening = blocks_of(COMMAND_LINE)
+    started = next(at for at, block in enumerate(opening) if block.body.startswith("python "))
+    return opening[: started + 1]
+
+
 def compare(block: Block, printed: list[str], following: Block | None) -> None:
     shown = following.body.splitlines() if following is not None and following.language in SHOWING else None
     if block.arrows:
         assert printed == block.arrows, block.where
-    elif shown is not None and block.language == "sh" and block.page.name in TO_THE_LETTER:
+    elif shown is not None and block.language == "sh" and block.page in TO_THE_LETTER:
         assert [_timeless(line) for line in printed] == [_timeless(line) for line in shown], block.where
     elif shown is not None and block.language == "sh":  # how far it came before it was killed, nobody can say
         assert shown[-1] in printed, block.where
     elif shown is not None:
         assert printed == shown, block.where
-    elif block.language == "python" and block.page.parent == DOCS:
+    elif block.language == "python" and block.page != README:
         assert printed == [], f"{block.where} prints something that the page does not show"
 
 
@@ -187,7 +203,7 @@ def _set_provider(monkeypatch: pytest.MonkeyPatch, provider: trace.TracerProvide
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
 
 
-@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, README], ids=named)
 def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,20 +212,22 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     keep_to_the_page(monkeypatch)
     blocks = blocks_of(page)
     with reader_of(page) as reader, database_for(page, monkeypatch):
+        for block in before(page):
+            reader.read(block)
         for block, following in zip_longest(blocks, blocks[1:]):
             printed = reader.read(block)
             if printed is not None:
                 compare(block, printed, following)
 
 
-@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, README], ids=named)
 def test_no_block_of_a_page_is_kept_from_running(page: Path) -> None:
     known = {"python", "text", "sh", "sql", "json", "yaml", "mermaid", ""}
     assert {block.language for block in blocks_of(page)} <= known
     assert page.read_text().count("\n```") % 2 == 0, "a fence is not closed"
 
 
-@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, README], ids=named)
 def test_every_link_to_a_file_or_a_heading_leads_there(page: Path) -> None:
     text = FENCE.sub("", page.read_text())
     for link in LINK.findall(text):
@@ -220,6 +238,10 @@ def test_every_link_to_a_file_or_a_heading_leads_there(page: Path) -> None:
         assert target.exists(), f"{page.name} links to {link}"
         if anchor:
             assert anchor in headings(target), f"{page.name} links to {link}"
+
+
+def test_every_command_has_a_page() -> None:
+    assert {page.stem for page in OF_COMMANDS} == set(COMMANDS)
 
 
 def headings(page: Path) -> set[str]:
@@ -234,4 +256,5 @@ def test_every_public_name_is_written_about() -> None:
 
 def test_the_map_leads_to_every_page() -> None:
     linked = set(LINK.findall((DOCS / "index.md").read_text()))
-    assert {page.name for page in PAGES} - {"index.md"} <= linked
+    assert {named(page) for page in PAGES} - {"index.md", *map(named, OF_COMMANDS)} <= linked
+    assert {named(page) for page in OF_COMMANDS} <= set(LINK.findall(COMMAND_LINE.read_text()))

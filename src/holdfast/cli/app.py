@@ -11,7 +11,13 @@ import click
 from .failing import OK, Ending, silenced
 from .settings import Settings, everywhere
 
-COMMANDS = ("list", "show", "events", "requests", "viz")
+COMMANDS = (
+    "list",
+    "show",
+    "events",
+    "requests",
+    "viz",
+)
 
 
 class Program(click.Group):
