@@ -8,14 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from command_line import Place, Say, postgres_address, ran
 from holdfast.cli import secrets
+from launching import heeding_interrupts
 from postgres_server import fresh_schema, own_server
 
 SECRET = "hunter2-and-more"
@@ -41,7 +40,7 @@ PROGRAM = [sys.executable, "-m", "holdfast.cli"]
         (["list", "--tag", "team"], 2),
         (["show"], 2),
         (["viz", "nothing"], 2),
-        (["viz", "nothing_of_that_name:workflow"], 3),
+        (["viz", "nothing_of_that_name:workflow"], 5),
     ],
 )
 def test_the_code_says_how_it_went(sqlite: Place, arguments: list[str], code: int) -> None:
@@ -89,8 +88,8 @@ def test_a_reader_who_leaves_ends_it_quietly(sqlite: Place) -> None:
 
 def test_an_interrupt_ends_it_with_130(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("print('here', flush=True)\nimport time\ntime.sleep(60)\n")
-    heeds: Any = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may not
-    begun = subprocess.Popen([*PROGRAM, "viz", "slow:workflow"], stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
+    command = heeding_interrupts([*PROGRAM, "viz", "slow:workflow"])
+    begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert begun.stderr is not None
     assert begun.stderr.readline() == "here\n"
     begun.send_signal(signal.SIGINT)

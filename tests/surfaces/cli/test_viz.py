@@ -29,6 +29,15 @@ class Flows:
 def made():
     return builder
 
+async def made_later():
+    return builder
+
+def named():
+    from holdfast.agents import ScriptedAgent
+    from holdfast.declarative import AgentWorkflow
+
+    return AgentWorkflow.create().with_name("team").add_agent("poet", ScriptedAgent("poet", ["tea"]))
+
 def needs(storage):
     return workflow
 
@@ -46,13 +55,17 @@ def _shop(tmp_path: Path) -> None:
     (tmp_path / "needy.py").write_text("import tea_of_that_name\n")
 
 
-@pytest.mark.parametrize("name", ["workflow", "builder", "made", "Flows.inner"])
+@pytest.mark.parametrize("name", ["workflow", "builder", "made", "made_later", "Flows.inner"])
 def test_a_workflow_a_builder_and_a_function_are_drawn(name: str) -> None:
     done = ran("viz", f"shop:{name}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "flowchart TD"
     assert "n0 --> n1;" in done.stdout
     assert done.stderr == "loading\n"  # no data of ours
+
+
+def test_agents_by_name_are_drawn_as_what_they_are_built() -> None:
+    assert "poet" in ran("viz", "shop:named", "--format", "text").stdout
 
 
 def test_every_form() -> None:
@@ -68,14 +81,14 @@ def test_every_form() -> None:
     [
         ("shop", 2, "not of the form MODULE:WORKFLOW"),
         ("shop:", 2, "not of the form MODULE:WORKFLOW"),
-        ("shop:nothing", 3, "module 'shop' has no 'nothing'"),
-        ("shop:number", 2, "is no workflow but of class int"),
-        ("shop:needs", 1, "calling shop:needs raised TypeError"),
-        ("shop:breaks", 1, "calling shop:breaks raised ValueError: no tea"),
-        ("nowhere:workflow", 3, "there is no module 'nowhere'"),
-        ("shop.inner:workflow", 3, "there is no module 'shop.inner'"),
-        ("broken:workflow", 1, "importing 'broken' raised RuntimeError: the kettle is cold"),
-        ("needy:workflow", 1, "needs 'tea_of_that_name', which is not installed"),
+        ("shop:nothing", 5, "module 'shop' has no 'nothing'"),
+        ("shop:number", 5, "is no workflow but of class int"),
+        ("shop:needs", 5, "calling shop:needs raised TypeError"),
+        ("shop:breaks", 5, "calling shop:breaks raised ValueError: no tea"),
+        ("nowhere:workflow", 5, "there is no module 'nowhere'"),
+        ("shop.inner:workflow", 5, "there is no module 'shop.inner'"),
+        ("broken:workflow", 5, "importing 'broken' raised RuntimeError: the kettle is cold"),
+        ("needy:workflow", 5, "needs 'tea_of_that_name', which is not installed"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(name: str, code: int, said: str) -> None:
