@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -14,13 +14,15 @@ from .stores import opened
 if TYPE_CHECKING:
     from ..durable.storage import BuiltInStorage
 
+T = TypeVar("T")
 
-def on_the_store(work: Callable[[BuiltInStorage], Awaitable[None]]) -> None:
-    """Do the work on the store that is meant."""
+
+def on_the_store(work: Callable[[BuiltInStorage], Awaitable[T]]) -> T:
+    """Do the work on the store that is meant; what comes of it."""
     settings = click.get_current_context().ensure_object(Settings)
 
-    async def done() -> None:
+    async def done() -> T:
         async with opened(settings) as storage:
-            await work(storage)
+            return await work(storage)
 
-    asyncio.run(done())
+    return asyncio.run(done())
