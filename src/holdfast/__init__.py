@@ -12,6 +12,7 @@ from .agents.values import (
     Message,
 )
 from .core.errors import (
+    CannotUnseal,
     CheckpointCorrupt,
     CheckpointMissing,
     CodecError,
@@ -23,6 +24,7 @@ from .core.errors import (
     HandlerTimeout,
     HoldfastError,
     InputMismatch,
+    NewerFormat,
     PrivateMissing,
     RequestError,
     RequestExpired,
@@ -83,6 +85,7 @@ __all__ = [
     "AgentResponseUpdate",
     "AgentSession",
     "AgentStream",
+    "CannotUnseal",
     "Case",
     "CheckpointCorrupt",
     "CheckpointInfo",
@@ -106,6 +109,7 @@ __all__ = [
     "InputMismatch",
     "LatestOnly",
     "Message",
+    "NewerFormat",
     "PendingRequest",
     "PostgresCheckpointStorage",
     "PrivateMissing",

@@ -22,6 +22,7 @@ from holdfast import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
     LatestOnly,
+    NewerFormat,
     PostgresCheckpointStorage,
     RunError,
     Seal,
@@ -353,7 +354,7 @@ async def test_what_is_no_whole_file_of_ours_is_refused() -> None:
             with pytest.raises(CheckpointCorrupt):
                 await import_run(there, gzip.compress(b"".join(changed)))
     newer = lines[0].replace(b'"version":1', b'"version":2')
-    with pytest.raises(CheckpointCorrupt, match=r"of version 2, .* use a newer one"):
+    with pytest.raises(NewerFormat, match=r"of version 2, .* use a newer one"):
         await import_run(there, gzip.compress(b"".join([newer, *lines[1:]])))
     with pytest.raises(CheckpointCorrupt, match="no exported run"):
         await import_run(there, gzip.compress(b'{"hello":1}\n'))

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import click
 
-from ..core.errors import CheckpointMissing, GraphChanged, HoldfastError
+from ..core.errors import CannotUnseal, CheckpointMissing, GraphChanged, HoldfastError, NewerFormat
 from .secrets import without_secrets
 from .settings import Settings
 from .words import printable
@@ -80,6 +80,10 @@ def _told(error: BaseException) -> tuple[str, str, int]:
             return str(error), "holdfast list", NOT_FOUND
         case GraphChanged():
             return str(error), "go on with the code that the run was begun with", NOT_THIS_CODE
+        case NewerFormat():
+            return str(error), "pip install --upgrade holdfast", NOT_THIS_CODE
+        case CannotUnseal():
+            return str(error), "give the keys of the store in $HOLDFAST_KEYS", NOT_THIS_CODE
         case HoldfastError():
             return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
         case OSError():

@@ -18,10 +18,12 @@ HoldfastError
 └── DurabilityError          what is stored cannot be trusted or reached  → operate
     ├── CheckpointMissing
     ├── CheckpointCorrupt
+    │   └── CannotUnseal     its key was not given                     → give the key
     ├── CommitConflict
     ├── RunBusy
     ├── GraphChanged
     ├── StoreUnavailable
+    │   └── NewerFormat      a newer Holdfast has written it           → upgrade
     └── CodecError           carries the path of the value
 """
 
@@ -130,6 +132,10 @@ class CheckpointCorrupt(DurabilityError):
     """A stored record is damaged, or is not what its name says."""
 
 
+class CannotUnseal(CheckpointCorrupt):
+    """What is stored was sealed with a key that was not given, or is not sealed where a key was given."""
+
+
 class CommitConflict(DurabilityError):
     """Someone else moved the run since it was read: this process must stop driving it."""
 
@@ -152,6 +158,10 @@ class GraphChanged(DurabilityError):
 
 class StoreUnavailable(DurabilityError):
     """The store could not be reached or could not write."""
+
+
+class NewerFormat(StoreUnavailable):
+    """What is stored is of a format that only a newer Holdfast knows. It was left as it is."""
 
 
 class CodecError(DurabilityError):

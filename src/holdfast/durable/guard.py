@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from ..core.errors import CheckpointCorrupt
+from ..core.errors import CannotUnseal, CheckpointCorrupt
 from .damage import decoded
 from .ports import NOTHING_ALONG, Along, Entry, Pending, Record, Store
 from .sums import is_summed, summed, verified
@@ -62,6 +62,9 @@ class Guarded:
     ) -> bool:
         closed = None if follower is None else self._closed(follower)
         return await self.inner.remove(run_id, number, follower=closed, asked=asked, wake=wake)
+
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        return await self.inner.thin_out(run_id, numbers, whole=[self._closed(one) for one in whole])
 
     async def head(self, run_id: str) -> Record | None:
         found = await self.inner.head(run_id)
@@ -151,7 +154,7 @@ def _from_before(text: bytes, what: str) -> bytes:
     """A text without a sum, if it is of a format that had none."""
     head = decoded(_head, text, what)
     if head.sealed is not None:
-        raise CheckpointCorrupt(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
+        raise CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
     if head.format >= _SUMS_SINCE:
         raise CheckpointCorrupt(f"{what} is damaged: it has lost its sum; restore it from a backup")
     return text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ..core.errors import CheckpointCorrupt
+from ..core.errors import NewerFormat
 from ..core.parcel import Parcel
 from ..core.request import Request
 from .codec import Codec, encoded
-from .damage import decoded
+from .damage import damaged, decoded
 from .texts import json_of
 
 FORMAT = 2
@@ -93,8 +93,10 @@ def cancel_letter(number: int) -> bytes:
 def read_letter(run_id: str, key: str, body: bytes) -> Letter:
     """Raises CheckpointCorrupt, naming the letter, if it is not one."""
     letter: Letter = decoded(_decode, body, f"the mail {key!r} of run {run_id!r}")
+    if letter.format < min(READABLE):
+        raise damaged(f"the mail {key!r} of run {run_id!r}", f"there is no format {letter.format}")
     if letter.format not in READABLE:
-        raise CheckpointCorrupt(
+        raise NewerFormat(
             f"the mail {key!r} of run {run_id!r} is of format {letter.format}; use a newer Holdfast"
         )
     return letter

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.errors import CheckpointCorrupt
+from ..core.errors import CannotUnseal
 
 _NONCE = 12  # bytes
 
@@ -59,22 +59,20 @@ class Seal:
         return _encode(_Envelope(_Body(self._current, _text(nonce), _text(closed))))
 
     def open(self, text: bytes, place: bytes, what: str) -> bytes:
-        """The text. Raises CheckpointCorrupt, saying what it is, unless it was sealed for this place."""
+        """The text. Raises CannotUnseal, saying what it is, unless it was sealed for this place."""
         from cryptography.exceptions import InvalidTag
 
         try:
             body = _decode(text).sealed
             nonce, closed = (base64.b64decode(part, validate=True) for part in (body.nonce, body.text))
         except (ValueError, RecursionError) as error:  # of msgspec and of base64, too
-            raise CheckpointCorrupt(
-                f"{what} is not sealed, or is damaged, and this storage reads only what is"
-            ) from error
+            raise CannotUnseal(f"{what} is not sealed, or is damaged, and this storage reads only what is") from error
         if body.key not in self._ciphers:
-            raise CheckpointCorrupt(f"{what} was sealed with the key {body.key!r}, which was not given")
+            raise CannotUnseal(f"{what} was sealed with the key {body.key!r}, which was not given")
         try:
             opened: bytes = self._ciphers[body.key].decrypt(nonce, closed, place)
         except (InvalidTag, ValueError) as error:
-            raise CheckpointCorrupt(
+            raise CannotUnseal(
                 f"{what} cannot be opened: it is damaged, was sealed for another place, or with another key"
             ) from error
         return opened

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.errors import CheckpointCorrupt, CodecError
+from ..core.errors import CheckpointCorrupt, CodecError, NewerFormat
 from ..core.events import WorkflowErrorDetails
 from ..core.model import (
     Appended,
@@ -205,8 +205,11 @@ def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
 
 
 def _check_format(found: int, what: str) -> None:
-    if found not in READABLE:
-        raise CheckpointCorrupt(f"{what} is of format {found}, and this version reads {READABLE}; use a newer Holdfast")
+    if found in READABLE:
+        return
+    if found < min(READABLE):
+        raise damaged(what, f"there is no format {found}")
+    raise NewerFormat(f"{what} is of format {found}, and this version reads {READABLE}; use a newer Holdfast")
 
 
 def _raw(parcel: Parcel) -> Raw:

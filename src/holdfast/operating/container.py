@@ -15,7 +15,7 @@ from typing import BinaryIO, Literal, Self
 
 import msgspec
 
-from ..core.errors import CheckpointCorrupt
+from ..core.errors import CheckpointCorrupt, NewerFormat
 from ..durable.damage import damaged, decoded
 from ..durable.ports import Entry, Record
 
@@ -119,7 +119,7 @@ class Writer:
 
 
 class Reader:
-    """Reads such a file, line by line. Raises CheckpointCorrupt, naming the file, unless it is whole and not newer.
+    """Reads such a file, line by line. Raises CheckpointCorrupt or NewerFormat, naming the file, unless it is whole and not newer.
 
     What is read before the end may be part of a damaged file: read all of it once before believing any of it.
     """
@@ -152,7 +152,7 @@ class Reader:
         if found.format != _NAME:
             raise CheckpointCorrupt(f"{self._name} is no exported run: its first line does not say so")
         if found.version != VERSION:
-            raise CheckpointCorrupt(
+            raise NewerFormat(
                 f"{self._name} is of version {found.version}, and this Holdfast reads {VERSION}; use a newer one"
             )
         self._seen(text)

@@ -54,8 +54,8 @@ async def import_run(
     """Put an exported run into a storage. A resume goes on exactly where the run was, with what was finished in the
     superstep under way, the mail it had not read, and the runs inside.
 
-    All of the file is checked before anything is written; one that is damaged, cut short or of a newer version is
-    refused with CheckpointCorrupt. An import that is cut short leaves a run that cannot be resumed; importing again
+    All of the file is checked before anything is written; one that is damaged or cut short is refused with
+    CheckpointCorrupt, one of a newer version with NewerFormat. An import that is cut short leaves a run that cannot be resumed; importing again
     makes it good.
 
     A run that is there already is left alone if it is the very same, and refused with RunError if not. With `run_id` it

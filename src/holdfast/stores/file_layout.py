@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..core.errors import CheckpointCorrupt, StoreUnavailable
+from ..core.errors import CheckpointCorrupt, NewerFormat
 from ..durable.ports import About, Entry, Record
 
 FORMAT = 3  # 1 had neither mail nor open.json, and 2 no origins; their files are read as they are
@@ -229,7 +229,7 @@ def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
     if found.format < 1:
         raise CheckpointCorrupt(f"{path} is damaged: there is no format {found.format}; restore it from a backup")
     if found.format > FORMAT:
-        raise StoreUnavailable(
+        raise NewerFormat(
             f"{path} was written by a newer Holdfast (format {found.format}, this one knows {FORMAT}); "
             f"it was left as it is. Upgrade Holdfast to use it"
         )

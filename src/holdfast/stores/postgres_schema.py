@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from ..core.errors import StoreUnavailable
+from ..core.errors import NewerFormat, StoreUnavailable
 from .postgres_functions import FUNCTIONS
 from .postgres_tables import FORMAT, STEPS
 
@@ -83,7 +83,7 @@ def _format(db: Connection, schema: str, where: str) -> int:
 
 def _refuse_newer(version: int, where: str) -> None:
     if version > FORMAT:
-        raise StoreUnavailable(
+        raise NewerFormat(
             f"{where} was written by a newer Holdfast (format {version}, this one knows {FORMAT}); "
             f"it was left as it is. Upgrade Holdfast to use it"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from ..core.errors import StoreUnavailable
+from ..core.errors import NewerFormat, StoreUnavailable
 
 APPLICATION = 0x486F6C64  # "Hold": tells our files from those of other programs
 
@@ -211,7 +211,7 @@ def _statements(step: str) -> Iterator[str]:
 
 def _refuse_newer(version: int, path: str) -> None:
     if version > FORMAT:
-        raise StoreUnavailable(
+        raise NewerFormat(
             f"the store {path} was written by a newer Holdfast (format {version}, this one knows {FORMAT}); "
             f"it was left as it is. Upgrade Holdfast to use it"
         )

@@ -118,7 +118,7 @@ def test_a_store_of_a_newer_holdfast_is_refused(sqlite: Place, say: Say, tmp_pat
     db.execute("PRAGMA user_version = 99")
     db.close()
     told = say("--store", sqlite.address, "list")
-    assert (told.exit_code, told.stdout) == (1, "")
+    assert (told.exit_code, told.stdout) == (5, "")
     assert "written by a newer Holdfast" in told.stderr
 
 
@@ -126,10 +126,10 @@ def test_a_record_of_a_newer_format_is_said_to_be_so(sqlite: Place, say: Say, tm
     files = FileCheckpointStorage(tmp_path / "runs")
     Place("runs", files).fill()
     for record in (tmp_path / "runs").rglob("0*-*.json"):
-        record.write_text(record.read_text().replace('"format":', '"format":9', 1))
+        record.write_text(record.read_text().replace('"format": ', '"format": 9', 1))
     for asked in (["show", "count-1"], ["events", "count-1"]):
         told = say("--store", "runs", *asked)
-        assert told.exit_code == 1
+        assert told.exit_code == 5
         assert told.stderr.startswith("holdfast: ")
         assert "Traceback" not in told.stderr
 
@@ -156,7 +156,7 @@ def test_a_sealed_run_is_not_shown_without_its_key(say: Say, tmp_path: Path) -> 
     asyncio.run(made())
     assert names(say("--store", "sqlite:///runs.db", "list", "--json")) == ["count-1"]
     told = say("--store", "sqlite:///runs.db", "show", "count-1")
-    assert (told.exit_code, told.stdout) == (1, "")
+    assert (told.exit_code, told.stdout) == (5, "")
     assert "sealed" in told.stderr
 
 
