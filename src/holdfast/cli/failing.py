@@ -15,6 +15,7 @@ from .settings import Settings
 from .words import printable
 
 OK, FAILED, USAGE, NOT_FOUND, WAITING, NOT_THIS_CODE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+KEYS = "keys are taken from $HOLDFAST_KEYS, $HOLDFAST_KEYS_FILE, or keys_file in [tool.holdfast] of pyproject.toml"
 
 
 class CommandFailed(Exception):
@@ -83,7 +84,7 @@ def _told(error: BaseException) -> tuple[str, str, int]:
         case NewerFormat():
             return str(error), "pip install --upgrade holdfast", NOT_THIS_CODE
         case CannotUnseal():
-            return str(error), "give the keys of the store in $HOLDFAST_KEYS", NOT_THIS_CODE
+            return str(error), KEYS, NOT_THIS_CODE
         case HoldfastError():
             return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
         case OSError():

@@ -1,4 +1,4 @@
-"""What must never be printed: the secrets of the address of a store."""
+"""What must never be printed: the secrets of the address of a store, and its keys."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def keep_secret(address: str) -> None:
         found.append(before.partition(":")[2])
     for secret in found:
         _known.update({secret, unquote(secret), *secret.split("@"), *re.split(r"[/?#]", secret)})
+
+
+def never_say(*secrets: str) -> None:
+    """From now on these are not printed, wherever they turn up."""
+    _known.update(secrets)
 
 
 def without_secrets(text: str) -> str:

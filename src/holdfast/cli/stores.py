@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from .failing import NOT_FOUND, USAGE, CommandFailed
+from .keys import seal_of
+from .project import said_in_project
 from .secrets import keep_secret
 from .settings import Settings
 
@@ -34,38 +36,23 @@ async def opened(settings: Settings) -> AsyncIterator[BuiltInStorage]:
 
 def address_of(settings: Settings) -> str | None:
     """What was said of the store: by option, environment, or project; None if nothing was."""
-    said = settings.store or os.environ.get(VARIABLE) or _of_project(Path.cwd())
+    said = settings.store or os.environ.get(VARIABLE) or _of_project()
     if said is not None:
         keep_secret(said)
     return said
 
 
-def _of_project(folder: Path) -> str | None:
-    """`store` of `[tool.holdfast]` in the nearest pyproject.toml. A path in it is relative to that file."""
-    for parent in (folder, *folder.parents):
-        project = parent / "pyproject.toml"
-        if project.is_file():
-            return _named_in(project)
-    return None
-
-
-def _named_in(project: Path) -> str | None:
-    import tomllib
-
-    try:
-        known = tomllib.loads(project.read_text()).get("tool", {}).get("holdfast", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"{project} is no TOML: {error}", "correct it, or give --store", USAGE) from None
-    store = known.get("store") if isinstance(known, dict) else None
-    if store is None:
+def _of_project() -> str | None:
+    """`store` of the project. A path in it is relative to the file that says it."""
+    said = said_in_project("store")
+    if said is None:
         return None
-    if not isinstance(store, str):
-        raise CommandFailed(f"store in [tool.holdfast] of {project} is not a text", _FORMS, USAGE)
+    store, folder = said
     keep_secret(store)
     scheme, _, path = store.rpartition(":///")
     if scheme in SQLITE:
-        return f"{scheme}:///{quote(str(project.parent / unquote(path)))}"
-    return store if "://" in store else str(project.parent / store)
+        return f"{scheme}:///{quote(str(folder / unquote(path)))}"
+    return store if "://" in store else str(folder / store)
 
 
 def _storage(address: str | None) -> BuiltInStorage:
@@ -103,7 +90,7 @@ def _sqlite(path: Path, hint: str) -> BuiltInStorage:
         raise _missing(f"{path} is empty", hint)
     from ..stores.sqlite import SQLiteCheckpointStorage
 
-    return SQLiteCheckpointStorage(path)
+    return SQLiteCheckpointStorage(path, seal=seal_of())
 
 
 def _is_empty(path: Path) -> bool:
@@ -133,7 +120,7 @@ def _files(path: Path) -> BuiltInStorage:
         raise _missing(f"{path} is not there", _FORMS)
     if not (path / MARK).is_file():
         raise _missing(f"{path} is a directory without runs", _FORMS)
-    return FileCheckpointStorage(path)
+    return FileCheckpointStorage(path, seal=seal_of())
 
 
 def _postgres(address: str) -> BuiltInStorage:
@@ -143,7 +130,7 @@ def _postgres(address: str) -> BuiltInStorage:
     from ..stores.postgres import PostgresCheckpointStorage
 
     try:
-        storage = PostgresCheckpointStorage(dsn, schema=schema, patience=PATIENCE)
+        storage = PostgresCheckpointStorage(dsn, schema=schema, patience=PATIENCE, seal=seal_of())
     except (ImportError, ValueError) as error:
         raise CommandFailed(str(error), code=USAGE) from None
     _check_schema(dsn, schema)

@@ -16,7 +16,7 @@ from postgres_server import dsn, fresh_schema
 
 @pytest.fixture(autouse=True)
 def _nothing_is_said_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("HOLDFAST_STORE", "HOLDFAST_HOME", "NO_COLOR", "FORCE_COLOR"):
+    for name in ("HOLDFAST_STORE", "HOLDFAST_HOME", "HOLDFAST_KEYS", "HOLDFAST_KEYS_FILE", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 

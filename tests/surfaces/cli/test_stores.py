@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import shutil
 import sqlite3
@@ -146,18 +147,79 @@ def test_a_damaged_record_is_said_to_be_so_and_others_are_shown(sqlite: Place, s
     assert names(say("--store", sqlite.address, "list", "--json")) == RUNS
 
 
-def test_a_sealed_run_is_not_shown_without_its_key(say: Say, tmp_path: Path) -> None:
-    storage = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal({"first": bytes(range(32))}, "first"))
+KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
+
+
+def written(key: bytes) -> str:
+    return base64.b64encode(key).decode()
+
+
+@pytest.fixture
+def sealed(place: Place) -> Place:
+    """A store with one run, sealed with the key called `first`."""
+    place.storage.store._sealing = Seal({"first": KEY}, "first")
 
     async def made() -> None:
-        await counting(storage).run(1, run_id="count-1")
-        await storage.close()
+        await counting(place.storage).run(1, run_id="count-1")
+        await place.storage.close()
 
     asyncio.run(made())
-    assert names(say("--store", "sqlite:///runs.db", "list", "--json")) == ["count-1"]
-    told = say("--store", "sqlite:///runs.db", "show", "count-1")
+    return place
+
+
+@pytest.mark.parametrize(
+    "keys", [None, f"first={written(OTHER)}", f"other={written(OTHER)}"], ids=["none", "wrong", "other"]
+)
+@pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["plain", "debug"])
+def test_a_sealed_run_is_not_shown_without_its_key(sealed: Place, say: Say, keys: str | None, debug: list[str]) -> None:
+    known = {"HOLDFAST_KEYS": keys}
+    assert names(say("--store", sealed.address, "list", "--json", env=known)) == ["count-1"]
+    told = say("--store", sealed.address, *debug, "show", "count-1", env=known)
     assert (told.exit_code, told.stdout) == (5, "")
     assert "sealed" in told.stderr
+    assert "hint: keys are taken from $HOLDFAST_KEYS" in told.stderr
+    assert written(OTHER) not in told.stderr
+
+
+def test_a_sealed_run_is_shown_with_its_key_wherever_it_is_given(sealed: Place, say: Say, tmp_path: Path) -> None:
+    lines = f"# of this year\nsecond={written(OTHER)}, \nfirst={written(KEY)}  # of the last\n"
+    shown = ["--store", sealed.address, "show", "count-1"]
+    assert say(*shown, env={"HOLDFAST_KEYS": lines}).exit_code == 0
+    (tmp_path / "keys").write_text(lines)
+    assert say(*shown, env={"HOLDFAST_KEYS_FILE": str(tmp_path / "keys")}).exit_code == 0
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nkeys_file = "keys"\n')
+    assert say(*shown).exit_code == 0
+    (tmp_path / "keys").unlink()
+    missing = say(*shown)
+    assert missing.exit_code == 3
+    assert "keys_file in [tool.holdfast] names, is not there" in missing.stderr
+
+
+def test_a_key_for_what_is_not_sealed_is_the_wrong_one(sqlite: Place, say: Say) -> None:
+    told = say("--store", sqlite.address, "show", "count-1", env={"HOLDFAST_KEYS": f"first={written(KEY)}"})
+    assert told.exit_code == 5
+    assert "is not sealed" in told.stderr
+
+
+@pytest.mark.parametrize(
+    "keys", ["hunter2-and-more", "hunter2-and-more=", "first=hunter2-and-more", "=" + written(KEY), written(KEY)[:-1]]
+)
+@pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["plain", "debug"])
+def test_keys_that_cannot_be_read_are_an_error_that_does_not_say_them(
+    sqlite: Place, say: Say, keys: str, debug: list[str]
+) -> None:
+    told = say("--store", sqlite.address, *debug, "list", env={"HOLDFAST_KEYS": keys})
+    assert told.exit_code == 2
+    assert "key 1 in $HOLDFAST_KEYS" in told.stderr
+    assert "NAME=KEY" in told.stderr
+    for secret in ("hunter2", written(KEY)[:-1]):
+        assert secret not in told.stderr
+
+
+def test_two_keys_of_one_name_are_an_error(sqlite: Place, say: Say) -> None:
+    told = say("--store", sqlite.address, "list", env={"HOLDFAST_KEYS": f"a={written(KEY)},a={written(OTHER)}"})
+    assert told.exit_code == 2
+    assert "two keys in $HOLDFAST_KEYS are called 'a'" in told.stderr
 
 
 @pytest.mark.parametrize("text", ["tool = ", "[tool.holdfast]\nstore = 3\n"])
