@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def on_the_store(work: Callable[[BuiltInStorage], Awaitable[T]]) -> T:
-    """Do the work on the store that is meant; what comes of it."""
+def on_the_store(work: Callable[[BuiltInStorage], Awaitable[T]], *, make: bool = False) -> T:
+    """Do the work on the store that is meant; what comes of it. Raises CommandFailed if there is none, unless it is to
+    be made."""
     settings = click.get_current_context().ensure_object(Settings)
 
     async def done() -> T:
-        async with opened(settings) as storage:
+        async with opened(settings, make=make) as storage:
             return await work(storage)
 
     return asyncio.run(done())

@@ -1,4 +1,4 @@
-"""Which store is meant, and opening it. A command that reads makes no store where there is none."""
+"""Which store is meant, and opening it. Only a command that begins something makes one where there is none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from .failing import NOT_FOUND, USAGE, CommandFailed
-from .keys import seal_of
+from .failing import USAGE, CommandFailed
+from .kinds import FORMS, Directory, Kind, Schema, SQLiteFile
 from .project import said_in_project
 from .secrets import keep_secret
 from .settings import Settings
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 VARIABLE = "HOLDFAST_STORE"
 SQLITE, POSTGRES = ("sqlite",), ("postgresql", "postgres")
-PATIENCE = 5.0  # seconds; a person waits for the answer
-_FORMS = "a store is sqlite:///runs.db, postgresql://host/database, or a directory"
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[BuiltInStorage]:
-    """The store that is meant, open. Raises CommandFailed if there is none."""
-    storage = _storage(address_of(settings))
+async def opened(settings: Settings, *, make: bool = False) -> AsyncIterator[BuiltInStorage]:
+    """The store that is meant, open. Raises CommandFailed if there is none, unless it is to be made when it is used."""
+    kind = meant(settings)
+    storage = kind.storage()
+    kind.check(make=make)
     try:
         yield storage
     finally:
@@ -55,19 +55,21 @@ def _of_project() -> str | None:
     return store if "://" in store else str(folder / store)
 
 
-def _storage(address: str | None) -> BuiltInStorage:
+def meant(settings: Settings) -> Kind:
+    """The store that is meant, whether or not it is there."""
+    address = address_of(settings)
     if address is None:
         from ..defaults import default_path
 
-        return _sqlite(default_path(), f"name another with --store, or in ${VARIABLE}; {_FORMS}")
+        return SQLiteFile(default_path(), f"name another with --store, or in ${VARIABLE}; {FORMS}")
     scheme, divider, rest = address.partition("://")
     if not divider:
-        return _files(Path(address))
+        return Directory(Path(address))
     if scheme in SQLITE:
-        return _sqlite(_path_of(rest), _FORMS)
+        return SQLiteFile(_path_of(rest))
     if scheme in POSTGRES:
-        return _postgres(address)
-    raise CommandFailed("there is no kind of store for that address", _FORMS, USAGE)
+        return _schema(address)
+    raise CommandFailed("there is no kind of store for that address", FORMS, USAGE)
 
 
 def _path_of(rest: str) -> Path:
@@ -77,64 +79,10 @@ def _path_of(rest: str) -> Path:
     return Path(unquote(rest[1:]))
 
 
-def _missing(what: str, hint: str) -> CommandFailed:
-    return CommandFailed(f"there is no store: {what}", hint, NOT_FOUND)
-
-
-def _sqlite(path: Path, hint: str) -> BuiltInStorage:
-    if path.is_dir():
-        raise CommandFailed(f"{path} is a directory, and a SQLite store is a file", _FORMS, USAGE)
-    if not path.is_file():
-        raise _missing(f"{path} is not there", hint)
-    if _is_empty(path):
-        raise _missing(f"{path} is empty", hint)
-    from ..stores.sqlite import SQLiteCheckpointStorage
-
-    return SQLiteCheckpointStorage(path, seal=seal_of())
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether nobody has made anything of the file yet. What is wrong with any other, the store says."""
-    import sqlite3
-
-    try:
-        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-    except sqlite3.Error:
-        return False
-    try:
-        made = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    except sqlite3.Error:
-        return False
-    finally:
-        db.close()
-    return bool(made == 0)
-
-
-def _files(path: Path) -> BuiltInStorage:
-    from ..stores.file import FileCheckpointStorage
-    from ..stores.file_layout import MARK
-
-    if path.is_file():
-        raise CommandFailed(f"{path} is a file, not a directory of runs", f"a SQLite file is sqlite:///{path}", USAGE)
-    if not path.is_dir():
-        raise _missing(f"{path} is not there", _FORMS)
-    if not (path / MARK).is_file():
-        raise _missing(f"{path} is a directory without runs", _FORMS)
-    return FileCheckpointStorage(path, seal=seal_of())
-
-
-def _postgres(address: str) -> BuiltInStorage:
+def _schema(address: str) -> Schema:
     if address.partition("://")[2].count("@") > 1:
         raise CommandFailed("the address of the store has more than one @", "write an @ in a password as %40", USAGE)
-    dsn, schema = _schema_apart(address)
-    from ..stores.postgres import PostgresCheckpointStorage
-
-    try:
-        storage = PostgresCheckpointStorage(dsn, schema=schema, patience=PATIENCE, seal=seal_of())
-    except (ImportError, ValueError) as error:
-        raise CommandFailed(str(error), code=USAGE) from None
-    _check_schema(dsn, schema)
-    return storage
+    return Schema(*_schema_apart(address))
 
 
 def _schema_apart(address: str) -> tuple[str, str]:
@@ -144,20 +92,3 @@ def _schema_apart(address: str) -> tuple[str, str]:
     ours = [part for part in said if part.startswith("schema=")]
     rest = "&".join(part for part in said if part not in ours)
     return f"{plain}?{rest}" if rest else plain, unquote(ours[-1].partition("=")[2]) if ours else "holdfast"
-
-
-def _check_schema(dsn: str, schema: str) -> None:
-    import psycopg
-
-    from ..stores.postgres_errors import first_line
-    from ..stores.postgres_schema import quoted
-
-    try:
-        with psycopg.connect(dsn, autocommit=True, connect_timeout=int(PATIENCE), prepare_threshold=None) as db:
-            found = db.execute("SELECT to_regclass(%s) IS NOT NULL", [f"{quoted(schema)}.holdfast"]).fetchone()
-    except psycopg.Error as error:
-        advice = "check the address, the user and the password, and whether the server runs"
-        raise CommandFailed(f"the PostgreSQL server cannot be used: {first_line(error)}", advice) from None
-    if found != (True,):
-        hint = "another schema is named with ?schema=NAME at the end of the address"
-        raise _missing(f"the database has no schema {schema!r} of Holdfast", hint)
