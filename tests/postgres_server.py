@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import importlib.util
 import os
 import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -25,6 +23,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+
+from launching import dying_with_us
 
 GIVEN = "HOLDFAST_TEST_POSTGRES"
 ACCOUNTS = ("postgres", "nobody")  # PostgreSQL refuses to run as root
@@ -99,13 +99,15 @@ class Server:
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with open(self._root / "log", "ab") as log:
             return subprocess.Popen(
-                [str(self._bin / program), "-D", str(self._root / "data"), *arguments],
+                dying_with_us(
+                    [str(self._bin / program), "-D", str(self._root / "data"), *arguments],
+                    user=self._account and self._account.pw_uid,
+                    group=self._account and self._account.pw_gid,
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self._root,
-                preexec_fn=_die_with_the_parent,
-                **_as(self._account),
             )
 
     def _said(self) -> str:
@@ -211,9 +213,3 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # another file system
         shutil.copy2(source, target)
-
-
-def _die_with_the_parent() -> None:
-    """Strictly speaking, with the thread that started it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGQUIT)

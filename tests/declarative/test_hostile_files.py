@@ -1,6 +1,5 @@
 """Files from an enemy: nothing in them is run, nothing in them grows, and each is refused in a sentence."""
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast import DefinitionError
 from holdfast.declarative.definition import Definition
 from holdfast.declarative.reading import from_data, from_json, from_yaml
+from launching import confined
 
 Read = Callable[[str | bytes], Definition]
 HEAD = "format: 1\nname: x\nnodes:\n  - id: a\n"
@@ -246,13 +246,7 @@ def test_a_file_of_monsters_costs_little_memory_and_time() -> None:
         "    try: from_yaml(text)\n"
         "    except DefinitionError as error: print(len(error.problems))\n"
     )
-
-    def confined() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (600 * 2**20, 600 * 2**20))
-        resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, preexec_fn=confined, check=False
-    )
+    command = confined([sys.executable, "-c", program], megabytes=600, seconds=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["101", "1", "1", "1"]

@@ -601,7 +601,7 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: PostgresSt
         await store.append(record("parent", number))
     await store.close()
     done.touch()
-    await asyncio.to_thread(child.join)
+    await asyncio.to_thread(child.join, 60)
     assert child.exitcode == 0
     assert numbers(await store.history("parent")) == list(range(10))
     assert numbers(await store.history("child")) == list(range(6))
