@@ -36,8 +36,9 @@ STORES: dict[str, Callable[[Path], Store]] = {
     "format-1": FileStore,
     "format-2.db": SQLiteStore,
     "format-2": FileStore,
+    "format-3.db": SQLiteStore,
 }
-NOW = 3  # the present format of both
+NOW_OF = {True: 3, False: 4}  # the present format of a directory, and of a file
 
 FIRST = record("r", 0, body={"state": 0})
 OTHER = record("Other Run", 0, workflow="Other Workflow", outputs=True)
@@ -53,6 +54,11 @@ def copied(name: str, folder: Path) -> Path:
 def was_of(path: Path) -> int:
     """The format of a store before it was written to, by its name."""
     return int(path.stem.rpartition("-")[2])
+
+
+def now_of(path: Path) -> int:
+    """The present format of such a store."""
+    return NOW_OF[path.is_dir()]
 
 
 def format_of(path: Path) -> object:
@@ -135,7 +141,7 @@ async def test_an_older_store_is_continued(store: Store, path: Path) -> None:
     assert [wake.run_id for wake in await store.wakes()] == ["r"]
     assert await store.remove("Other Run", 0)
     await store.close()
-    assert format_of(path) == NOW
+    assert format_of(path) == now_of(path)
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -146,7 +152,7 @@ async def test_a_directory_stays_as_it_was_until_it_is_written_to(tmp_path: Path
     assert len(await store.runs()) == 2
     assert format_of(path) == number
     await store.post("r", "k", b"1")
-    assert format_of(path) == NOW
+    assert format_of(path) == now_of(path)
     await store.close()
 
 
@@ -154,10 +160,10 @@ async def test_a_mark_that_a_newer_one_has_set_meanwhile_is_not_taken_back(tmp_p
     path = copied("format-1", tmp_path)
     store = FileStore(path)
     assert len(await store.entries()) == 3
-    (path / "holdfast.json").write_text(f'{{"format": {NOW + 1}}}')
+    (path / "holdfast.json").write_text(f'{{"format": {now_of(path) + 1}}}')
     with pytest.raises(Exception, match="newer"):
         await store.post("r", "k", b"1")
-    assert format_of(path) == NOW + 1
+    assert format_of(path) == now_of(path) + 1
     await store.close()
 
 
@@ -203,23 +209,24 @@ def test_processes_that_open_an_older_store_at_once_all_succeed(path: Path) -> N
         await store.close()
 
     asyncio.run(check())
-    assert format_of(path) == NOW
+    assert format_of(path) == now_of(path)
     if path.is_file():
         with sqlite3.connect(path) as db:
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         db.close()
 
 
-@pytest.mark.parametrize("name", ["format-1.db", "format-2.db"])
+@pytest.mark.parametrize("name", ["format-1.db", "format-2.db", "format-3.db"])
 async def test_a_migration_that_fails_changes_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from holdfast.stores import sqlite_schema
 
     path = copied(name, tmp_path)
-    broken = sqlite_schema.THIRD + "CREATE TABLE commits (x);\n"
+    *done, last = sqlite_schema.STEPS
+    broken = last + "CREATE TABLE commits (x);\n"
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_schema, "STEPS", (sqlite_schema.FIRST, sqlite_schema.SECOND, broken))
+        patch.setattr(sqlite_schema, "STEPS", (*done, broken))
         store = SQLiteStore(path)
         with pytest.raises(Exception, match="commits"):
             await store.append(record("r", 2))
@@ -231,7 +238,7 @@ async def test_a_migration_that_fails_changes_nothing(
     await store.close()
 
 
-@pytest.mark.parametrize("name", ["format-1.db", "format-2.db"])
+@pytest.mark.parametrize("name", ["format-1.db", "format-2.db", "format-3.db"])
 async def test_a_new_file_and_a_migrated_one_have_the_same_tables(name: str, tmp_path: Path) -> None:
     old, new = copied(name, tmp_path), tmp_path / "new.db"
     for path in (old, new):

@@ -20,6 +20,7 @@ from holdfast.durable.ownership import this_process
 from holdfast.stores import sqlite_access
 from holdfast.stores import sqlite_queries as sql
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite_schema import FORMAT
 from holdfast.testing.rules_samples import after, fill, meaning, numbers, record, text
 
 RACE = """
@@ -295,7 +296,7 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(path: Pat
 async def test_a_newer_format_is_refused_and_left_alone(store: SQLiteStore, path: Path) -> None:
     await fill(store, "r", 1)
     await store.close()
-    ask(path, "PRAGMA user_version = 4")
+    ask(path, f"PRAGMA user_version = {FORMAT + 1}")
     before = path.read_bytes()
     with pytest.raises(StoreUnavailable, match="newer"):
         await store.append(record("r", 1))
@@ -339,7 +340,7 @@ async def test_a_damaged_database_is_reported_as_damaged(store: SQLiteStore, pat
 async def test_a_person_reads_the_file_with_sqlite(store: SQLiteStore, path: Path) -> None:
     await store.append(record("r", 0, body={"answer": 42}))
     assert ask(path, "SELECT run_id, json_extract(body, '$.answer') FROM commits") == [("r", 42)]
-    assert ask(path, "PRAGMA user_version") == [(3,)]
+    assert ask(path, "PRAGMA user_version") == [(FORMAT,)]
     assert ask(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -414,3 +415,18 @@ async def test_the_database_is_never_touched_on_the_event_loop(store: SQLiteStor
     writing = await store._db.write(lambda db: threading.get_ident())
     reading = await store._db.read(lambda db: threading.get_ident())
     assert threading.get_ident() not in (writing, reading)
+
+
+async def test_a_compacted_file_is_smaller_and_others_that_have_it_open_go_on(store: SQLiteStore, path: Path) -> None:
+    other = SQLiteStore(path)
+    await fill(other, "s", 1)
+    for number in range(50):
+        await store.append(record("r", number, body="x" * 100_000))
+    await store.thin_out("r", range(49))
+    before = path.stat().st_size
+    results = await asyncio.gather(store.compact(), *(other.append(record("s", number)) for number in (1, 2, 3)))
+    assert results[0] > 4_000_000
+    assert path.stat().st_size < before / 10
+    assert numbers(await other.history("s")) == [0, 1, 2, 3]
+    assert numbers(await other.history("r")) == [49]
+    await other.close()

@@ -9,7 +9,7 @@ number is refused once a higher one was given: whoever comes back after a long p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -108,6 +108,11 @@ def needs_follower(run_id: str, number: int) -> CommitConflict:
     return CommitConflict(f"commit {number} of run {run_id!r} cannot go: commit {number + 1} is based on it")
 
 
+def newest_stays(run_id: str, number: int) -> CommitConflict:
+    """The error of a `thin_out` that would take away where the run is."""
+    return CommitConflict(f"commit {number} of run {run_id!r} is its newest and stays: remove it by itself, or the run")
+
+
 def fenced(run_id: str, fence: int) -> CommitConflict:
     """The error of a write by somebody whose claim was taken over."""
     return CommitConflict(f"run {run_id!r} was claimed by somebody else after claim {fence}: stop driving it here")
@@ -154,6 +159,16 @@ class Store(Protocol):
         record goes is gone, with its mail and questions.
         """
 
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        """Take many records of a run out in one transaction, and store each of `whole` in place of the record of its
+        number; how many went.
+
+        Numbers that are not there are passed over, and what is whole of a record that is not there is left out. Raises
+        CommitConflict, and changes nothing, if the newest record of the run is among them, or if one that stays tells
+        only what changed since one that goes, and is not in `whole`. A store of files may be killed in the midst of
+        it: what is there then can be read, and doing it again takes out the rest.
+        """
+
     async def drop(self, run_id: str) -> bool:
         """Take a whole run out, with everything beside it, all or nothing. False if no record of it is stored."""
 
@@ -172,6 +187,9 @@ class Store(Protocol):
         All the tags must be those given. Runs that work for others are listed only with `inner`. What it costs grows
         with the page, not with the number of runs or of records (a store of files may look at each run).
         """
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        """The run of that id as it is listed, also if it works for another one. No body is read."""
 
     async def head(self, run_id: str) -> Record | None:
         """The newest record of the run."""
@@ -249,6 +267,12 @@ class Store(Protocol):
 
     async def release(self, run_id: str, owner: Owner) -> None:
         """Let go, if `owner` still holds it. When it returns, anybody may claim the run."""
+
+    async def compact(self) -> int:
+        """Give back the space of what is gone, as far as the store can; how many bytes less it takes.
+
+        It may read and write all there is, and whoever writes meanwhile waits. Nothing that is stored changes.
+        """
 
     async def close(self) -> None:
         """Finish what is under way and give back files and connections. May be called twice."""

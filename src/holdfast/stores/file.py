@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -30,7 +30,7 @@ from .file_layout import Origin
 from .file_mail import has_letters
 from .file_open import Open
 from .file_records import records_in
-from .file_removing import discard, refuse_other_workflow, remove, replace
+from .file_removing import discard, refuse_other_workflow, remove, replace, thin_out
 from .file_run import Newest, Run, newest_path
 from .file_together import Together, Wish, keep
 
@@ -80,6 +80,9 @@ class FileStore:
     ) -> bool:
         return await self._off_loop(self._remove, run_id, number, follower, Along(asked=asked, wake=wake))
 
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        return await self._off_loop(self._thin_out, run_id, numbers, whole)
+
     async def drop(self, run_id: str) -> bool:
         return await self._off_loop(self._drop, run_id)
 
@@ -104,6 +107,9 @@ class FileStore:
             and (past is None or (run.began, run.run_id) < (past.began, past.run_id))
         ]
         return sorted(matching, key=lambda run: (run.began, run.run_id), reverse=True)[:limit]
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        return await self._off_loop(self._reading, self._run, run_id)
 
     async def head(self, run_id: str) -> Record | None:
         return await self._off_loop(self._reading, self._head, run_id)
@@ -164,6 +170,10 @@ class FileStore:
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self._off_loop(self._release, run_id, owner)
+
+    async def compact(self) -> int:
+        await self._off_loop(self._folders.tidy)
+        return 0  # a file that is gone takes no space
 
     async def close(self) -> None:
         threads, self._threads = self._threads, None
@@ -273,6 +283,10 @@ class FileStore:
         with self._folders.held(run_id, create=False) as run:
             return run is not None and remove(run, number, follower, then)
 
+    def _thin_out(self, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+        with self._folders.held(run_id, create=False) as run:
+            return 0 if run is None else thin_out(run, numbers, whole)
+
     def _drop(self, run_id: str) -> bool:
         with self._folders.held(run_id, create=False) as run:
             if run is None or not run.has_records():
@@ -313,6 +327,10 @@ class FileStore:
     def _locate(self, checkpoint_id: str) -> Entry | None:
         cover = reading.located(self._folders.runs(None, None), checkpoint_id)
         return cover.entry if cover else None
+
+    def _run(self, run_id: str) -> RunEntry | None:
+        folder = self._folders.find(run_id)
+        return beside.run_in(folder) if folder else None
 
     def _runs(self, workflow: str | None) -> list[RunEntry]:
         return [run for run in map(beside.run_in, self._folders.runs(workflow, None)) if run is not None]

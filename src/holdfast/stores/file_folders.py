@@ -109,6 +109,16 @@ class Folders:
         run.changed()
         self._clear()
 
+    def tidy(self) -> None:
+        """Delete what is left of runs that are gone, and the folders of workflows that have no runs any more."""
+        if self.check_mark() is None:
+            return
+        self._clear()
+        with locked(self.root):  # nobody brings a run to such a folder meanwhile
+            for folder in self._workflows():
+                with suppress(OSError):  # there is something in it
+                    folder.rmdir()
+
     def letters(self, run_id: str, folder: Path) -> Letters:
         """The mail of a run. Needs no lock."""
         known = self._known.get(run_id)

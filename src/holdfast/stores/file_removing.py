@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ..core.errors import CommitConflict
-from ..durable.ports import Along, Entry, Record, needs_follower
+from ..durable.ports import Along, Entry, Record, needs_follower, newest_stays
 from . import file_beside as beside
 from . import file_layout as disk
 from . import file_memory as memory
@@ -49,6 +50,34 @@ def remove(run: Run, number: int, follower: Record | None, then: Along) -> bool:
     else:
         memory.forget_after(folder, left.number)
     return True
+
+
+def thin_out(run: Run, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+    """Take many records out. Whenever a crash ends it, those that are there can be read."""
+    run.sweep()
+    stored = records_in(run.folder)
+    going = sorted(set(numbers) & stored.keys(), reverse=True)
+    if not going:
+        return 0
+    folder, newest = run.folder, disk.read_cover(stored[max(stored)])
+    if newest.number in going:
+        raise newest_stays(newest.run_id, newest.number)
+    given = {one.entry.number: one for one in whole if one.entry.number in stored and one.entry.number not in going}
+    followed = {number: number + 1 for number in going if number + 1 in stored and number + 1 not in going}
+    for number, after in followed.items():
+        if after not in given and not disk.read_cover(stored[after]).frame:
+            raise needs_follower(newest.run_id, number)
+    for one in given.values():
+        refuse_other_workflow(folder, one.entry)
+    now, origin = beside.adopted(run, beside.recover(run))
+    beside.rest(folder, now.beside(newest, origin))
+    for number, one in given.items():  # first: from then on nothing that stays is based on what goes
+        replace(folder, stored[number], disk.sheet_of(one, disk.read_cover(stored[number]).seq, origin))
+    for number in going:  # from the last one down: nothing that is still there is based on what is gone
+        stored[number].unlink()
+    disk.sync_folder(folder)
+    run.changed()
+    return len(going)
 
 
 def replace(folder: Path, old: Path | None, sheet: Sheet) -> Path:

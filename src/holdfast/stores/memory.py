@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -23,10 +23,11 @@ from ..durable.ports import (
     Wake,
     fenced,
     needs_follower,
+    newest_stays,
 )
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
-from .memory_records import Records, Run
+from .memory_records import Records, Run, refuse_another_workflow
 
 
 @dataclass(slots=True)
@@ -106,6 +107,28 @@ class MemoryStore:
                 self._open(removed, Along(asked=asked, wake=wake))
             return True
 
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        with self._lock:
+            run = self._records.runs.get(run_id)
+            if run is None:
+                return 0
+            going = {number for number in numbers if number in run.records}
+            if run.latest in going:
+                raise newest_stays(run_id, run.latest)
+            given = {one.entry.number: one for one in whole}
+            for number in going:
+                after = run.records.get(number + 1)
+                if after is not None and number + 1 not in going | given.keys() and not after.entry.frame:
+                    raise needs_follower(run_id, number)
+            staying = [one for number, one in given.items() if number in run.records and number not in going]
+            for one in staying:
+                refuse_another_workflow(run, one.entry)
+            for one in staying:
+                self._records.replace(one)
+            for number in going:
+                self._records.remove(run, number)
+            return len(going)
+
     async def drop(self, run_id: str) -> bool:
         with self._lock:
             run = self._records.runs.get(run_id)
@@ -137,6 +160,11 @@ class MemoryStore:
                 and wanted <= run.about.tags.items()
             )
             return list(islice(matching, limit))
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        with self._lock:
+            found = self._records.runs.get(run_id)
+            return found.listed() if found else None
 
     async def head(self, run_id: str) -> Record | None:
         with self._lock:
@@ -259,6 +287,9 @@ class MemoryStore:
             if lease is not None and lease.owner == owner:
                 del self._leases[run_id]
                 self._forget_fence(run_id)
+
+    async def compact(self) -> int:
+        return 0  # what is gone takes no space
 
     async def close(self) -> None:
         """Nothing to give back; what is stored stays as long as this object."""

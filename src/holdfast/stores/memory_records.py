@@ -93,7 +93,7 @@ class Records:
         if run is None:
             run = self.runs[entry.run_id] = Run(entry.run_id, entry.workflow, entry.at)
             insort(self._by_age, (entry.at, entry.run_id))
-        _refuse_another_workflow(run, entry)
+        refuse_another_workflow(run, entry)
         if entry.number in run.records:
             self._take_out(run, entry.number)
         insort(run.numbers, entry.number)
@@ -103,7 +103,7 @@ class Records:
     def replace(self, record: Record) -> None:
         """Store a record where the one of its number stands, without moving it in the order of commits."""
         run, number = self.runs[record.entry.run_id], record.entry.number
-        _refuse_another_workflow(run, record.entry)
+        refuse_another_workflow(run, record.entry)
         turn = run.turns[number]
         self._forget_id(run.records[number].entry, turn)
         self._set(run, record, turn)
@@ -162,7 +162,7 @@ class Records:
             del self._by_id[entry.checkpoint_id]
 
 
-def _refuse_another_workflow(run: Run, entry: Entry) -> None:
+def refuse_another_workflow(run: Run, entry: Entry) -> None:
     if run.workflow != entry.workflow:
         raise CommitConflict(
             f"run {entry.run_id!r} belongs to workflow {run.workflow!r} and cannot go on as one of "

@@ -71,6 +71,13 @@ class Database:
         """The same from a thread without an event loop."""
         return self._start_reading(query, values).result()
 
+    async def tidy(self, statement: bytes) -> None:
+        """A statement that gives nothing and cannot be part of a transaction. May be done twice."""
+        with self._lock:
+            lanes = self._open_lanes()
+            done = lanes.readers.submit(lanes.tidy, statement)
+        await asyncio.wrap_future(done)
+
     @contextmanager
     def guest(self) -> Iterator[Guest]:
         """A connection for somebody else's statements, for one use. As many at a time as we have ourselves."""
@@ -136,6 +143,9 @@ class _Lanes:
 
     def read(self, query: bytes, values: Sequence[object]) -> list[Row]:
         return self.link.use(lambda db, again: db.execute(query, values, binary=True).fetchall())
+
+    def tidy(self, statement: bytes) -> None:
+        self.link.use(lambda db, again: db.execute(statement))
 
     def close(self) -> None:
         self.direct.jobs.put(Sign.END)

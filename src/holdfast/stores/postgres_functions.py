@@ -37,6 +37,7 @@ BEGIN
             WHEN 'release' THEN said := {schema}.release(job);
             WHEN 'put' THEN said := {schema}.put(job, sheets[n]);
             WHEN 'remove' THEN said := {schema}.remove(job, sheets[n]);
+            WHEN 'thin_out' THEN said := {schema}.thin_out(job, sheets[n]);
             WHEN 'drop' THEN said := {schema}.drop(job);
             WHEN 'finish' THEN said := {schema}.finish(job, sheets[n]);
         END CASE;
@@ -199,6 +200,49 @@ BEGIN
         PERFORM {schema}.along(follower.run_id, job);
     END IF;
     RETURN 'true';
+END $holdfast$;
+
+-- `gone` are the numbers of the records that go; the sheet is a list of records that take the place of others. Says how
+-- many went, or why none did.
+CREATE FUNCTION {schema}.thin_out(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+DECLARE
+    run {schema}.runs;
+    going bigint[] := ARRAY(SELECT jsonb_array_elements_text(job->'gone')::bigint);
+    whole {schema}.commits[] := ARRAY(SELECT w FROM json_populate_recordset(NULL::{schema}.commits, sheet::json) AS w);
+    given bigint[] := ARRAY(SELECT (w).number FROM unnest(whole) AS w);
+    based bigint;
+    count bigint;
+BEGIN
+    SELECT * INTO run FROM {schema}.runs WHERE run_id = job->>'run_id' AND latest >= 0 FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN '0';
+    END IF;
+    IF run.latest = ANY (going) THEN
+        RETURN jsonb_build_object('newest', run.latest);
+    END IF;
+    SELECT c.number INTO based
+    FROM unnest(going) AS g (number)
+    JOIN {schema}.commits AS c ON c.run_id = run.run_id AND c.number = g.number
+    JOIN {schema}.commits AS next ON next.run_id = run.run_id AND next.number = g.number + 1
+    WHERE NOT next.frame AND next.number <> ALL (going) AND next.number <> ALL (given) LIMIT 1;
+    IF FOUND THEN
+        RETURN jsonb_build_object('based', based);
+    END IF;
+    PERFORM FROM unnest(whole) AS w
+    JOIN {schema}.commits AS c ON c.run_id = run.run_id AND c.number = (w).number
+    WHERE (w).workflow <> run.workflow AND (w).number <> ALL (going);
+    IF FOUND THEN
+        RETURN {schema}.standing(run.run_id);
+    END IF;
+    UPDATE {schema}.commits AS c SET
+        checkpoint_id = (w).checkpoint_id, status = (w).status, iteration = (w).iteration, at = (w).at,
+        frame = (w).frame, outputs = (w).outputs, fleeting = (w).fleeting, body = (w).body
+    FROM unnest(whole) AS w WHERE c.run_id = run.run_id AND c.number = (w).number;
+    UPDATE {schema}.runs AS r SET status = (w).status
+    FROM unnest(whole) AS w WHERE r.run_id = run.run_id AND r.latest = (w).number AND r.status <> (w).status;
+    DELETE FROM {schema}.commits WHERE run_id = run.run_id AND number = ANY (going);
+    GET DIAGNOSTICS count = ROW_COUNT;
+    RETURN to_jsonb(CASE WHEN job ? 'again' THEN cardinality(going) ELSE count END);
 END $holdfast$;
 
 CREATE FUNCTION {schema}.drop(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$

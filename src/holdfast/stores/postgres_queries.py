@@ -33,6 +33,18 @@ WHERE EXISTS (SELECT FROM {schema}.mail AS m WHERE m.run_id = asked.run_id AND N
 PENDING = f"SELECT {REQUEST} FROM {{schema}}.requests {{where}} ORDER BY at, run_id, seq"
 WAKES = "SELECT run_id, workflow, wake FROM {schema}.runs {where} ORDER BY wake, run_id"
 
+TABLES = ("commits", "runs", "tags", "requests", "mail", "memory")
+SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
+WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'
+"""
+RUN = """
+SELECT r.run_id, r.workflow, r.status, c.number, c.checkpoint_id, c.iteration, c.at, r.began,
+    (SELECT jsonb_object_agg(t.name, t.value) FROM {schema}.tags AS t WHERE t.run_id = r.run_id), r.caller
+FROM {schema}.runs AS r JOIN {schema}.commits AS c ON c.run_id = r.run_id AND c.number = r.latest
+WHERE r.run_id = $1
+"""
+
 # The page is found by an index alone; only what is on it is looked up.
 RUNS = """
 SELECT page.run_id, page.workflow, page.status, c.number, c.checkpoint_id, c.iteration, c.at, page.began,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..durable.ports import (
     Wake,
     fenced,
     needs_follower,
+    newest_stays,
 )
 from .postgres_access import Database, Row
 from .postgres_queries import (
@@ -39,6 +40,9 @@ from .postgres_queries import (
     PENDING,
     PLACE,
     RECALL,
+    RUN,
+    SIZE,
+    TABLES,
     WAKES,
     Values,
     runs_query,
@@ -97,6 +101,18 @@ class PostgresStore:
             raise _refusal(follower.entry, said)
         return said is True
 
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        job = {"do": "thin_out", "run_id": _shown(run_id), "gone": list(numbers)}
+        sheet = [{**_plain(one.entry), "body": one.body.decode()} for one in whole]
+        said = await self._db.write(_encode(job), _encode(sheet).decode())
+        if isinstance(said, int):
+            return said
+        if "newest" in said:
+            raise newest_stays(run_id, said["newest"])
+        if "based" in said:
+            raise needs_follower(run_id, said["based"])
+        raise next(_refusal(one.entry, said) for one in whole if one.entry.workflow != _meant(said["workflow"]))
+
     async def drop(self, run_id: str) -> bool:
         return bool(await self._db.write(_encode({"do": "drop", "run_id": _shown(run_id)})))
 
@@ -113,6 +129,10 @@ class PostgresStore:
         values = Values()
         query = runs_query(values, workflow, status, tags or {}, inner, past, limit)
         return [_run_entry(row) for row in await self._read(query, *values.given)]
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        rows = await self._read(RUN, run_id)
+        return _run_entry(rows[0]) if rows else None
 
     async def head(self, run_id: str) -> Record | None:
         found = await self._records(HEAD, run_id)
@@ -229,6 +249,15 @@ class PostgresStore:
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self._db.write(_encode({"do": "release", "run_id": _shown(run_id), "owner": asdict(owner)}))
+
+    async def compact(self) -> int:
+        before = await self._size()
+        tables = ", ".join(f"{self._schema}.{table}" for table in TABLES)
+        await self._db.tidy(f"VACUUM {tables}".encode())
+        return before - await self._size()
+
+    async def _size(self) -> int:
+        return int((await self._read(SIZE, self._schema))[0][0])
 
     async def close(self) -> None:
         await self._db.close()

@@ -118,5 +118,12 @@ CREATE TABLE {schema}.tags (
 CREATE INDEX tags_by_value ON {schema}.tags (called, name, value, began, run_id);
 """
 
-STEPS = (FIRST, SECOND)
+THIRD = """
+ALTER TABLE {schema}.requests ALTER COLUMN deadline TYPE text COLLATE "C";
+CREATE INDEX requests_by_deadline ON {schema}.requests (deadline, run_id, seq) WHERE deadline IS NOT NULL;
+CREATE INDEX requests_by_workflow_and_deadline ON {schema}.requests (workflow, deadline, run_id, seq)
+    WHERE deadline IS NOT NULL;
+"""
+
+STEPS = (FIRST, SECOND, THIRD)
 FORMAT = len(STEPS)

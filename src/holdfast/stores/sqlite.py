@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
@@ -17,7 +17,9 @@ from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from . import sqlite_queries as sql
 from .sqlite_access import Database
-from .sqlite_runs import listed, note
+from .sqlite_removing import compacted, thin_out
+from .sqlite_rows import entry_in, refuse_another_workflow, row_of
+from .sqlite_runs import listed, note, run_of
 from .sqlite_schema import prepare
 
 
@@ -39,7 +41,7 @@ class SQLiteStore:
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
-        row = _row(record)
+        row = row_of(record)
 
         def work(db: sqlite3.Connection) -> None:
             run = _standing(db, entry, along.fence)
@@ -59,7 +61,7 @@ class SQLiteStore:
 
     async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
-        row = _row(record)
+        row = row_of(record)
 
         def work(db: sqlite3.Connection) -> None:
             run = _standing(db, entry, along.fence)
@@ -93,7 +95,7 @@ class SQLiteStore:
                 raise needs_follower(run_id, number)
             if after is not None and follower is not None:
                 _standing(db, follower.entry, None)
-                db.execute(sql.REPLACE, _row(follower))
+                db.execute(sql.REPLACE, row_of(follower))
             row = db.execute(sql.STANDING, (run_id,)).fetchone()
             if row is None:
                 _clear(db, run_id)
@@ -106,6 +108,9 @@ class SQLiteStore:
             return True
 
         return await self._db.write(work)
+
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        return await self._db.write(lambda db: thin_out(db, run_id, numbers, whole)) if numbers else 0
 
     async def drop(self, run_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -131,6 +136,9 @@ class SQLiteStore:
     ) -> list[RunEntry]:
         asked = {"workflow": workflow, "status": status}
         return await self._db.read(lambda db: listed(db, asked, tags or {}, inner, past, limit))
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        return await self._db.read(lambda db: run_of(db, run_id))
 
     async def head(self, run_id: str) -> Record | None:
         found = await self._records(sql.HEAD, (run_id,))
@@ -161,7 +169,7 @@ class SQLiteStore:
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         row = await self._db.read(lambda db: db.execute(sql.LOCATE, (checkpoint_id,)).fetchone())
-        return _entry(row) if row else None
+        return entry_in(row) if row else None
 
     async def entries(
         self,
@@ -179,7 +187,7 @@ class SQLiteStore:
         def work(db: sqlite3.Connection) -> list[Entry]:
             mixed = run_id is None or db.execute(sql.MIXED, (run_id,)).fetchone() == (1,)
             query = (sql.ENTRIES if mixed else sql.ENTRIES_OF_RUN).format(where=where)
-            return [_entry(row) for row in db.execute(query, (*values, end))][::-1]
+            return [entry_in(row) for row in db.execute(query, (*values, end))][::-1]
 
         return await self._db.read(work)
 
@@ -249,12 +257,15 @@ class SQLiteStore:
 
         await self._db.write(work)
 
+    async def compact(self) -> int:
+        return await self._db.read(compacted)
+
     async def close(self) -> None:
         await self._db.close()
 
     async def _records(self, query: str, values: tuple[Any, ...] | dict[str, Any]) -> list[Record]:
         return await self._db.read(
-            lambda db: [Record(_entry(row[:-1]), row[-1] or b"") for row in db.execute(query, values)],
+            lambda db: [Record(entry_in(row[:-1]), row[-1] or b"") for row in db.execute(query, values)],
         )
 
 
@@ -275,11 +286,7 @@ def _standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _Stand
         return _Standing(-1, 0, remembers=True, sleeps=True)  # or so it may be: nobody has looked
     latest, workflow, claimed, swept, remembers, sleeps = row
     _check(entry.run_id, fence, claimed or 0)
-    if workflow != entry.workflow:
-        raise CommitConflict(
-            f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "
-            f"{entry.workflow!r}; give the new run another id"
-        )
+    refuse_another_workflow(workflow, entry)
     return _Standing(latest, swept, remembers, sleeps)
 
 
@@ -339,16 +346,6 @@ def _ask(db: sqlite3.Connection, asked: tuple[Pending, ...]) -> None:
 def _disguised(run_id: str) -> str:
     """The id without NULs, and never the same for two ids."""
     return run_id.replace("~", "~1").replace("\0", "~0")
-
-
-def _row(record: Record) -> tuple[str | int, ...]:
-    e = record.entry
-    fields = (e.run_id, e.number, e.checkpoint_id, e.workflow, e.status, e.iteration, e.at)
-    return (*fields, e.frame, e.outputs, e.fleeting, record.body.decode())
-
-
-def _entry(row: tuple[Any, ...]) -> Entry:
-    return Entry(*row[:7], *map(bool, row[7:]))
 
 
 def _fields(owner: Owner) -> tuple[str | int, ...]:

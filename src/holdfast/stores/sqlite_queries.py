@@ -21,6 +21,7 @@ REPLACE = f"""
     fleeting = excluded.fleeting, body = excluded.body
 """
 IS_FRAME = "SELECT frame FROM commits WHERE run_id = ? AND number = ?"
+FRAMES = "SELECT number, frame FROM commits WHERE run_id = ? AND number BETWEEN ? AND ?"
 REMOVE = "DELETE FROM commits WHERE run_id = ? AND number = ?"
 SWEEP = "DELETE FROM commits WHERE run_id = ? AND number >= ? AND number < ? AND NOT outputs"
 SWEPT = "UPDATE runs SET swept = ? WHERE run_id = ?"
@@ -94,6 +95,7 @@ RUN = """
 runs.run_id, runs.workflow, runs.status, runs.number, runs.checkpoint_id, runs.iteration, runs.at, runs.began,
 runs.caller, runs.tags
 """
+RUN_OF = f"SELECT {RUN} FROM runs WHERE run_id = ?"
 RUNS = f"SELECT {RUN} FROM runs WHERE {{where}} ORDER BY runs.began DESC, runs.run_id DESC LIMIT ?"
 RUNS_BY_TAG = f"""
 SELECT {RUN} FROM tags CROSS JOIN runs ON runs.run_id = tags.run_id

@@ -11,7 +11,7 @@ import msgspec
 
 from ..durable.damage import decoded
 from ..durable.ports import About, RunEntry
-from .sqlite_queries import HAS_TAG, RUNS, RUNS_BY_TAG, SET_ABOUT, TAG, UNTAG
+from .sqlite_queries import HAS_TAG, RUN_OF, RUNS, RUNS_BY_TAG, SET_ABOUT, TAG, UNTAG
 
 _read_tags = msgspec.json.Decoder(dict[str, str]).decode
 NO_END = -1  # a LIMIT that is none
@@ -34,6 +34,12 @@ def listed(
     if inner:
         found.sort(key=lambda run: (run.began, run.run_id), reverse=True)
     return found[:limit]
+
+
+def run_of(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
+    """The run of that id."""
+    row = db.execute(RUN_OF, (run_id,)).fetchone()
+    return None if row is None else _run(row)
 
 
 def search(asked: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None) -> tuple[str, list[Any]]:

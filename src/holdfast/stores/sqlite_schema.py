@@ -154,7 +154,13 @@ CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN
 END;
 """
 
-STEPS = (FIRST, SECOND, THIRD)  # a file of format n has gone the first n
+FOURTH = """
+CREATE INDEX requests_by_deadline ON requests (deadline, run_id, seq) WHERE deadline IS NOT NULL;
+CREATE INDEX requests_by_workflow_and_deadline ON requests (workflow, deadline, run_id, seq)
+    WHERE deadline IS NOT NULL;
+"""
+
+STEPS = (FIRST, SECOND, THIRD, FOURTH)  # a file of format n has gone the first n
 FORMAT = len(STEPS)
 
 

@@ -14,6 +14,7 @@ from .rules_samples import (
     listed,
     meaning,
     meanings,
+    names,
     numbers,
     on,
     places,
@@ -198,3 +199,88 @@ async def when_the_newest_record_goes_the_run_is_woken_as_is_said_then(store: St
     assert await store.wakes() == [Wake("r", "w", on(5))]
     assert await store.remove("r", 1, wake=on(9))
     assert await store.wakes() == []
+
+
+# -------------------------------------------------------------------- many at once
+
+
+@rule
+async def many_records_go_at_once(store: Store) -> None:
+    for run_id in ("r", "s"):
+        await store.append(record(run_id, 0, at=on(1)), Along(asked=(question(run_id, "q"),), about=about(team="red")))
+        for number in range(1, 9):
+            await store.append(record(run_id, number, frame=number % 4 == 0), Along(wake=on(5)))
+    whole = record("r", 7, body="whole")
+    assert await store.thin_out("r", [1, 2, 5, 6, 3, 99], whole=[whole]) == 5
+    await store.close()
+    assert numbers(await store.history("r")) == [0, 4, 7, 8]
+    assert meanings(await store.chain("r", 7)) == meanings([whole])
+    assert await store.locate("r-5") is None
+    assert places(await store.entries(run_id="r")) == [("r", 0), ("r", 4), ("r", 7), ("r", 8)]
+    assert numbers(await store.history("s")) == list(range(9))
+    assert names(await store.pending()) == [("r", "q"), ("s", "q")]
+    assert await store.wakes() == [Wake("r", "w", on(5)), Wake("s", "w", on(5))]
+    assert await store.run("r") == listed(record("r", 8), began=on(1), about=about(team="red"))
+    assert await store.thin_out("r", [1, 2], whole=[whole]) == 0
+    await store.append(record("r", 9, frame=False))
+    assert numbers(await store.chain("r", 9)) == [8, 9]
+
+
+@rule
+async def what_stands_for_others_may_be_the_newest(store: Store) -> None:
+    await fill(store, "r", 2)
+    await store.append(record("r", 2, frame=False))
+    await fill(store, "s", 1)
+    whole = record("r", 2, body="whole", status="done")
+    assert await store.thin_out("r", [0, 1], whole=[whole]) == 2
+    assert meaning(await store.head("r")) == meaning(whole)
+    assert await store.run("r") == listed(whole, began=record("r", 0).entry.at)
+    assert await run_ids(store, status="done") == ["r"]
+    assert places(await store.entries()) == [("r", 2), ("s", 0)]
+
+
+@rule
+async def the_newest_record_does_not_go_with_many(store: Store) -> None:
+    await fill(store, "r", 3)
+    with refused(CommitConflict, "commit 2 of run 'r' is its newest"):
+        await store.thin_out("r", [0, 2])
+    assert numbers(await store.history("r")) == [0, 1, 2]
+    assert await store.thin_out("none", [0]) == 0
+    assert await store.thin_out("r", []) == 0
+
+
+@rule
+async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> None:
+    await fill(store, "r", 2)
+    for number in (2, 3, 4):
+        await store.append(record("r", number, frame=False))
+    for whole in ([], [record("r", 4)]):
+        with refused(CommitConflict, "commit 2 of run 'r' cannot go"):
+            await store.thin_out("r", [0, 2], whole=whole)
+    with refused(CommitConflict, "another id"):
+        await store.thin_out("r", [0, 2], whole=[record("r", 3, workflow="another")])
+    assert numbers(await store.chain("r", 4)) == [1, 2, 3, 4]
+    assert numbers(await store.history("r")) == [0, 1, 2, 3, 4]
+
+
+@rule
+async def compacting_changes_nothing_that_is_stored(store: Store) -> None:
+    await store.compact()  # of nothing
+    for run_id in ("r", "s"):
+        along = Along(asked=(question(run_id, "q"),), about=about(team="red"), wake=on(5))
+        await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), along)
+        await store.append(record(run_id, 1, workflow=f"of {run_id}"))
+        await store.post(run_id, "k", text(1))
+        await store.remember(run_id, 2, "k", text(1))
+    await store.drop("s")
+    await store.compact()
+    assert meaning(await store.head("r")) == meaning(record("r", 1, workflow="of r"))
+    assert places(await store.entries()) == [("r", 0), ("r", 1)]
+    assert await store.mail("r") == [("k", text(1))]
+    assert await store.recall("r", 2) == {"k": text(1)}
+    assert names(await store.pending()) == [("r", "q")]
+    assert await run_ids(store, tags={"team": "red"}) == ["r"]
+    await store.append(record("s", 0, workflow="of s"))
+    await store.append(record("r", 2, workflow="of r"))
+    await store.close()
+    assert places(await store.entries()) == [("r", 0), ("r", 1), ("s", 0), ("r", 2)]

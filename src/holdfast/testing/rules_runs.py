@@ -268,3 +268,18 @@ async def what_was_put_is_on_the_last_page(store: Store) -> None:
 
 
 # -------------------------------------------------------------------- keeping only the latest
+
+
+@rule
+async def a_run_is_found_by_its_id(store: Store) -> None:
+    for number, name in enumerate(ODD_IDS):
+        known = about("caller" if number % 2 else None, team=name or "none")
+        await store.append(record(name, 0, at=on(1), workflow=f"w{name}"), Along(about=known))
+        await store.append(record(name, 1, at=on(2), status="done", workflow=f"w{name}"))
+    for number, name in enumerate(ODD_IDS):
+        known = about("caller" if number % 2 else None, team=name or "none")
+        newest = record(name, 1, at=on(2), status="done", workflow=f"w{name}")
+        assert await store.run(name) == listed(newest, began=on(1), about=known)
+    assert await store.run("none") is None
+    await store.claim("claimed", this_process("mine"), seconds=60)
+    assert await store.run("claimed") is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-WRITES = ("append", "put", "remove", "drop", "remember", "post")
+WRITES = ("append", "put", "remove", "thin_out", "drop", "remember", "post")
 """What makes something durable. Everything else a store does can be done again."""
 
 _DIRECT = ("mailed", "renew", "transaction")  # called from threads, not awaited
