@@ -115,7 +115,14 @@ def test_what_was_removed_is_no_value() -> None:
         DEFAULT_CODEC.decode(json.dumps(REMOVED).encode())
 
 
-@pytest.mark.parametrize("path", ["", "stat", "failures.message", "*"])
+@pytest.mark.parametrize("path", ["", "stat", "failures.message", "*.token"])
 def test_paths_that_name_nothing_are_refused(path: str) -> None:
     with pytest.raises(ValueError, match="names nothing that can be removed; it begins with one of state, "):
         Redaction([path])
+
+
+def test_a_star_alone_removes_every_value_and_is_never_unused() -> None:
+    redaction = Redaction(["*"])
+    tree = redaction.commit({"state": {"set": {"a": 1}}, "metadata": {"b": 2}, "messages": [{"payload": 3}]})
+    assert tree == {"state": {"set": {"a": REMOVED}}, "metadata": {"b": REMOVED}, "messages": [{"payload": REMOVED}]}
+    assert redaction.unused == []

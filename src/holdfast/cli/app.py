@@ -21,6 +21,8 @@ COMMANDS = (
 
 
 class Program(click.Group):
+    "export",
+    "import",
     """A group of commands, each a module of its own."""
 
     def list_commands(self, context: click.Context) -> list[str]:

@@ -119,7 +119,8 @@ class Writer:
 
 
 class Reader:
-    """Reads such a file, line by line. Raises CheckpointCorrupt or NewerFormat, naming the file, unless it is whole and not newer.
+    """Reads such a file, line by line. Raises CheckpointCorrupt, naming the file, unless it is whole; NewerFormat if it
+    is newer.
 
     What is read before the end may be part of a damaged file: read all of it once before believing any of it.
     """

@@ -50,8 +50,9 @@ async def export_run(
     The run is not changed, and may be moved on meanwhile: it is exported as it was at one commit.
 
     `without` removes private values: `"state.token"`, `"executors.clerk.password"`, `"messages"`; also `questions`,
-    `outputs`, `failures`, `steps`, `metadata` and `tags`, and `*` for any one name. The file says so, and the run in it
-    can be looked at, and not resumed. A path that removes nothing is refused with ValueError: it may be a slip.
+    `outputs`, `failures`, `steps`, `metadata` and `tags`, and `*` for any one name; `"*"` alone removes them all. The
+    file says so, and the run in it can be looked at, and not resumed. A path that removes nothing is refused with
+    ValueError: it may be a slip.
 
     What a sealed storage keeps is in the file for everybody to read, so `unsealed=True` must be asked for.
 

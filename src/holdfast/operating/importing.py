@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -35,6 +35,16 @@ _LEASE = 600.0  # seconds that an import may be silent before somebody else may 
 _RENEW_EVERY = 100  # records
 
 Open = Callable[[], BinaryIO]
+Reason = Literal["redacted", "there", "busy"]  # private values are missing; another of that name is there; under way
+
+
+class ImportRefused(RunError):
+    """A file that is whole is not imported, and nothing was written. `reason` is one word for why, `what` says it
+    without what to do about it."""
+
+    def __init__(self, what: str, advice: str, *, run_id: str, reason: Reason) -> None:
+        self.what, self.reason = what, reason
+        super().__init__(f"{what}{advice}", run_id=run_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +65,13 @@ async def import_run(
     superstep under way, the mail it had not read, and the runs inside.
 
     All of the file is checked before anything is written; one that is damaged or cut short is refused with
-    CheckpointCorrupt, one of a newer version with NewerFormat. An import that is cut short leaves a run that cannot be resumed; importing again
-    makes it good.
+    CheckpointCorrupt, one of a newer version with NewerFormat. An import that is cut short leaves a run that cannot be
+    resumed; importing again makes it good.
 
-    A run that is there already is left alone if it is the very same, and refused with RunError if not. With `run_id` it
-    is imported under another name. Its keys for the world outside are derived from its name, so that is refused while
-    it has something under way: import it as it is, and fork it. A redacted run is only imported `to_look_at`: it cannot
-    be resumed or forked.
+    A run that is there already is left alone if it is the very same, and refused with ImportRefused if not. With
+    `run_id` it is imported under another name. Its keys for the world outside are derived from its name, so that is
+    refused while it has something under way: import it as it is, and fork it. A redacted run is only imported
+    `to_look_at`: it cannot be resumed or forked.
     """
     return await _import(storage, lambda: io.BytesIO(data), "the exported run", run_id, to_look_at)
 
@@ -79,10 +89,11 @@ async def _import(storage: BuiltInStorage, opened: Open, name: str, run_id: str 
     checked = await asyncio.to_thread(check, opened, name)
     header = checked.header
     if header.redacted and not to_look_at:
-        raise RunError(
-            f"run {header.run_id!r} was exported without {', '.join(header.redacted)}, so it cannot be resumed; to "
-            f"look at it in a storage of its own, say to_look_at=True",
+        raise ImportRefused(
+            f"run {header.run_id!r} was exported without {', '.join(header.redacted)}, so it cannot be resumed",
+            "; to look at it in a storage of its own, say to_look_at=True",
             run_id=header.run_id,
+            reason="redacted",
         )
     new_name = None if run_id in (None, header.run_id) else run_id
     if new_name is not None:
@@ -179,17 +190,21 @@ def _check_renamable(checked: Checked, run_id: str) -> None:
     at = main.at
     assert at is not None
     if at.messages or main.memory or at.wake is not None:
-        raise RunError(
+        raise ImportRefused(
             f"run {at.run_id!r} has something under way, and what it has begun outside is known there by keys that are "
-            f"derived from its name: import it under its own name, and fork it to have it under another",
+            f"derived from its name",
+            ": import it under its own name, and fork it to have it under another",
             run_id=at.run_id,
+            reason="busy",
         )
     inside = [seen.at for seen in checked.runs.values() if seen.line.role == "inside" and seen.at is not None]
     if any(one.header.retention is Retention.LatestOnly for one in inside):
-        raise RunError(
+        raise ImportRefused(
             f"run {at.run_id!r} has runs inside that keep only their latest, so they cannot work for it under the name "
-            f"{run_id!r}: import it under its own name, and fork it",
+            f"{run_id!r}",
+            ": import it under its own name, and fork it",
             run_id=at.run_id,
+            reason="busy",
         )
 
 
@@ -205,10 +220,11 @@ async def _already_there(store: Store, checked: Checked, opened: Open, name: str
             continue
         exact = seen.line.role == "run" or (seen.line.role == "inside" and new_name is None)
         if new_name == stored_as or not await _is_same(store, opened, name, seen, exact=exact):
-            raise RunError(
-                f"a run {stored_as!r} is stored here already, and is not the one in {name}: give the imported run "
-                f"another name with run_id, or import it elsewhere",
+            raise ImportRefused(
+                f"a run {stored_as!r} is stored here already, and is not the one in {name}",
+                ": give the imported run another name with run_id, or import it elsewhere",
                 run_id=stored_as,
+                reason="there",
             )
         there.add(id)
     return there

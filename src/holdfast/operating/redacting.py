@@ -1,7 +1,8 @@
 """Private values taken out of what is stored: pure, on the JSON of records, memory and mail.
 
 A path names a part and, after dots, what to remove in it: `state.token`, `executors.clerk.password`, `messages`. `*`
-stands for any one name. Lists are gone through item by item, and so are the fields of stored objects.
+stands for any one name. Lists are gone through item by item, and so are the fields of stored objects. `*` alone stands
+for every part.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _NAMED = ("state", "executors", "metadata", "tags")  # values by name
 _UNNAMED = ("messages", "questions", "outputs", "steps")  # values one by one
 _WHOLE = ("failures",)  # texts: all of them or none
 PARTS = (*_NAMED, *_UNNAMED, *_WHOLE)
+EVERYTHING = "*"
 
 Tree = dict[str, Any]
 
@@ -27,8 +29,11 @@ class Redaction:
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = tuple(paths)
-        self._used: set[str] = set()
+        self._used: set[str] = {EVERYTHING}  # of an empty run, too, everything is removed
+        self._removed = PARTS if EVERYTHING in self.paths else self.paths
         for path in self.paths:
+            if path == EVERYTHING:
+                continue
             part, _, rest = path.partition(".")
             if part not in PARTS or (rest and part in _WHOLE):
                 raise ValueError(
@@ -37,7 +42,7 @@ class Redaction:
 
     @property
     def unused(self) -> list[str]:
-        return [path for path in self.paths if path not in self._used]
+        return [path for path in self.paths if path not in self._used and EVERYTHING not in self.paths]
 
     def commit(self, tree: Tree) -> Tree:
         """The JSON of a record."""
@@ -101,7 +106,7 @@ class Redaction:
         self._slots("questions", [*_slots(asked, "payload"), *_slots(asked, "default")])
 
     def _failures(self, failures: Sequence[Tree]) -> None:
-        for failure in failures if "failures" in self.paths else ():
+        for failure in failures if "failures" in self._removed else ():
             self._used.add("failures")
             failure |= {"message": REMOVED_TEXT}
             failure.pop("traceback", None)
@@ -125,7 +130,7 @@ class Redaction:
                     self._used.add(path)
 
     def _of(self, part: str) -> Iterator[tuple[str, str]]:
-        for path in self.paths:
+        for path in self._removed:
             first, _, rest = path.partition(".")
             if first == part:
                 yield path, rest
