@@ -398,7 +398,7 @@ async def test_no_call_is_repeated_wherever_a_run_dies() -> None:
     report = await crash_everywhere(workflow, "go")
     assert report.crashes > 12
     # every run makes each call; one that dies while a call is under way makes it again, and two may be side by side
-    assert max(by_key.values()) <= report.crashes + 1 + 4
+    assert max(by_key.values()) <= report.runs + 4
 
 
 async def test_approvals_and_budgets_come_to_the_same_wherever_a_run_dies() -> None:

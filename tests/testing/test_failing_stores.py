@@ -42,7 +42,7 @@ async def test_a_write_that_fails_is_heard_of_and_what_was_durable_is_not_repeat
         build(ledger), AMOUNT, answer=lambda _: True, ledger=ledger, store=new_store, fault=FailingStore
     )
     assert report.writes >= 8
-    assert report.crashes == 2 * report.writes
+    assert report.crashes >= 2 * report.writes
     assert ledger.effects == EFFECTS
 
 
@@ -134,4 +134,4 @@ async def test_what_a_trial_opened_it_closes() -> None:
             Watched.closed += 1
 
     report = await crash_everywhere(build(Ledger()), AMOUNT, answer=ScriptedHuman([True]), store=Watched)
-    assert Watched.opened == Watched.closed == report.crashes + 1
+    assert Watched.opened == Watched.closed == report.runs

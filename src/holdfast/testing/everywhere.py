@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from ..core.errors import DurabilityError
@@ -30,6 +31,7 @@ class CrashReport:
     writes: int  # durable writes of a run that does not die
     crashes: int  # how often it was let die, or a write was let fail
     repeated: int  # handler calls that were made again, because what they had done was not durable yet
+    runs: int  # how often it was run in all
 
 
 async def crash_everywhere(
@@ -47,29 +49,48 @@ async def crash_everywhere(
     """Prove that a workflow comes to the same wherever it dies.
 
     The run is made once and its durable writes are counted. Then it is made again for each write and each side of it,
-    dies there, and goes on. Outputs, state, status and effects must be the same, and no handler may be called whose
-    outcome was durable. `answer` answers its questions, such as a `ScriptedHuman`; a run that sleeps is moved on in
-    time. `store` makes an empty store for each run, which keeps what `retention` says and is closed at the end. Raises
-    NotTheSame, saying where it died and what differs.
+    until one makes no more writes, dies there, and goes on. Outputs, state, status and effects must be the same, and no
+    handler may be called whose outcome was durable. `answer` answers its questions, such as a `ScriptedHuman`; a run
+    that sleeps is moved on in time. `store` makes an empty store for each run, which keeps what `retention` says and is
+    closed at the end. Raises NotTheSame, saying where it died and what differs.
 
     With `fault=FailingStore` nobody dies: the write fails, done or not done, and whoever drives the run must hear of
     it. `only=(7, True)` tries one point alone: after write 7.
     """
     trial = Trial(workflow, message, answer, ledger, store, dict(private or {}), retention)
     witness, expected, writes = await trial.run_through()
-    points = [(at, after) for at in range(1, writes + 1) for after in (False, True)] if only is None else [only]
-    repeated = 0
-    for at, after in points:
-        seen, again, quiet = await _meet(trial, fault, at, after)
-        if found := _wrong(seen, again, expected, quiet=quiet):
+    runs, tried, repeated = 1, 0, 0
+    for at, after in _points() if only is None else [only]:
+        met = await _meet(trial, fault, at, after)
+        runs += 1
+        if not met.it and at > writes and only is None:
+            break
+        if found := _wrong(met, expected):
             where = f"{_words(fault)} {'after' if after else 'before'} its write {at} of {writes}"
             raise NotTheSame(f"{where}, and {found}; only=({at}, {after}) tries this alone")
-        repeated += max(0, len(again.called) - len(witness.called))
-    return CrashReport(writes, len(points), repeated)
+        tried += 1
+        repeated += max(0, len(met.witness.called) - len(witness.called))
+    return CrashReport(writes, tried, repeated, runs)
 
 
-async def _meet(trial: Trial, fault: Fault, at: int, after: bool) -> tuple[Seen, Witness, bool]:
-    """What a run came to that met a fault there, and whether its driver heard nothing of what was not written."""
+def _points() -> Iterator[Point]:
+    """One after the other. There is no last one: what runs side by side makes more writes one day than another."""
+    for at in count(1):
+        yield at, False
+        yield at, True
+
+
+@dataclass(frozen=True)
+class _Met:
+    """A run that was to meet a fault."""
+
+    it: bool  # it came that far
+    seen: Seen
+    witness: Witness
+    quiet: bool  # its driver heard nothing of what was not written
+
+
+async def _meet(trial: Trial, fault: Fault, at: int, after: bool) -> _Met:
     expected: type[BaseException] = DurabilityError if _fails(fault) else Crash
     made: list[Any] = []
 
@@ -79,7 +100,7 @@ async def _meet(trial: Trial, fault: Fault, at: int, after: bool) -> tuple[Seen,
 
     seen, witness, raised = await trial.run_into(wrap, expected)
     lost = [] if after or not _fails(fault) else [args for name, args in made[0].failed if not _is_spare(name, args)]
-    return seen, witness, raised is None and bool(lost)
+    return _Met(made[0].writes >= at, seen, witness, raised is None and bool(lost))
 
 
 def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
@@ -87,12 +108,12 @@ def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
     return name == "remember" and "/" not in args[2]
 
 
-def _wrong(seen: Seen, again: Witness, expected: Seen, *, quiet: bool) -> str | None:
-    if quiet:
+def _wrong(met: _Met, expected: Seen) -> str | None:
+    if met.quiet:
         return "nobody heard that nothing was written"
-    if complaint := again.complaint():
+    if complaint := met.witness.complaint():
         return f"then it {complaint}"
-    found = seen.differences(expected)
+    found = met.seen.differences(expected)
     return f"came to something else: {'; '.join(found)}" if found else None
 
 
