@@ -1,159 +1,109 @@
-"""Holdfast: agent workflows that do not lose their place."""
+"""Holdfast: agent workflows that do not lose their place.
 
-import logging as _logging
+Every public name is at home in a module of its own, which is loaded when the name is asked for first: a program pays
+for what it uses. Type checkers read `__init__.pyi`.
+"""
 
 from . import defaults as _defaults
-from .agents.executor import AgentExecutor
-from .agents.values import (
-    AgentExecutorRequest,
-    AgentExecutorResponse,
-    AgentResponse,
-    AgentResponseUpdate,
-    Message,
-)
-from .core.errors import (
-    CannotUnseal,
-    CheckpointCorrupt,
-    CheckpointMissing,
-    CodecError,
-    CommitConflict,
-    DefinitionError,
-    DurabilityError,
-    GraphChanged,
-    HandlerFailed,
-    HandlerTimeout,
-    HoldfastError,
-    InputMismatch,
-    NewerFormat,
-    PrivateMissing,
-    RequestError,
-    RequestExpired,
-    ResponseRejected,
-    RoutingFailed,
-    RunBusy,
-    RunError,
-    StateConflict,
-    StepFailed,
-    StoreUnavailable,
-    SuperstepLimit,
-    UnknownRequest,
-)
-from .core.events import (
-    CheckpointInfo,
-    WorkflowErrorDetails,
-    WorkflowEvent,
-    WorkflowEventSource,
-    WorkflowEventType,
-    WorkflowRunState,
-)
-from .core.model import FullHistory, LatestOnly, Retention
-from .durable.checkpoint import WorkflowCheckpoint, WorkflowMessage
-from .durable.codec import register_checkpoint_type
-from .durable.contract import CheckpointStorage
-from .durable.due import DueRun
-from .durable.pending import PendingRequest
-from .durable.runs import RunInfo
-from .durable.seal import Seal
-from .graph.context import WorkflowContext
-from .graph.edges import Case, Default
-from .graph.executor import Executor
-from .graph.function import FunctionExecutor, executor
-from .graph.handlers import handler, response_handler
-from .graph.nested import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
-from .graph.persistent import persistent
-from .graph.policy import RetryPolicy
-from .stores.file import FileCheckpointStorage
-from .stores.memory import InMemoryCheckpointStorage
-from .stores.postgres import PostgresCheckpointStorage
-from .stores.sqlite import SQLiteCheckpointStorage
-from .viz import WorkflowViz
-from .workflow.agent import AgentSession, AgentStream, WorkflowAgent
-from .workflow.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
-from .workflow.handle import RunHandle
-from .workflow.nested import WorkflowExecutor
-from .workflow.result import WorkflowRunResult
-from .workflow.workflow import Workflow
+from .durable import own as _own
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "DEFAULT_MAX_ITERATIONS",
-    "AgentExecutor",
-    "AgentExecutorRequest",
-    "AgentExecutorResponse",
-    "AgentResponse",
-    "AgentResponseUpdate",
-    "AgentSession",
-    "AgentStream",
-    "CannotUnseal",
-    "Case",
-    "CheckpointCorrupt",
-    "CheckpointInfo",
-    "CheckpointMissing",
-    "CheckpointStorage",
-    "CodecError",
-    "CommitConflict",
-    "Default",
-    "DefinitionError",
-    "DueRun",
-    "DurabilityError",
-    "Executor",
-    "FileCheckpointStorage",
-    "FullHistory",
-    "FunctionExecutor",
-    "GraphChanged",
-    "HandlerFailed",
-    "HandlerTimeout",
-    "HoldfastError",
-    "InMemoryCheckpointStorage",
-    "InputMismatch",
-    "LatestOnly",
-    "Message",
-    "NewerFormat",
-    "PendingRequest",
-    "PostgresCheckpointStorage",
-    "PrivateMissing",
-    "RequestError",
-    "RequestExpired",
-    "ResponseRejected",
-    "Retention",
-    "RetryPolicy",
-    "RoutingFailed",
-    "RunBusy",
-    "RunError",
-    "RunHandle",
-    "RunInfo",
-    "SQLiteCheckpointStorage",
-    "Seal",
-    "StateConflict",
-    "StepFailed",
-    "StoreUnavailable",
-    "SubWorkflowRequest",
-    "SubWorkflowRequestMessage",
-    "SubWorkflowResponseMessage",
-    "SuperstepLimit",
-    "UnknownRequest",
-    "Workflow",
-    "WorkflowAgent",
-    "WorkflowBuilder",
-    "WorkflowCheckpoint",
-    "WorkflowContext",
-    "WorkflowErrorDetails",
-    "WorkflowEvent",
-    "WorkflowEventSource",
-    "WorkflowEventType",
-    "WorkflowExecutor",
-    "WorkflowMessage",
-    "WorkflowRunResult",
-    "WorkflowRunState",
-    "WorkflowViz",
-    "executor",
-    "handler",
-    "persistent",
-    "register_checkpoint_type",
-    "response_handler",
-]
+_HOMES = {
+    "DEFAULT_MAX_ITERATIONS": "workflow.builder",
+    "AgentExecutor": "agents.executor",
+    "AgentExecutorRequest": "agents.values",
+    "AgentExecutorResponse": "agents.values",
+    "AgentResponse": "agents.values",
+    "AgentResponseUpdate": "agents.values",
+    "AgentSession": "workflow.agent",
+    "AgentStream": "workflow.agent",
+    "CannotUnseal": "core.errors",
+    "Case": "graph.edges",
+    "CheckpointCorrupt": "core.errors",
+    "CheckpointInfo": "core.events",
+    "CheckpointMissing": "core.errors",
+    "CheckpointStorage": "durable.contract",
+    "CodecError": "core.errors",
+    "CommitConflict": "core.errors",
+    "Default": "graph.edges",
+    "DefinitionError": "core.errors",
+    "DueRun": "durable.due",
+    "DurabilityError": "core.errors",
+    "Executor": "graph.executor",
+    "FileCheckpointStorage": "stores.file",
+    "FullHistory": "core.model",
+    "FunctionExecutor": "graph.function",
+    "GraphChanged": "core.errors",
+    "HandlerFailed": "core.errors",
+    "HandlerTimeout": "core.errors",
+    "HoldfastError": "core.errors",
+    "InMemoryCheckpointStorage": "stores.memory",
+    "InputMismatch": "core.errors",
+    "LatestOnly": "core.model",
+    "Message": "agents.values",
+    "NewerFormat": "core.errors",
+    "PendingRequest": "durable.pending",
+    "PostgresCheckpointStorage": "stores.postgres",
+    "PrivateMissing": "core.errors",
+    "RequestError": "core.errors",
+    "RequestExpired": "core.errors",
+    "ResponseRejected": "core.errors",
+    "Retention": "core.model",
+    "RetryPolicy": "graph.policy",
+    "RoutingFailed": "core.errors",
+    "RunBusy": "core.errors",
+    "RunError": "core.errors",
+    "RunHandle": "workflow.handle",
+    "RunInfo": "durable.runs",
+    "SQLiteCheckpointStorage": "stores.sqlite",
+    "Seal": "durable.seal",
+    "StateConflict": "core.errors",
+    "StepFailed": "core.errors",
+    "StoreUnavailable": "core.errors",
+    "SubWorkflowRequest": "graph.nested",
+    "SubWorkflowRequestMessage": "graph.nested",
+    "SubWorkflowResponseMessage": "graph.nested",
+    "SuperstepLimit": "core.errors",
+    "UnknownRequest": "core.errors",
+    "Workflow": "workflow.workflow",
+    "WorkflowAgent": "workflow.agent",
+    "WorkflowBuilder": "workflow.builder",
+    "WorkflowCheckpoint": "durable.checkpoint",
+    "WorkflowContext": "graph.context",
+    "WorkflowErrorDetails": "core.events",
+    "WorkflowEvent": "core.events",
+    "WorkflowEventSource": "core.events",
+    "WorkflowEventType": "core.events",
+    "WorkflowExecutor": "workflow.nested",
+    "WorkflowMessage": "durable.checkpoint",
+    "WorkflowRunResult": "workflow.result",
+    "WorkflowRunState": "core.events",
+    "WorkflowViz": "viz",
+    "executor": "graph.function",
+    "handler": "graph.handlers",
+    "persistent": "graph.persistent",
+    "register_checkpoint_type": "durable.codec",
+    "response_handler": "graph.handlers",
+}
+_ROOMS = ("agents", "declarative", "operating", "orchestrations", "testing")
 
-_logging.getLogger(__name__).addHandler(_logging.NullHandler())  # quiet unless the program asks
+__all__ = list(_HOMES)
 
-del _defaults, _logging
+_own.HOMES.update(f"{__name__}.{home}" for home in _HOMES.values())
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        found = globals()[name] = getattr(_own.load(f"{__name__}.{_HOMES[name]}"), name)
+        return found
+    if name in _ROOMS:
+        return _own.load(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})
+
+
+del _defaults

@@ -1,9 +1,17 @@
-"""What `import holdfast` brings with it: nothing optional, and not a word."""
+"""What `import holdfast` brings with it: what is asked for, nothing optional, and not a word."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
 
 OPTIONAL = ("opentelemetry", "pydantic", "psycopg", "click", "rich")
+EVERYTHING = "from holdfast import *"
+SLOW = ("asyncio", "dataclasses", "inspect", "logging", "msgspec", "pathlib", "sqlite3")
 SAY_WHAT_IS_LOADED = "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"
 
 
@@ -21,30 +29,96 @@ def packages_after(statement: str) -> set[str]:
     return {name for name in loaded - sys.stdlib_module_names if not name.startswith("_sysconfigdata_")}
 
 
-def test_the_import_loads_nothing_optional() -> None:
-    assert packages_after("import holdfast").isdisjoint(OPTIONAL)
+def test_no_name_loads_anything_optional() -> None:
+    assert packages_after(EVERYTHING).isdisjoint(OPTIONAL)
 
 
-def test_the_import_loads_no_package_but_msgspec_and_what_that_loads() -> None:
-    assert packages_after("import holdfast") - packages_after("import msgspec") == {"holdfast"}
+def test_all_names_load_no_package_but_msgspec_and_what_that_loads() -> None:
+    assert packages_after(EVERYTHING) - packages_after("import msgspec") == {"holdfast"}
+
+
+def test_the_import_alone_loads_nothing_that_takes_time() -> None:
+    assert set(printed("import holdfast" + SAY_WHAT_IS_LOADED).split()).isdisjoint(SLOW)
+
+
+def test_a_name_loads_no_store_and_no_agents_unless_it_is_one() -> None:
+    say = "import sys; print(*(name for name in sys.modules if name.startswith('holdfast')))"
+    loaded = printed(f"from holdfast import Executor, RunInfo, SQLiteCheckpointStorage; {say}").split()
+    assert "holdfast.stores.sqlite" in loaded
+    not_needed = ("holdfast.stores.file", "holdfast.stores.postgres", "holdfast.agents", "holdfast.runtime")
+    assert [name for name in loaded if name.startswith(not_needed)] == []
+
+
+def test_type_checkers_and_python_are_told_the_same_names() -> None:
+    stub = ast.parse(Path(holdfast.__file__).with_suffix(".pyi").read_text())
+    told = {
+        one.name: f"holdfast.{line.module}"
+        for line in stub.body
+        if isinstance(line, ast.ImportFrom)
+        for one in line.names
+    }
+    (names,) = (ast.literal_eval(line.value) for line in stub.body if isinstance(line, ast.Assign))
+    assert told == {name: f"holdfast.{home}" for name, home in holdfast._HOMES.items()}  # type: ignore[attr-defined]
+    assert names == holdfast.__all__ == sorted(told, key=names.index)
+
+
+def test_every_name_is_there_and_no_other() -> None:
+    assert set(holdfast.__all__) <= set(dir(holdfast))
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is getattr(holdfast, name)
+    with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'Nobody'"):
+        holdfast.Nobody  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_threads_may_ask_for_names_at_once() -> None:
+    ask = """
+import sys, threading, holdfast
+sys.setswitchinterval(1e-6)
+names, together, failed = list(holdfast.__all__), threading.Barrier(8), []
+def take(first):
+    together.wait()
+    try:
+        for name in names[first:] + names[:first]: getattr(holdfast, name)
+    except BaseException as error: failed.append(error)
+threads = [threading.Thread(target=take, args=(9 * n,)) for n in range(8)]
+for one in threads: one.start()
+for one in threads: one.join()
+print(failed)
+"""
+    assert printed(ask) == "[]\n"
+
+
+def test_a_value_of_ours_is_read_by_a_program_that_has_not_loaded_its_class() -> None:
+    from holdfast.agents.asking import AgentInputRequest
+    from holdfast.durable.codec import DEFAULT_CODEC
+
+    stored = DEFAULT_CODEC.encode([holdfast.Message("user", "hello"), AgentInputRequest("clerk", 7)])
+    read = f"""
+import sys
+from holdfast.durable.codec import DEFAULT_CODEC
+assert "holdfast.agents.values" not in sys.modules
+print(DEFAULT_CODEC.decode({stored!r}))
+"""
+    assert printed(read) == f"{DEFAULT_CODEC.decode(stored)}\n"
 
 
 def test_looking_for_someone_who_watches_a_run_loads_nothing() -> None:
     look = "from holdfast.runtime.telemetry import observer\nassert observer('orders', 'run-1', None, False) is None"
-    assert packages_after(look) == packages_after("import holdfast")
+    assert packages_after(look).isdisjoint(OPTIONAL)
 
 
 def test_the_import_prints_nothing() -> None:
-    assert printed("import holdfast") == ""
+    assert printed(EVERYTHING) == ""
 
 
 def test_what_the_library_logs_is_not_printed_unless_the_program_asks_for_it() -> None:
-    log = "import holdfast, logging\n{asked}\nlogging.getLogger('holdfast.runtime').warning('a lease was lost')"
+    load = "import logging\nfrom holdfast import Workflow\n"
+    log = load + "{asked}\nlogging.getLogger('holdfast').warning('a lease was lost')"
     assert printed(log.format(asked="")) == ""
     assert printed(log.format(asked="logging.basicConfig(format='%(message)s')")) == "a lease was lost\n"
 
 
 def test_the_import_leaves_the_programs_own_logging_alone() -> None:
-    assert printed("import holdfast, logging\nprint(logging.getLogger().handlers, logging.raiseExceptions)") == (
+    assert printed(f"import logging\n{EVERYTHING}\nprint(logging.getLogger().handlers, logging.raiseExceptions)") == (
         "[] True\n"
     )

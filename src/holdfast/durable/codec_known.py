@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
+from holdfast.durable import own
 from holdfast.durable.codec_classes import tag_of
 from holdfast.durable.codec_kinds import is_storable
 from holdfast.durable.codec_numpy import numpy_kind
@@ -59,9 +59,9 @@ def terms_of(cls: type) -> Terms:
 
 
 def loaded(tag: str) -> type | None:
-    """The class in a loaded module; looked up without any hook that could import, or run code."""
+    """The class in a loaded module, or one of ours; looked up without any hook that could import, or run code."""
     module, names = _way(tag)
-    place: Any = sys.modules.get(module)
+    place: Any = own.find(module)
     for name in names:
         try:
             place = object.__getattribute__(place, "__dict__").get(name)

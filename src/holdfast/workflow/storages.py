@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.errors import DefinitionError
-from ..durable.contract import CheckpointStorage, check_contract
+if TYPE_CHECKING:  # `import holdfast` loads this module, and nothing that it need not
+    from ..durable.contract import CheckpointStorage
 
-StorageLike = CheckpointStorage | str
+StorageLike: TypeAlias = "CheckpointStorage | str"
 BY_NAME: dict[str, Callable[[], CheckpointStorage]] = {}
 """What a name stands for. `defaults` fills it: this floor knows no concrete store."""
 
@@ -19,6 +20,9 @@ def storage_of(given: StorageLike | None) -> CheckpointStorage | None:
     """The storage that is meant. Raises DefinitionError if there is none such."""
     if given is None:
         return None
+    from ..core.errors import DefinitionError
+    from ..durable.contract import check_contract
+
     if isinstance(given, str):
         if given not in BY_NAME:
             raise DefinitionError(f"no storage is called {given!r}; give a storage object, or one of {sorted(BY_NAME)}")
