@@ -15,7 +15,11 @@ COMMANDS = (
     "list",
     "show",
     "events",
+    "tail",
     "requests",
+    "run",
+    "resume",
+    "cancel",
     "viz",
 )
 

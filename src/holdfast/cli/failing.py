@@ -6,10 +6,19 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from typing import NoReturn
 
 import click
 
-from ..core.errors import CannotUnseal, CheckpointMissing, GraphChanged, HoldfastError, NewerFormat
+from ..core.errors import (
+    CannotUnseal,
+    CheckpointMissing,
+    GraphChanged,
+    HoldfastError,
+    InputMismatch,
+    NewerFormat,
+    RunBusy,
+)
 from .secrets import without_secrets
 from .settings import Settings
 from .words import printable
@@ -24,6 +33,12 @@ class CommandFailed(Exception):
     def __init__(self, message: str, hint: str = "", code: int = FAILED) -> None:
         self.hint, self.code = hint, code
         super().__init__(message)
+
+
+def ended(code: int) -> NoReturn:
+    """End the command with a code that is its answer, not an error."""
+    sys.stdout.flush()
+    click.get_current_context().exit(code)
 
 
 class Ending:
@@ -85,6 +100,10 @@ def _told(error: BaseException) -> tuple[str, str, int]:
             return str(error), "pip install --upgrade holdfast", NOT_THIS_CODE
         case CannotUnseal():
             return str(error), KEYS, NOT_THIS_CODE
+        case RunBusy():
+            return str(error), f"holdfast tail {error.run_id} --follow", FAILED
+        case InputMismatch():
+            return str(error), f"holdfast resume {error.run_id} MODULE:WORKFLOW, or give another --run-id", USAGE
         case HoldfastError():
             return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
         case OSError():

@@ -116,8 +116,8 @@ class Picture:
 
         now = monotonic()
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for _ in range(4):
-            table.add_column(no_wrap=True, overflow="ellipsis")
+        for width in (8, 8, 8, 6):  # so that it does not jump when a word changes
+            table.add_column(no_wrap=True, overflow="ellipsis", min_width=width)
         for row in self.scene.rows(now, max(self._console.height - _AROUND, 3)):
             style = _STYLES.get(row.state, "dim" if row.state == "-" else "")
             table.add_row(Text(f"  {row.name}"), Text(row.state, style=style), Text(row.calls), Text(row.time))

@@ -30,10 +30,7 @@ class Code:
 
     async def workflow(self) -> Workflow:
         """The workflow itself; of one said by the names of its agents, the one that it is built as."""
-        found = await self.made()
-        from ..workflow.workflow import Workflow
-
-        return found if isinstance(found, Workflow) else found.workflow
+        return workflow_of(await self.made())
 
     async def made(self) -> Workflow | AgentWorkflowInstance:
         """What a function gives, awaited if need be, and what a builder builds. Raises CommandFailed."""
@@ -61,6 +58,13 @@ class Code:
         except Exception as error:
             told = f"calling {self.name} raised {type(error).__name__}: {error}"
             raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from error
+
+
+def workflow_of(made: Workflow | AgentWorkflowInstance) -> Workflow:
+    """What the engine runs."""
+    from ..workflow.workflow import Workflow
+
+    return made if isinstance(made, Workflow) else made.workflow
 
 
 def code_of(name: str) -> Code:

@@ -3,32 +3,59 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO
 
 import click
 import msgspec
 
 from .secrets import without_secrets
-from .words import printable
+from .words import leaf, printable
 
 SCHEMA = 1  # of the JSON documents: it changes when a field goes or means something else
 _COLOURS = {"failed": "red", "waiting": "yellow", "asking": "yellow", "running": "cyan", "cancelled": "magenta"}
 
 
+_ours: list[TextIO] = []  # stdout as it was before code of others got another
+
+
+@contextmanager
+def kept_for_data() -> Iterator[None]:
+    """While code of others runs, stdout is ours alone: what that code prints goes to stderr."""
+    _ours.append(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _ours.pop()
+
+
+def _say(data: str | bytes) -> None:
+    click.echo(data, file=_ours[-1] if _ours else None)
+
+
 def document(**data: Any) -> None:
     """One JSON document."""
-    click.echo(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **data}), indent=2))
+    _say(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **data}), indent=2))
 
 
 def json_line(**data: Any) -> None:
     """One of a stream of JSON documents."""
-    click.echo(msgspec.json.encode({"schema": SCHEMA, **data}))
+    _say(msgspec.json.encode({"schema": SCHEMA, **data}))
 
 
 def lines(rows: Iterable[str]) -> None:
     for row in rows:
-        click.echo(row)
+        _say(row)
+
+
+def value(given: Any) -> None:
+    """What a run came to: a text as it is, but for what a terminal would obey; anything else as a line of JSON."""
+    if isinstance(given, str):
+        lines("\t".join(map(printable, line.split("\t"))) for line in given.split("\n"))
+    else:
+        lines([leaf(given, full=True)])
 
 
 def note(text: str) -> None:

@@ -95,7 +95,8 @@ class Scene:
         seats = list(self.seats.items())  # at once: it is drawn from another thread than it is heard in
         shown = seats if len(seats) <= room else _foremost(seats, max(room - 1, 1))
         for name, seat in shown:
-            yield Row(printable(name), seat.state, str(seat.calls or ""), self._time(seat, now))
+            calls = counted(seat.calls, "call") if seat.calls else ""
+            yield Row(printable(name), seat.state, calls, self._time(seat, now))
         if len(shown) < len(seats):
             yield Row(f"... and {counted(len(seats) - len(shown), 'other')}", "", "", "")
 

@@ -48,3 +48,28 @@ def everywhere(command: F) -> F:
 def as_json(command: F) -> F:
     """The option of every command that prints data."""
     return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
+
+
+def tagged(help: str) -> Callable[[F], F]:
+    """The option `--tag`, several times if need be; gives `tags`."""
+
+    def tags_of(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+        for one in given:
+            if "=" not in one:
+                raise click.BadParameter(f"{one!r} is not of the form name=value")
+        return {name: value for name, _, value in (one.partition("=") for one in given)}
+
+    return click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=tags_of, help=help)
+
+
+def followed(command: F) -> F:
+    """The option of every command that drives a run."""
+    help = "Show what happens meanwhile, on stderr: a picture on a terminal, lines elsewhere. With --json, JSON Lines."
+    return click.option("--follow", is_flag=True, help=help)(command)
+
+
+def durable(command: F) -> F:
+    """How much of a run may be lost in a crash."""
+    help = "What a crash may cost: nothing, the last superstep, or all since the last pause."
+    levels = click.Choice(["sync", "async", "exit"])
+    return click.option("--durability", type=levels, default="sync", show_default=True, help=help)(command)

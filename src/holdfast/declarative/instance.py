@@ -11,6 +11,7 @@ from typing import Any, Self
 from ..core.errors import CheckpointMissing, DefinitionError
 from ..core.events import WorkflowEvent, WorkflowRunState
 from ..core.model import Checkpoint, FullHistory, Retention
+from ..durable.archive import Archive
 from ..durable.codec import Codec
 from ..durable.contract import CheckpointStorage
 from ..durable.ids import new_run_id
@@ -138,10 +139,9 @@ class AgentWorkflowInstance:
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
             stored = None if execution_id is None else await self._head(run_id)
-            begin = self.begin(input, session_id or run_id)
+            begin = self._beginning(stored, input, session_id or run_id)
             if stored is not None:
                 teller.know(self._stands(stored))
-                begin = replace(begin, definition=begun_with(stored))  # what it began with is not what it is now
             async with self.workflow.run_streaming(begin, run_id=run_id, private=private, tags=tags) as stream:
                 async for event in stream:
                     yield event
@@ -170,10 +170,27 @@ class AgentWorkflowInstance:
 
         return AgentWorkflowStream(events(), teller, execution_id)
 
+    async def beginning(self, input: Any, run_id: str, storage: CheckpointStorage) -> Begin:
+        """The message that a run of `workflow` begins with on a storage of the caller's own; if it is there already,
+        the one that it was begun with, provided the input is the same."""
+        stored = await self._archive_on(storage).head(run_id)
+        if stored is not None:
+            self.check(stored)
+        return self._beginning(stored, input, run_id)
+
+    def check(self, stored: Checkpoint) -> None:
+        """Raises GraphChanged if a stored run was begun with other edges."""
+        self._stands(stored)
+
+    def _beginning(self, stored: Checkpoint | None, input: Any, session_id: str) -> Begin:
+        begin = self.begin(input, session_id)  # what a stored run began with is not what it is now
+        return begin if stored is None else replace(begin, definition=begun_with(stored))
+
     async def _head(self, execution_id: str) -> Checkpoint | None:
-        if self.storage is None:
-            return None
-        return await open_archive(self.storage, self.definition.name, self.workflow.definition.codec).head(execution_id)
+        return None if self.storage is None else await self._archive_on(self.storage).head(execution_id)
+
+    def _archive_on(self, storage: CheckpointStorage) -> Archive:
+        return open_archive(storage, self.definition.name, self.workflow.definition.codec)
 
     def _stands(self, head: Checkpoint) -> dict[str, str]:
         """Where the nodes of a stored run are. Raises GraphChanged if it was begun with other edges."""

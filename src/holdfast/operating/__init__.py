@@ -1,6 +1,7 @@
 """Runs seen, compared, forked and cleaned up from outside, without the program that made them."""
 
 from .answering import answer
+from .cancelling import Cancelled, cancel
 from .comparing import Change, compare, patched
 from .differing import Difference, diff
 from .drawing import Progress, draw
@@ -16,6 +17,7 @@ from .pruning import PruneReport, prune
 
 __all__ = [
     "Ambiguous",
+    "Cancelled",
     "Change",
     "Difference",
     "EditRefused",
@@ -29,6 +31,7 @@ __all__ = [
     "Progress",
     "PruneReport",
     "answer",
+    "cancel",
     "compare",
     "diff",
     "draw",

@@ -8,7 +8,7 @@ import click
 
 from ..output import document, note, table
 from ..running import on_the_store
-from ..settings import as_json, everywhere
+from ..settings import as_json, everywhere, tagged
 from ..words import STATUS, moment, status_word
 
 if TYPE_CHECKING:
@@ -16,17 +16,10 @@ if TYPE_CHECKING:
     from ...durable.storage import BuiltInStorage
 
 
-def _tags(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    for one in given:
-        if "=" not in one:
-            raise click.BadParameter(f"{one!r} is not of the form name=value")
-    return {name: value for name, _, value in (one.partition("=") for one in given)}
-
-
 @click.command("list")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--status", type=click.Choice([*STATUS, *STATUS.values()], case_sensitive=False), metavar="WORD")
-@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_tags, help="May be given several times.")
+@tagged("May be given several times.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @click.option("--after", metavar="RUN", help="Only those that come after this one in the list: the next page.")
 @as_json

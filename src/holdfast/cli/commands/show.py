@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..output import document, lines
+from ..questions import questions
 from ..running import on_the_store
 from ..settings import as_json, everywhere
-from ..words import counted, moment, printable, status_word, tree
+from ..words import moment, printable, status_word, tree
 
 if TYPE_CHECKING:
     from ...core.model import Checkpoint, Commit
@@ -41,7 +42,7 @@ def command(run: str, full: bool, json: bool) -> None:
             return
         lines(_heading(at, commit))
         lines(["", *progress.words()])
-        lines(_questions(at, held["requests"], full))
+        lines(_apart(questions(at.requests.values(), full=full)))
         lines(_titled("state", held["state"], full))
         lines(_titled("executors", {id: kept for id, kept in held["executors"].items() if kept != {}}, full))
 
@@ -96,15 +97,10 @@ def _heading(at: Checkpoint, commit: Commit) -> Iterator[str]:
     yield from (f"{'failed':<12}  {printable(one)}" for one in told["failures"])
 
 
-def _questions(at: Checkpoint, held: dict[str, Any], full: bool) -> Iterator[str]:
-    if not held:
-        return
-    yield from ["", counted(len(held), "open question")]
-    for id, one in held.items():
-        wanted = f"asked by {one['executor']} at {moment(at.requests[id].at)} UTC, wants {one['response_type']}"
-        until = f", until {moment(one['deadline'])} UTC" if one["deadline"] else ""
-        yield f"  {printable(id)}: {printable(wanted)}{until}"
-        yield from (f"    {line}" for line in tree(one["question"], full=full))
+def _apart(section: Iterable[str]) -> list[str]:
+    """With an empty line before it, if there is anything in it."""
+    inside = list(section)
+    return ["", *inside] if inside else []
 
 
 def _titled(title: str, held: dict[str, Any], full: bool) -> Iterator[str]:

@@ -1,0 +1,111 @@
+"""`holdfast tail`: the last that a run has told, and what it tells from now on."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import click
+
+from ..running import on_the_store
+from ..settings import as_json, everywhere
+
+if TYPE_CHECKING:
+    from ...core.model import Checkpoint, Commit
+    from ...durable.storage import BuiltInStorage
+    from ..following import Follower
+
+
+@click.command("tail")
+@click.argument("run")
+@click.option("-n", "--lines", "count", type=click.IntRange(min=0), default=10, show_default=True, help="How many.")
+@click.option("-f", "--follow", is_flag=True, help="Then tell what happens, until the run rests.")
+@click.option("--wait", is_flag=True, help="With --follow: stay also while it waits for an answer.")
+@as_json
+@everywhere
+def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
+    """The last events of RUN, and with --follow those that come, while any process drives it.
+
+    It only looks: nothing is moved on by it. With --json, one JSON document on each line.
+
+    With --follow it ends when the run rests, with 0 if it is done, 1 if it failed or was cancelled, and 4 if it waits
+    for an answer. Without, it ends with 0.
+    """
+    if wait and not follow:
+        raise click.UsageError("--wait goes with --follow")
+
+    async def work(storage: BuiltInStorage) -> tuple[str, str] | None:
+        from ...durable.archive import StoreArchive
+        from ...durable.codec import DEFAULT_CODEC
+        from ...operating.naming import NotFound, find_run
+
+        archive = StoreArchive(storage.store, DEFAULT_CODEC)
+        run_id = (await find_run(storage, run)).run_id
+        head = await archive.head(run_id)
+        if head is None:
+            raise NotFound(f"run {run_id!r} has gone meanwhile")
+        with _reader(head, follow, json) as reader:
+            await _tell_last(storage, head, count, reader)
+            return (run_id, await _tell_coming(storage, head, wait, reader)) if follow else None
+
+    rests = on_the_store(work)
+    if rests is not None:
+        _end(*rests)
+
+
+def _reader(head: Checkpoint, follow: bool, json: bool) -> Follower:
+    """Events are the data of this command: they go to stdout."""
+    import sys
+
+    from ..following import JsonLines, Lines, follower
+    from ..scene import Scene
+
+    if not follow:
+        return JsonLines() if json else Lines(sys.stdout)
+    known = [str(id) for id in head.header.signature.get("executors", ())]
+    scene = Scene(head.run_id, head.header.workflow, known, monotonic(), head.status.value, head.iteration)
+    scene.expect(taker for message in head.messages for taker in message.takers)
+    return follower(follow=True, json=json, scene=scene, to=sys.stdout, lines=True)
+
+
+async def _tell_last(storage: BuiltInStorage, head: Checkpoint, count: int, reader: Follower) -> None:
+    from ..telling import latest
+
+    for heard in await latest(storage, head.run_id, head.number, count):
+        reader.hear(heard)
+
+
+async def _tell_coming(storage: BuiltInStorage, head: Checkpoint, wait: bool, reader: Follower) -> str:
+    """Until the run rests; its status then."""
+    from ..telling import following, heard_of
+
+    status = head.status.value
+    async for commit in following(storage, head.run_id, head.number):
+        if commit is not None:
+            status = commit.status.value
+            for heard in heard_of(head.run_id, commit):
+                reader.hear(heard)
+            reader.expect(_takers(commit))
+        elif _rests(status, wait):
+            reader.end(status)
+            break
+    return status
+
+
+def _takers(commit: Commit) -> list[str]:
+    return [taker for message in commit.messages or () for taker in message.takers]
+
+
+def _rests(status: str, wait: bool) -> bool:
+    return status in ("IDLE", "FAILED", "CANCELLED") or (status == "IDLE_WITH_PENDING_REQUESTS" and not wait)
+
+
+def _end(run_id: str, status: str) -> None:
+    from ..failing import FAILED, WAITING, ended
+    from ..output import note
+    from ..words import status_word
+
+    if status == "IDLE":
+        return
+    note(f"run {run_id!r} is {status_word(status)}")
+    ended(FAILED if status in ("FAILED", "CANCELLED") else WAITING)
