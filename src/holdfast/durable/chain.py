@@ -10,7 +10,7 @@ from .texts import size_of
 
 FRAME_EVERY = 64  # records: so often it is asked whether a frame is worth it
 _RECORD = 512  # to read a record takes as long as to read so many bytes more
-_WASTE = 1 / 3  # of a state: so much may be read in vain to know it
+_WASTE = 1  # times a state: so much may be read in vain to know it; less costs more room for frames
 
 
 class Chain:
