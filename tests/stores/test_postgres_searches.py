@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import About, Along
+from holdfast.durable.ports import ANY_RUN, About, Along, Sieve
 from holdfast.stores import postgres_queries as queries
-from holdfast.stores.postgres_queries import Values, runs_query
+from holdfast.stores.postgres_queries import Values, checkpoints_query, inbox_query, runs_query
 from holdfast.stores.postgres_store import PostgresStore
-from holdfast.testing.rules_samples import fill, on, record
+from holdfast.testing.rules_samples import fill, on, question, record
 from postgres_server import ask, dsn, fresh_schema
 
 ANY, BEFORE = "run_id = $1", f"run_id = $1 AND {queries.PLACE.replace('{value}', '$2')}"
@@ -20,6 +20,20 @@ ANY, BEFORE = "run_id = $1", f"run_id = $1 AND {queries.PLACE.replace('{value}',
 
 def newest(where: str) -> str:
     return queries.NEWEST.replace("{where}", where).replace("{limit}", "5")
+
+
+ASKED = question("r", "q")
+
+
+def inbox(workflow: str | None = None, **asked: Any) -> tuple[str, list[Any]]:
+    values = Values()
+    given = {"asked_by": None, "due_by": None, "past": None, "limit": 5, **asked}
+    return inbox_query(values, {"workflow": workflow}, **given), values.given
+
+
+def begun_so(prefix: str) -> tuple[str, list[Any]]:
+    values = Values()
+    return checkpoints_query(values, prefix, 5), values.given
 
 
 @pytest.fixture
@@ -60,8 +74,12 @@ def explained(schema: str, query: str, values: list[Any], *, really: bool = Fals
         (newest(f"WHERE {BEFORE}"), ["r", "c"], "commits_by_run"),
         (queries.MAIL, ["r"], "mail_to_read"),
         (queries.MAILED, [["r"]], "mail_to_read"),
-        (queries.PENDING.replace("{where}", ""), [], "requests_by_age"),
-        (queries.PENDING.replace("{where}", "WHERE workflow = $1"), ["w"], "requests_by_workflow"),
+        (*inbox(), "requests_by_age"),
+        (*inbox(asked_by=on(1), past=ASKED), "requests_by_age"),
+        (*inbox(workflow="w", past=ASKED), "requests_by_workflow"),
+        (*inbox(due_by=on(1), past=ASKED), "requests_by_deadline"),
+        (*inbox(workflow="w", due_by=on(1)), "requests_by_workflow_and_deadline"),
+        (*begun_so("0a1b"), "commits_by_checkpoint"),
         (queries.WAKES.replace("{where}", "WHERE wake IS NOT NULL AND wake <= $1"), ["2026"], "runs_to_wake"),
     ],
 )
@@ -136,6 +154,9 @@ def rows_read(plan: Any) -> int:
         {"workflow": "rare", "status": "done"},
         {"tags": {"team": "red"}},
         {"tags": {"team": "red"}, "workflow": "rare", "status": "failed"},
+        {"sieve": Sieve(prefix="r0019")},
+        {"sieve": Sieve(prefix="r0019", since="2026"), "status": "done"},
+        {"sieve": Sieve(since="2026-01-01T02", until="2026-01-01T04")},
     ],
     ids=str,
 )
@@ -143,11 +164,18 @@ async def test_a_page_of_runs_costs_what_is_on_it(many: str, asked: dict[str, An
     await filled(many)
     store = PostgresStore(dsn(), schema=many)
     first = await store.runs(**asked, inner=inner, limit=5)
-    assert len(first) == (0 if "done" in asked.values() else 5)
+    assert len(first) == (0 if asked.get("workflow") == "rare" and asked.get("status") == "done" else 5)
     last = first[-1] if past and first else None
     values = Values()
     query = runs_query(
-        values, asked.get("workflow"), asked.get("status"), asked.get("tags") or {}, inner, last, limit=5
+        values,
+        asked.get("workflow"),
+        asked.get("status"),
+        asked.get("tags") or {},
+        inner,
+        last,
+        limit=5,
+        sieve=asked.get("sieve", ANY_RUN),
     )
     plan = explained(many, query, values.given, really=True)
     assert rows_read(plan) <= RUNS / 20

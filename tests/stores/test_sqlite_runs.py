@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable.ports import Along
+from holdfast.durable.ports import Along, Sieve
 from holdfast.stores.sqlite import SQLiteStore
-from holdfast.stores.sqlite_runs import search
-from holdfast.testing.rules_samples import about, fill, listed, on, record
+from holdfast.stores.sqlite_runs import inbox, search
+from holdfast.testing.rules_samples import about, fill, listed, on, question, record
 
 COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body"
 WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, '{{}}')"  # as code of format 2 does
@@ -47,6 +47,39 @@ async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore)
             assert index + (")" if after is None else " AND (began,run_id)<(?,?))") in plan
             assert "TEMP B-TREE" not in plan
             assert "SCAN" not in plan
+
+
+async def test_runs_are_looked_for_by_an_index(store: SQLiteStore) -> None:
+    await fill(store, "r", 1)
+    past = (await store.runs())[0]
+    for sieve, tags, index in [
+        (Sieve(prefix="abcd"), {}, "SEARCH runs USING PRIMARY KEY (run_id>? AND run_id<?)"),
+        (Sieve(since=on(1), until=on(2)), {}, "runs_by_age (called=? AND began>? AND began<?"),
+        (Sieve(since=on(1)), {"a": "1"}, "SEARCH tags USING PRIMARY KEY (name=? AND value=? AND called=? AND began>?"),
+    ]:
+        for after in (None, past):
+            query, values = search({"workflow": None, "status": None}, tags, after, sieve)
+            plan = await plan_of(store, query, (*values, 0, 10))
+            assert index in plan or (after is not None and "(began,run_id)<(?,?)" in plan)
+            assert "SCAN" not in plan
+    query, values = search({"workflow": "w", "status": "done"}, {}, None, Sieve(prefix="abcd"))
+    assert "USING PRIMARY KEY (run_id>? AND run_id<?)" in await plan_of(store, query, (*values, 0, 10))
+
+
+async def test_questions_are_looked_for_by_an_index(store: SQLiteStore) -> None:
+    asked = question("r", "q")
+    await store.append(record("r", 0), Along(asked=(asked,)))
+    for workflow, due_by, index in [
+        (None, None, "requests_by_age"),
+        ("w", None, "requests_by_workflow ("),
+        (None, on(1), "requests_by_deadline"),
+        ("w", on(1), "requests_by_workflow_and_deadline"),
+    ]:
+        for past in (None, asked):
+            query, values = inbox({"workflow": workflow, "run_id": None}, None, due_by, past)
+            plan = await plan_of(store, query, (*values, 10))
+            assert index in plan
+            assert "TEMP B-TREE" not in plan
 
 
 async def test_a_process_with_older_code_that_has_the_file_open_keeps_the_list_true(

@@ -27,7 +27,8 @@ class PendingRequest:
     response_type: str
     response_schema: dict[str, Any] = field(repr=False)
     asked_at: datetime
-    deadline: datetime | None = None
+    deadline: datetime | None
+    entry: Pending = field(repr=False, compare=False)  # where the next page begins
 
     @property
     def age(self) -> timedelta:
@@ -47,4 +48,5 @@ def pending_request(stored: Pending) -> PendingRequest:
         decoded(_read_schema, stored.schema.encode(), f"the schema of {what}"),
         moment(stored.at, what),
         None if stored.deadline is None else moment(stored.deadline, f"the deadline of {what}"),
+        stored,
     )

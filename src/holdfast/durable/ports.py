@@ -9,7 +9,9 @@ number is refused once a higher one was given: whoever comes back after a long p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import string
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -85,6 +87,54 @@ class RunEntry(_Plain, frozen=True):
     at: str  # UTC, ISO 8601
     began: str  # `at` of the first record of it that was stored
     about: About
+
+
+class Sieve(_Plain, frozen=True):
+    """What else a run must be that is looked for. What is None does not matter. Times are UTC, ISO 8601."""
+
+    prefix: str | None = None  # its id begins so
+    text: str | None = None  # is in its id, its workflow, or a name or a value of its tags; A to Z are as a to z
+    since: str | None = None  # it began then, or later
+    until: str | None = None  # it began before
+    changed_since: str | None = None  # its newest record was made then, or later
+    changed_until: str | None = None  # its newest record was made before
+
+    def lets_through(self, run: RunEntry) -> bool:
+        return (
+            (self.prefix is None or run.run_id.startswith(self.prefix))
+            and (self.text is None or any(plain(self.text) in plain(one) for one in _said_of(run)))
+            and (self.since is None or run.began >= self.since)
+            and (self.until is None or run.began < self.until)
+            and (self.changed_since is None or run.at >= self.changed_since)
+            and (self.changed_until is None or run.at < self.changed_until)
+        )
+
+
+ANY_RUN = Sieve()
+
+
+def _said_of(run: RunEntry) -> Iterator[str]:
+    yield from (run.run_id, run.workflow)
+    for tag in run.about.tags.items():
+        yield from tag
+
+
+_CAPITALS = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def plain(text: str) -> str:
+    """A text as it is searched: the same for A to Z as for a to z. Other letters are as they are, in every store."""
+    return text.translate(_CAPITALS)
+
+
+def past_prefix(prefix: str) -> str | None:
+    """The first text that comes after all those that begin so, character by character; None if there is none."""
+    for end in range(len(prefix), 0, -1):
+        following = ord(prefix[end - 1]) + 1
+        if following <= sys.maxunicode:
+            # what is between cannot be written as UTF-8
+            return prefix[: end - 1] + chr(0xE000 if 0xD800 <= following < 0xE000 else following)
+    return None
 
 
 class Along(_Plain, frozen=True):
@@ -179,13 +229,16 @@ class Store(Protocol):
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
+        sieve: Sieve = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
         """The runs that match, those that began last first: at most `limit`, from the one after `past` on.
 
         All the tags must be those given. Runs that work for others are listed only with `inner`. What it costs grows
-        with the page, not with the number of runs or of records (a store of files may look at each run).
+        with the page, not with the number of runs or of records (a store of files may look at each run), also if they
+        are looked for by when they began. Those whose id begins so cost as much as there are of them. Where a text, or
+        when they changed, matters, each run is looked at that is passed over. Bodies are never read.
         """
 
     async def run(self, run_id: str) -> RunEntry | None:
@@ -207,6 +260,12 @@ class Store(Protocol):
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         """Where the checkpoint of that id is."""
+
+    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
+        """The records whose checkpoint id begins so, in the order of the ids, at most `limit`.
+
+        What it costs grows with the page (a store of files looks at the names of all files).
+        """
 
     async def entries(
         self,
@@ -246,8 +305,23 @@ class Store(Protocol):
     def mailed(self, run_ids: list[str]) -> list[str]:
         """Those of the runs that have mail which is not consumed. Called from a thread; may block."""
 
-    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
-        """The open questions of all runs that match, oldest first; no payload is read."""
+    async def pending(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        asked_by: str | None = None,
+        due_by: str | None = None,
+        past: Pending | None = None,
+        limit: int | None = None,
+    ) -> list[Pending]:
+        """The open questions of all runs that match, oldest first; no payload is read.
+
+        `asked_by`: those that were asked then, or before. `due_by`: those whose deadline is then, or before, in the
+        order of their deadlines. At most `limit`, from the one after `past` on, which need not be open any more; then
+        others that its run asked at the same moment may come again. What it costs grows with the page (a store of
+        files looks at each run).
+        """
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         """The runs that want to be woken, soonest first; with `before`, those that are due by then."""

@@ -21,7 +21,7 @@ from .due import DueRun, due_run, stored_moment
 from .guard import Guarded, Sealing
 from .listing import by_run, folded, listed
 from .pending import PendingRequest, pending_request
-from .ports import Along, Entry, Record, Store
+from .ports import Along, Entry, Record, Sieve, Store
 from .runs import RunInfo, run_info
 from .wire import header_of, read_commit
 
@@ -93,18 +93,37 @@ class BuiltInStorage:
         workflow_name: str | None = None,
         status: WorkflowRunState | str | None = None,
         tags: Mapping[str, str] | None = None,
+        prefix: str | None = None,
+        text: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        changed_since: datetime | None = None,
+        changed_until: datetime | None = None,
         after: RunInfo | None = None,
         limit: int | None = None,
     ) -> list[RunInfo]:
         """The runs of a workflow, of a status, with all of these tags, or all: those that began last first.
 
-        With `limit` at most so many, `after` the last one of the page before. No payload is read. Runs of
-        sub-workflows are not listed: the run that called them speaks for them.
+        `prefix`: whose id begins so. `text`: that is in the id, the workflow, or a name or a value of the tags; A to Z
+        are as a to z. `since` and `until`: that began then or later, and before. `changed_since` and `changed_until`:
+        whose newest commit was then or later, and before. With `limit` at most so many, `after` the last one of the
+        page before. Runs of sub-workflows are not listed: the run that called them speaks for them.
+
+        No payload is read. A page costs what is on it, however many runs there are; only by `text`, `changed_since` and
+        `changed_until` each run is looked at that is passed over, and by `prefix` all that begin so.
         """
         wanted = None if status is None else WorkflowRunState(status).value
         past = None if after is None else after.entry
-        found = await self.store.runs(workflow=workflow_name, status=wanted, tags=tags, past=past, limit=limit)
+        times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
+        found = await self.store.runs(
+            workflow=workflow_name, status=wanted, tags=tags, sieve=Sieve(prefix, text, *times), past=past, limit=limit
+        )
         return [run_info(entry) for entry in found]
+
+    async def get_run(self, run_id: str) -> RunInfo | None:
+        """The run of that id, also if it is that of a sub-workflow; None if there is none. No payload is read."""
+        found = await self.store.run(run_id)
+        return None if found is None else run_info(found)
 
     async def get_latest(
         self, *, workflow_name: str | None = None, run_id: str | None = None
@@ -156,10 +175,30 @@ class BuiltInStorage:
         return [event for commit in commits for event in events(run_id, commit, stored=True, replayed=True)]
 
     async def pending_requests(
-        self, *, workflow_name: str | None = None, run_id: str | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        run_id: str | None = None,
+        asked_by: datetime | None = None,
+        due_by: datetime | None = None,
+        after: PendingRequest | None = None,
+        limit: int | None = None,
     ) -> list[PendingRequest]:
-        """The open questions of a workflow, of a run, or of all, oldest first; no payload is read."""
-        return [pending_request(one) for one in await self.store.pending(workflow=workflow_name, run_id=run_id)]
+        """The open questions of a workflow, of a run, or of all, oldest first.
+
+        `asked_by`: those that were asked then or before. `due_by`: those whose deadline is then or before, in the order
+        of their deadlines. With `limit` at most so many, `after` the last one of the page before. No payload is read,
+        and a page costs what is on it.
+        """
+        found = await self.store.pending(
+            workflow=workflow_name,
+            run_id=run_id,
+            asked_by=None if asked_by is None else stored_moment(asked_by),
+            due_by=None if due_by is None else stored_moment(due_by),
+            past=None if after is None else after.entry,
+            limit=limit,
+        )
+        return [pending_request(one) for one in found]
 
     async def due_runs(self, *, by: datetime | None = None, workflow_name: str | None = None) -> list[DueRun]:
         """The runs that want to be moved on by then (default: now), soonest first; no payload is read."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from ..core.errors import CheckpointMissing, HoldfastError
 from ..core.events import CheckpointInfo
-from ..core.model import CommitKind, is_text
-from ..durable.archive import StoreArchive, about_of, is_head, not_kept
+from ..core.model import is_text
+from ..durable.archive import StoreArchive, is_head, not_kept
 from ..durable.codec import DEFAULT_CODEC
-from ..durable.ports import Entry, RunEntry, Store
+from ..durable.ports import Entry, RunEntry, Sieve, Store
 from ..durable.runs import RunInfo, run_info
 from ..durable.storage import BuiltInStorage
-from ..durable.wire import read_commit
 
 SHORTEST = 4  # characters of a shortened id
-_PAGE = 500
 _SHOWN = 5
+_ENOUGH = _SHOWN + 1  # to know that there are more than are shown
 T = TypeVar("T")
 _PLACE = re.compile(r"(.+)@(-?\d+)", re.DOTALL)
 
@@ -45,8 +44,7 @@ async def find_run(storage: BuiltInStorage, text: str) -> RunInfo:
     An id that is there as it is given goes before those that only begin with it. Runs of sub-workflows are found,
     too. Raises NotFound or Ambiguous.
 
-    A whole id costs a look at that run (one whose first commit is gone is looked for in the list of runs); a
-    shortened one a walk through the list of runs, which reads no payload.
+    No payload is read, and the list of runs is not walked through: it costs a look or two, however many there are.
     """
     return run_info(await _run(storage.store, text))
 
@@ -65,9 +63,8 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
     Shortened ids have at least 4 characters. Raises NotFound or Ambiguous; CheckpointMissing for a checkpoint that went
     because its run keeps only the latest.
 
-    Whole ids cost a look each, `RUN@5` one record, `RUN@-2` a list of that run's checkpoints. A shortened run id costs
-    a walk through the list of runs, a shortened checkpoint id one through the list of all checkpoints as well. No
-    state is read for that.
+    Ids cost a look each, whole or shortened, `RUN@5` one record, `RUN@-2` a list of that run's checkpoints, however
+    many runs and checkpoints there are. No state is read for that.
     """
     store = storage.store
     if not is_text(text):
@@ -82,7 +79,7 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
     if begun := await _begun_so(store, text):
         run = _only(text, begun, [one.run_id for one in begun])
         return CheckpointInfo(run.run_id, run.checkpoint_id, run.number)
-    entries = [one async for one in _entries(store) if one.checkpoint_id.startswith(text)] if _long(text) else []
+    entries = await store.checkpoints(text, limit=_ENOUGH) if _long(text) else []
     if not entries:
         raise await _nothing(store, "checkpoint or run", text)
     return _info(await _for_readers(store, _only(text, entries, [_words(one) for one in entries])))
@@ -97,7 +94,7 @@ async def entry_of(store: Store, at: CheckpointInfo) -> Entry:
 
 
 async def _run(store: Store, text: str) -> RunEntry:
-    if is_text(text) and (whole := await _of_id(store, text)) is not None:
+    if is_text(text) and (whole := await store.run(text)) is not None:
         return whole
     if not (begun := await _begun_so(store, text)):
         raise await _nothing(store, "run", text)
@@ -105,45 +102,9 @@ async def _run(store: Store, text: str) -> RunEntry:
 
 
 async def _begun_so(store: Store, text: str) -> list[RunEntry]:
-    return [run async for run in _runs(store) if run.run_id.startswith(text)] if _long(text) else []
-
-
-async def _of_id(store: Store, run_id: str) -> RunEntry | None:
-    """The run of exactly that id. What a store lists is known from its head and its first record."""
-    head = await store.head(run_id)
-    if head is None:
-        return None
-    entry = head.entry
-    first = await store.history(run_id, upto=0)
-    # what was put there by hand may have begun later than it says
-    if not first or read_commit(first[0], DEFAULT_CODEC)[0].kind is CommitKind.SAVED:
-        return await _listed(store, entry)
-    at, _ = await StoreArchive(store, DEFAULT_CODEC).at(entry)
-    known = (entry.status, entry.number, entry.checkpoint_id, entry.iteration, entry.at)
-    return RunEntry(run_id, entry.workflow, *known, first[0].entry.at, about_of(at.header))
-
-
-async def _listed(store: Store, entry: Entry) -> RunEntry | None:
-    async for run in _runs(store, workflow=entry.workflow):
-        if run.run_id == entry.run_id:
-            return run
-    return None
-
-
-async def _runs(store: Store, *, workflow: str | None = None) -> AsyncIterator[RunEntry]:
-    past: RunEntry | None = None
-    while page := await store.runs(workflow=workflow, inner=True, past=past, limit=_PAGE):
-        for run in page:
-            yield run
-        past = page[-1]
-
-
-async def _entries(store: Store) -> AsyncIterator[Entry]:
-    before: str | None = None
-    while page := await store.entries(before=before, limit=_PAGE):
-        for entry in page:
-            yield entry
-        before = page[0].checkpoint_id
+    if not (is_text(text) and _long(text)):
+        return []
+    return await store.runs(inner=True, sieve=Sieve(prefix=text), limit=_ENOUGH)
 
 
 async def _at_place(store: Store, run_id: str, number: int) -> CheckpointInfo:
@@ -183,7 +144,7 @@ def _only(text: str, found: Sequence[T], names: Sequence[str]) -> T:
     if len(found) == 1:
         return found[0]
     shown = list(names[:_SHOWN])
-    more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN} more"
+    more = "" if len(names) <= _SHOWN else ", or others"
     raise Ambiguous(f"{text!r} may be {', '.join(shown)}{more}: give more of the id", shown)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..core.model import FullHistory, Retention
 from ..durable.ownership import Owner
-from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Wake
+from ..durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Wake
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from . import file_beside as beside
@@ -33,6 +33,7 @@ from .file_records import records_in
 from .file_removing import discard, refuse_other_workflow, remove, replace, thin_out
 from .file_run import Newest, Run, newest_path
 from .file_together import Together, Wish, keep
+from .inbox import page_of
 
 THREADS = 8
 ATTEMPTS = 20  # at reading a folder that is being changed meanwhile
@@ -93,6 +94,7 @@ class FileStore:
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
+        sieve: Sieve = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
@@ -104,6 +106,7 @@ class FileStore:
             if status in (None, run.status)
             and (inner or run.about.caller is None)
             and wanted <= run.about.tags.items()
+            and sieve.lets_through(run)
             and (past is None or (run.began, run.run_id) < (past.began, past.run_id))
         ]
         return sorted(matching, key=lambda run: (run.began, run.run_id), reverse=True)[:limit]
@@ -124,6 +127,9 @@ class FileStore:
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         return await self._off_loop(self._reading, self._locate, checkpoint_id)
+
+    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
+        return await self._off_loop(self._reading, self._checkpoints, prefix, limit)
 
     async def entries(
         self,
@@ -154,8 +160,18 @@ class FileStore:
     def mailed(self, run_ids: list[str]) -> list[str]:
         return [run_id for run_id in run_ids if self._translating(self._reading, self._has_mail, run_id)]
 
-    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
-        return await self._off_loop(self._reading, self._pending, workflow, run_id)
+    async def pending(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        asked_by: str | None = None,
+        due_by: str | None = None,
+        past: Pending | None = None,
+        limit: int | None = None,
+    ) -> list[Pending]:
+        found = await self._off_loop(self._reading, self._pending, workflow, run_id)
+        return page_of(found, asked_by, due_by, past, limit)
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         return await self._off_loop(self._reading, self._wakes, before, workflow)
@@ -335,6 +351,9 @@ class FileStore:
     def _runs(self, workflow: str | None) -> list[RunEntry]:
         return [run for run in map(beside.run_in, self._folders.runs(workflow, None)) if run is not None]
 
+    def _checkpoints(self, prefix: str, limit: int) -> list[Entry]:
+        return [cover.entry for cover in reading.begun_so(self._folders.runs(None, None), prefix)[:limit]]
+
     def _entries(self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None) -> list[Entry]:
         runs, end = self._folders.runs(workflow, run_id), None
         if before is not None:
@@ -366,8 +385,7 @@ class FileStore:
 
     def _pending(self, workflow: str | None, run_id: str | None) -> list[Pending]:
         runs = self._folders.runs(workflow, run_id)
-        found = [question for run in runs for question in beside.look(run).open.questions]
-        return sorted(found, key=lambda question: (question.at, question.run_id))
+        return [question for run in runs for question in beside.look(run).open.questions]
 
     def _wakes(self, before: str | None, workflow: str | None) -> list[Wake]:
         found = [beside.look(run).open.wake for run in self._folders.runs(workflow, None)]

@@ -53,6 +53,22 @@ def located(runs: list[Path], checkpoint_id: str) -> Cover | None:
     return max(covers, key=lambda cover: cover.order, default=None)
 
 
+def begun_so(runs: list[Path], prefix: str) -> list[Cover]:
+    """The records whose checkpoint id begins so, in the order of the ids."""
+    found: list[Cover] = []
+    for run in runs:
+        stock = Stock(run)
+        paths = [stock.paths[number] for number, name in stock.paths.names.items() if _may_begin(name, prefix)]
+        covers = [cover for cover in map(disk.read_cover, paths) if cover.checkpoint_id.startswith(prefix)]
+        found += filter(stock.counts, covers)
+    return sorted(found, key=lambda cover: (cover.checkpoint_id, cover.order))
+
+
+def _may_begin(name: str, prefix: str) -> bool:
+    """Whether the checkpoint of a file may have an id that begins so. One that is no plain name tells too little."""
+    return "~" in name or _ending(name).startswith(f"-{prefix}")
+
+
 def _ending(name: str) -> str:
     """The name of a record's file without its number."""
     return name.lstrip("0123456789")

@@ -13,6 +13,7 @@ from ..core.model import FullHistory, Retention
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import (
+    ANY_RUN,
     NOTHING_ALONG,
     About,
     Along,
@@ -20,6 +21,7 @@ from ..durable.ports import (
     Pending,
     Record,
     RunEntry,
+    Sieve,
     Wake,
     fenced,
     needs_follower,
@@ -27,6 +29,7 @@ from ..durable.ports import (
 )
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
+from .inbox import page_of
 from .memory_records import Records, Run, refuse_another_workflow
 
 
@@ -146,6 +149,7 @@ class MemoryStore:
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
+        sieve: Sieve = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
@@ -159,7 +163,7 @@ class MemoryStore:
                 and (inner or run.about.caller is None)
                 and wanted <= run.about.tags.items()
             )
-            return list(islice(matching, limit))
+            return list(islice(filter(sieve.lets_through, matching), limit))
 
     async def run(self, run_id: str) -> RunEntry | None:
         with self._lock:
@@ -202,6 +206,10 @@ class MemoryStore:
         with self._lock:
             found = self._records.located(checkpoint_id)
             return None if found is None else found[1]
+
+    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
+        with self._lock:
+            return self._records.begun_so(prefix)[:limit]
 
     async def entries(
         self,
@@ -252,11 +260,20 @@ class MemoryStore:
         with self._lock:
             return [run_id for run_id in run_ids if run_id in self._mail and self._mail[run_id].waiting]
 
-    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
+    async def pending(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        asked_by: str | None = None,
+        due_by: str | None = None,
+        past: Pending | None = None,
+        limit: int | None = None,
+    ) -> list[Pending]:
         with self._lock:
             found = [question for questions in self._questions.values() for question in questions.values()]
         matching = [p for p in found if workflow in (None, p.workflow) and run_id in (None, p.run_id)]
-        return sorted(matching, key=lambda p: (p.at, p.run_id))
+        return page_of(matching, asked_by, due_by, past, limit)
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         with self._lock:

@@ -128,6 +128,11 @@ class Records:
         """The checkpoint of that id, with its turn."""
         return max(self._by_id.get(checkpoint_id, {}).items(), key=lambda each: each[0], default=None)
 
+    def begun_so(self, prefix: str) -> list[Entry]:
+        """The entries whose checkpoint id begins so, in the order of the ids."""
+        ids = sorted(id for id in self._by_id if id.startswith(prefix))
+        return [entry for id in ids for _, entry in sorted(self._by_id[id].items())]
+
     def line(self, workflow: str | None, run_id: str | None) -> Line:
         """The entries that match."""
         if run_id is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from ..durable.ports import RunEntry
+from ..durable.ports import ANY_RUN, Pending, RunEntry, Sieve, past_prefix, plain
+from .postgres_texts import Shown, shown
 
 ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
 RECORD = f"{ENTRY}, convert_to(body, 'UTF8')"
@@ -22,6 +23,7 @@ PART = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 AND number > 
 HISTORY = f"{PART} ORDER BY number"
 HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
 LOCATE = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE checkpoint_id = $1 ORDER BY seq DESC LIMIT 1"
+CHECKPOINTS = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE {{where}} ORDER BY checkpoint_id, seq LIMIT {{limit}}"
 NEWEST = f"SELECT {ENTRY} FROM {{schema}}.commits {{where}} ORDER BY seq DESC LIMIT {{limit}}"
 PLACE = "seq < (SELECT seq FROM {schema}.commits WHERE checkpoint_id = {value} ORDER BY seq DESC LIMIT 1)"
 RECALL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2"
@@ -30,7 +32,11 @@ MAILED = """
 SELECT asked.run_id FROM unnest($1::text[]) AS asked (run_id)
 WHERE EXISTS (SELECT FROM {schema}.mail AS m WHERE m.run_id = asked.run_id AND NOT m.consumed)
 """
-PENDING = f"SELECT {REQUEST} FROM {{schema}}.requests {{where}} ORDER BY at, run_id, seq"
+PENDING = f"SELECT {REQUEST} FROM {{schema}}.requests WHERE {{where}} ORDER BY {{order}}, run_id, seq LIMIT {{limit}}"
+# if it is not open any more, whatever else its run asked at that moment is after it
+PAST = """({order}, run_id, seq) > ({at}, {run}, coalesce((
+    SELECT q.seq FROM {schema}.requests AS q WHERE q.run_id = {run} AND q.request_id = {request}), 0))
+"""
 WAKES = "SELECT run_id, workflow, wake FROM {schema}.runs {where} ORDER BY wake, run_id"
 
 TABLES = ("commits", "runs", "tags", "requests", "mail", "memory")
@@ -57,6 +63,12 @@ SELECT r.run_id, r.workflow, r.status, r.latest, r.began, r.caller FROM {source}
 WHERE {conditions} ORDER BY {first}.began DESC, {first}.run_id DESC LIMIT {limit})
 """
 TAGGED = "EXISTS (SELECT FROM {schema}.tags AS t WHERE t.run_id = r.run_id AND t.name = {name} AND t.value = {value})"
+HAS_TEXT = """
+(strpos(lower(r.run_id), {text}) > 0 OR strpos(lower(r.workflow), {text}) > 0 OR EXISTS (
+    SELECT FROM {schema}.tags AS o
+    WHERE o.run_id = r.run_id AND (strpos(lower(o.name), {text}) > 0 OR strpos(lower(o.value), {text}) > 0)))
+"""
+CHANGED = "EXISTS (SELECT FROM {schema}.commits AS n WHERE n.run_id = r.run_id AND n.number = r.latest AND {met})"
 
 
 class Values:
@@ -78,6 +90,7 @@ def runs_query(
     inner: bool,
     past: RunEntry | None,
     limit: int | None,
+    sieve: Sieve = ANY_RUN,
 ) -> str:
     """The search for a page of runs. Those that work for others are looked for beside the others, and sorted in."""
     said, first = [], "t" if tags else "r"
@@ -90,9 +103,10 @@ def runs_query(
         said.append(f"r.workflow = {values(workflow)}")
     if status is not None:
         said.append(f"r.status = {values(status)}")
+    said += _sifted(values, sieve, first)
     if past is not None:
         said.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
-    source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else "{schema}.runs AS r"
+    source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else _runs(values, sieve)
     whose = [f"NOT {first}.called"] + ([f"{first}.called"] if inner else [])
     pages = [
         PAGE.replace("{source}", source)
@@ -101,3 +115,62 @@ def runs_query(
         for one in whose
     ]
     return RUNS.replace("{pages}", " UNION ALL ".join(pages)).replace("{limit}", f"{values(limit)}::bigint")
+
+
+def _runs(values: Values, sieve: Sieve) -> str:
+    """Where runs are looked for: those that begin so are found by their ids, before anything else is thought of."""
+    if not sieve.prefix:
+        return "{schema}.runs AS r"
+    return f"(SELECT * FROM {{schema}}.runs WHERE {_begins('run_id', values, sieve.prefix)} OFFSET 0) AS r"
+
+
+def _sifted(values: Values, sieve: Sieve, first: str) -> Iterator[str]:
+    if sieve.prefix and first == "t":
+        yield _begins("t.run_id", values, sieve.prefix)
+    if sieve.text is not None:
+        yield HAS_TEXT.replace("{text}", f"{values(plain(sieve.text))}::text")
+    if sieve.since is not None:
+        yield f"{first}.began >= {values(sieve.since)}"
+    if sieve.until is not None:
+        yield f"{first}.began < {values(sieve.until)}"
+    if sieve.changed_since is not None:
+        yield CHANGED.replace("{met}", f"n.at >= {values(sieve.changed_since)}")
+    if sieve.changed_until is not None:
+        yield CHANGED.replace("{met}", f"n.at < {values(sieve.changed_until)}")
+
+
+def _begins(column: str, values: Values, prefix: str) -> str:
+    past = past_prefix(shown(prefix))
+    return f"{column} >= {values(prefix)}" + ("" if past is None else f" AND {column} < {values(Shown(past))}")
+
+
+def checkpoints_query(values: Values, prefix: str, limit: int) -> str:
+    """The search for the checkpoints whose ids begin so."""
+    query = CHECKPOINTS.replace("{where}", _begins("checkpoint_id", values, prefix))
+    return query.replace("{limit}", f"{values(limit)}::bigint")
+
+
+def inbox_query(
+    values: Values,
+    asked: Mapping[str, str | None],
+    asked_by: str | None,
+    due_by: str | None,
+    past: Pending | None,
+    limit: int | None,
+) -> str:
+    """The search for a page of open questions."""
+    order = "at" if due_by is None else "deadline"
+    said = [f"{column} = {values(value)}" for column, value in asked.items() if value is not None]
+    if asked_by is not None:
+        said.append(f"at <= {values(asked_by)}")
+    if due_by is not None:
+        said.append(f"deadline IS NOT NULL AND deadline <= {values(due_by)}")
+    if past is not None:
+        at = past.at if due_by is None else past.deadline or ""
+        last = {"{at}": at, "{run}": past.run_id, "{request}": past.request_id}
+        said.append(PAST)
+        for name, value in last.items():
+            said[-1] = said[-1].replace(name, values(value))
+    where = " AND ".join(said) or "true"
+    query = PENDING.replace("{where}", where).replace("{order}", order)
+    return query.replace("{limit}", f"{values(limit)}::bigint")

@@ -15,6 +15,7 @@ from ..durable import clock
 from ..durable.damage import damaged
 from ..durable.ownership import Lease, Owner
 from ..durable.ports import (
+    ANY_RUN,
     NOTHING_ALONG,
     About,
     Along,
@@ -22,6 +23,7 @@ from ..durable.ports import (
     Pending,
     Record,
     RunEntry,
+    Sieve,
     Wake,
     fenced,
     needs_follower,
@@ -37,7 +39,6 @@ from .postgres_queries import (
     MAIL,
     MAILED,
     NEWEST,
-    PENDING,
     PLACE,
     RECALL,
     RUN,
@@ -45,9 +46,12 @@ from .postgres_queries import (
     TABLES,
     WAKES,
     Values,
+    checkpoints_query,
+    inbox_query,
     runs_query,
 )
 from .postgres_schema import quoted
+from .postgres_texts import all_meant, meant, shown
 from .postgres_transaction import PostgresTransaction
 
 NO_LIMIT = 2**63 - 1
@@ -72,7 +76,7 @@ class PostgresStore:
         entry = record.entry
         job = {"do": "append", **_plain(entry), **_along(along)}
         if along.closed or along.asked:  # what is asked again is the last one asked
-            job["closed"] = list({*map(_shown, along.closed), *(_shown(p.request_id) for p in along.asked)})
+            job["closed"] = list({*map(shown, along.closed), *(shown(p.request_id) for p in along.asked)})
         said = await self._db.write(_encode(job), record.body.decode())
         if said is not True:
             raise _refusal(entry, said, along.fence)
@@ -93,7 +97,7 @@ class PostgresStore:
         wake: str | None = None,
     ) -> bool:
         job = {"do": "remove", **(_plain(follower.entry) if follower else {}), **_along(Along(asked=asked, wake=wake))}
-        job |= {"run_id": _shown(run_id), "gone": number}
+        job |= {"run_id": shown(run_id), "gone": number}
         said = await self._db.write(_encode(job), follower.body.decode() if follower else None)
         if said == "based":
             raise needs_follower(run_id, number)
@@ -102,7 +106,7 @@ class PostgresStore:
         return said is True
 
     async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
-        job = {"do": "thin_out", "run_id": _shown(run_id), "gone": list(numbers)}
+        job = {"do": "thin_out", "run_id": shown(run_id), "gone": list(numbers)}
         sheet = [{**_plain(one.entry), "body": one.body.decode()} for one in whole]
         said = await self._db.write(_encode(job), _encode(sheet).decode())
         if isinstance(said, int):
@@ -111,10 +115,10 @@ class PostgresStore:
             raise newest_stays(run_id, said["newest"])
         if "based" in said:
             raise needs_follower(run_id, said["based"])
-        raise next(_refusal(one.entry, said) for one in whole if one.entry.workflow != _meant(said["workflow"]))
+        raise next(_refusal(one.entry, said) for one in whole if one.entry.workflow != meant(said["workflow"]))
 
     async def drop(self, run_id: str) -> bool:
-        return bool(await self._db.write(_encode({"do": "drop", "run_id": _shown(run_id)})))
+        return bool(await self._db.write(_encode({"do": "drop", "run_id": shown(run_id)})))
 
     async def runs(
         self,
@@ -123,11 +127,12 @@ class PostgresStore:
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
+        sieve: Sieve = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
         values = Values()
-        query = runs_query(values, workflow, status, tags or {}, inner, past, limit)
+        query = runs_query(values, workflow, status, tags or {}, inner, past, limit, sieve)
         return [_run_entry(row) for row in await self._read(query, *values.given)]
 
     async def run(self, run_id: str) -> RunEntry | None:
@@ -165,6 +170,11 @@ class PostgresStore:
         rows = await self._read(LOCATE, checkpoint_id)
         return _entry(rows[0]) if rows else None
 
+    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
+        values = Values()
+        query = checkpoints_query(values, prefix, limit)
+        return [_entry(row) for row in await self._read(query, *values.given)]
+
     async def entries(
         self,
         *,
@@ -191,7 +201,7 @@ class PostgresStore:
         return [entry for entry in found if workflow in (None, entry.workflow)]  # a run is of one workflow
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        job = {"do": "remember", "run_id": _shown(run_id), "place": place, "key": _shown(key)}
+        job = {"do": "remember", "run_id": shown(run_id), "place": place, "key": shown(key)}
         if fence is not None:
             job["fence"] = fence
         said = await self._db.write(_encode(job), body.decode())
@@ -201,38 +211,48 @@ class PostgresStore:
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> PostgresTransaction:
         """As `Transacting` says; the connection is a `psycopg.Connection`."""
-        job = {"run_id": _shown(run_id), "place": place, "key": _shown(key)}
+        job = {"run_id": shown(run_id), "place": place, "key": shown(key)}
         if fence is not None:
             job["fence"] = fence
         return PostgresTransaction(self._db, self._schema, run_id, job, fence)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
-        return {_meant(key): body for key, body in await self._read(RECALL, run_id, place)}
+        return {meant(key): body for key, body in await self._read(RECALL, run_id, place)}
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        job = {"do": "post", "run_id": _shown(run_id), "key": _shown(key), "posting": uuid.uuid4().hex}
+        job = {"do": "post", "run_id": shown(run_id), "key": shown(key), "posting": uuid.uuid4().hex}
         return bool(await self._db.write(_encode(job), body.decode()))
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return [(_meant(key), body) for key, body in await self._read(MAIL, run_id)]
+        return [(meant(key), body) for key, body in await self._read(MAIL, run_id)]
 
     def mailed(self, run_ids: list[str]) -> list[str]:
         query = MAILED.replace("{schema}", self._schema).encode()
-        found = {row[0] for row in self._db.read_blocking(query, [[_shown(run_id) for run_id in run_ids]])}
-        return [run_id for run_id in run_ids if _shown(run_id) in found]
+        found = {row[0] for row in self._db.read_blocking(query, [[shown(run_id) for run_id in run_ids]])}
+        return [run_id for run_id in run_ids if shown(run_id) in found]
 
-    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
-        rows = await self._search(PENDING, {"workflow = {value}": workflow, "run_id = {value}": run_id})
-        return [Pending(*_all_meant(row)) for row in rows]
+    async def pending(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        asked_by: str | None = None,
+        due_by: str | None = None,
+        past: Pending | None = None,
+        limit: int | None = None,
+    ) -> list[Pending]:
+        values = Values()
+        query = inbox_query(values, {"workflow": workflow, "run_id": run_id}, asked_by, due_by, past, limit)
+        return [Pending(*all_meant(row)) for row in await self._read(query, *values.given)]
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         rows = await self._search(
             WAKES, {"wake <= {value}": before, "workflow = {value}": workflow}, "wake IS NOT NULL"
         )
-        return [Wake(*_all_meant(row)) for row in rows]
+        return [Wake(*all_meant(row)) for row in rows]
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
-        job = {"do": "claim", "run_id": _shown(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
+        job = {"do": "claim", "run_id": shown(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
         while not isinstance(held := await self._db.write(_encode(job)), int):
             if held is None:  # whoever held it let go just now
                 continue
@@ -243,12 +263,12 @@ class PostgresStore:
         return held
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
-        shown = {_shown(run_id): fence for run_id, fence in fences.items()}
-        job = {"do": "renew", "fences": shown, "seconds": seconds, "ahead": _ahead()}
-        return [_meant(run_id) for run_id in self._db.write_blocking(_encode(job))]
+        told = {shown(run_id): fence for run_id, fence in fences.items()}
+        job = {"do": "renew", "fences": told, "seconds": seconds, "ahead": _ahead()}
+        return [meant(run_id) for run_id in self._db.write_blocking(_encode(job))]
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        await self._db.write(_encode({"do": "release", "run_id": _shown(run_id), "owner": asdict(owner)}))
+        await self._db.write(_encode({"do": "release", "run_id": shown(run_id), "owner": asdict(owner)}))
 
     async def compact(self) -> int:
         before = await self._size()
@@ -278,8 +298,8 @@ class PostgresStore:
         return await self._read(query, *values.given)
 
     async def _read(self, query: str, *values: str | int | None) -> list[Row]:
-        shown = [_shown(value) if isinstance(value, str) else value for value in values]
-        return await self._db.read(query.replace("{schema}", self._schema).encode(), shown)
+        given = [shown(value) if isinstance(value, str) else value for value in values]
+        return await self._db.read(query.replace("{schema}", self._schema).encode(), given)
 
 
 def _along(along: Along) -> dict[str, Any]:
@@ -288,7 +308,7 @@ def _along(along: Along) -> dict[str, Any]:
     parts = {
         "settled": along.settled,
         "wake": along.wake,
-        "consumed": list({_shown(key): None for key in along.consumed}),
+        "consumed": list({shown(key): None for key in along.consumed}),
         "asked": list(asked.values()),
         "about": along.about and _about(along.about),
         "drop_below": along.drop_below,
@@ -298,15 +318,15 @@ def _along(along: Along) -> dict[str, Any]:
 
 
 def _about(about: About) -> dict[str, Any]:
-    tags = {_shown(name): _shown(value) for name, value in about.tags.items()}
-    return {"tags": tags, "caller": None if about.caller is None else _shown(about.caller)}
+    tags = {shown(name): shown(value) for name, value in about.tags.items()}
+    return {"tags": tags, "caller": None if about.caller is None else shown(about.caller)}
 
 
 def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -> CommitConflict:
     """The error for a record that was not taken, and where its run stands."""
     if fence is not None and (standing["fence"] or 0) > fence:
         return fenced(entry.run_id, fence)
-    workflow = standing["workflow"] and _meant(standing["workflow"])
+    workflow = standing["workflow"] and meant(standing["workflow"])
     if workflow not in (None, entry.workflow):
         return CommitConflict(
             f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "
@@ -326,31 +346,14 @@ def _ahead() -> float:
     return clock.seconds() - time.time()
 
 
-# A text of PostgreSQL cannot hold a NUL. It is shown as the character DLE, "data link escape", and 0.
-
-
-def _shown(text: str) -> str:
-    """The text as it is stored; never the same for two texts."""
-    return text.replace("\x10", "\x101").replace("\0", "\x100") if "\0" in text or "\x10" in text else text
-
-
-def _meant(text: str) -> str:
-    """The text that was stored."""
-    return text.replace("\x100", "\0").replace("\x101", "\x10") if "\x10" in text else text
-
-
-def _all_meant(row: Row) -> Row:
-    return tuple(_meant(value) if isinstance(value, str) else value for value in row)
-
-
 def _plain(value: Entry | Pending) -> dict[str, Any]:
     """The fields, each as it is stored."""
     found = {name: getattr(value, name) for name in _NAMES[type(value)]}
-    return {name: _shown(field) if isinstance(field, str) else field for name, field in found.items()}
+    return {name: shown(field) if isinstance(field, str) else field for name, field in found.items()}
 
 
 def _entry(row: Row) -> Entry:
-    return Entry(*_all_meant(row))
+    return Entry(*all_meant(row))
 
 
 def _lease(run_id: str, held: Any) -> Lease:
@@ -364,5 +367,5 @@ def _lease(run_id: str, held: Any) -> Lease:
 
 def _run_entry(row: Row) -> RunEntry:
     *known, tags, caller = row
-    meant = {_meant(name): _meant(value) for name, value in (tags or {}).items()}
-    return RunEntry(*_all_meant((*known, About(meant, caller and _meant(caller)))))
+    named = {meant(name): meant(value) for name, value in (tags or {}).items()}
+    return RunEntry(*all_meant((*known, About(named, caller and meant(caller)))))

@@ -12,14 +12,27 @@ from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..core.model import FullHistory, Retention
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
-from ..durable.ports import NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Wake, fenced, needs_follower
+from ..durable.ports import (
+    ANY_RUN,
+    NOTHING_ALONG,
+    Along,
+    Entry,
+    Pending,
+    Record,
+    RunEntry,
+    Sieve,
+    Wake,
+    fenced,
+    needs_follower,
+    past_prefix,
+)
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from . import sqlite_queries as sql
 from .sqlite_access import Database
 from .sqlite_removing import compacted, thin_out
 from .sqlite_rows import entry_in, refuse_another_workflow, row_of
-from .sqlite_runs import listed, note, run_of
+from .sqlite_runs import inbox, listed, note, run_of
 from .sqlite_schema import prepare
 
 
@@ -131,11 +144,12 @@ class SQLiteStore:
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
+        sieve: Sieve = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
         asked = {"workflow": workflow, "status": status}
-        return await self._db.read(lambda db: listed(db, asked, tags or {}, inner, past, limit))
+        return await self._db.read(lambda db: listed(db, asked, tags or {}, inner, sieve, past, limit))
 
     async def run(self, run_id: str) -> RunEntry | None:
         return await self._db.read(lambda db: run_of(db, run_id))
@@ -170,6 +184,11 @@ class SQLiteStore:
     async def locate(self, checkpoint_id: str) -> Entry | None:
         row = await self._db.read(lambda db: db.execute(sql.LOCATE, (checkpoint_id,)).fetchone())
         return entry_in(row) if row else None
+
+    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
+        where, values = _where({"checkpoint_id >= ?": prefix, "checkpoint_id < ?": past_prefix(prefix)})
+        query = sql.CHECKPOINTS.format(where=where)
+        return await self._db.read(lambda db: [entry_in(row) for row in db.execute(query, (*values, limit))])
 
     async def entries(
         self,
@@ -220,10 +239,19 @@ class SQLiteStore:
         asked = json.dumps([_disguised(run_id) for run_id in run_ids])
         return self._db.read_blocking(lambda db: [run_ids[row[0]] for row in db.execute(sql.MAILED, (asked,))])
 
-    async def pending(self, *, workflow: str | None = None, run_id: str | None = None) -> list[Pending]:
-        where, values = _matching(workflow, run_id)
-        query = sql.PENDING.format(where=where)
-        return await self._db.read(lambda db: [Pending(*row) for row in db.execute(query, values)])
+    async def pending(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        asked_by: str | None = None,
+        due_by: str | None = None,
+        past: Pending | None = None,
+        limit: int | None = None,
+    ) -> list[Pending]:
+        query, values = inbox({"workflow": workflow, "run_id": run_id}, asked_by, due_by, past)
+        end = sql.NO_LIMIT if limit is None else limit
+        return await self._db.read(lambda db: [Pending(*row) for row in db.execute(query, (*values, end))])
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         where, values = _where({"at <= ?": before, "workflow = ?": workflow})
@@ -350,10 +378,6 @@ def _disguised(run_id: str) -> str:
 
 def _fields(owner: Owner) -> tuple[str | int, ...]:
     return (owner.host, owner.machine, owner.pid, owner.started, owner.drive)
-
-
-def _matching(workflow: str | None, run_id: str | None) -> tuple[str, list[str]]:
-    return _where({"workflow = ?": workflow, "run_id = ?": run_id})
 
 
 def _where(asked: dict[str, str | None]) -> tuple[str, list[str]]:

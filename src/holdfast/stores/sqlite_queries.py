@@ -36,6 +36,7 @@ PART = f"SELECT {RECORD} FROM commits WHERE run_id = ? AND number > ? AND number
 HISTORY = f"{PART} ORDER BY number"
 HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
 LOCATE = f"SELECT {ENTRY} FROM commits WHERE checkpoint_id = ? ORDER BY seq DESC LIMIT 1"
+CHECKPOINTS = f"SELECT {ENTRY} FROM commits {{where}} ORDER BY checkpoint_id, seq LIMIT ?"
 ENTRIES = f"SELECT {ENTRY} FROM commits {{where}} ORDER BY seq DESC LIMIT ?"
 ENTRIES_OF_RUN = ENTRIES.replace("ORDER BY seq", "ORDER BY number")  # the same, unless it is mixed
 MIXED = "SELECT mixed FROM runs WHERE run_id = ?"
@@ -67,7 +68,9 @@ REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, 
 ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLOSE = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
 CLOSE_ALL = "DELETE FROM requests WHERE run_id = ?"
-PENDING = f"SELECT {REQUEST} FROM requests {{where}} ORDER BY at, run_id, seq"
+PENDING = f"SELECT {REQUEST} FROM requests WHERE {{where}} ORDER BY {{order}}, run_id, seq LIMIT ?"
+# if it is not open any more, whatever else its run asked at that moment is after it
+PAST = "({order}, run_id, seq) > (?, ?, coalesce((SELECT seq FROM requests WHERE run_id = ? AND request_id = ?), 0))"
 
 WAKE = "INSERT OR REPLACE INTO wakes (run_id, workflow, at) VALUES (?, ?, ?)"
 LET_SLEEP = "DELETE FROM wakes WHERE run_id = ?"
@@ -104,6 +107,10 @@ WHERE tags.name = ? AND tags.value = ? AND {{where}} ORDER BY tags.began DESC, t
 HAS_TAG = """
 EXISTS (SELECT 1 FROM tags AS also WHERE also.name = ? AND also.value = ? AND also.called = tags.called
     AND also.began = tags.began AND also.run_id = tags.run_id)
+"""
+HAS_TEXT = """
+(instr(lower(runs.run_id), ?) OR instr(lower(runs.workflow), ?) OR EXISTS (SELECT 1 FROM tags AS one
+    WHERE one.run_id = runs.run_id AND (instr(lower(one.name), ?) OR instr(lower(one.value), ?))))
 """
 SET_ABOUT = "UPDATE runs SET caller = ?, called = ?, tags = ? WHERE run_id = ?"
 UNTAG = "DELETE FROM tags WHERE run_id = ?"

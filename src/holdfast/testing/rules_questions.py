@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from ..core.errors import CommitConflict
 from ..durable.ownership import this_process
-from ..durable.ports import Along, Store, Wake
+from ..durable.ports import Along, Pending, Store, Wake
 from .rules_base import rule
-from .rules_samples import fill, meaning, names, question, record, refused, text
+from .rules_samples import fill, meaning, names, on, question, record, refused, text
 
 # -------------------------------------------------------------------- questions
 
@@ -65,6 +65,46 @@ async def questions_are_found_by_workflow_and_by_run(store: Store) -> None:
     assert await store.pending(run_id="s", workflow="V 2") == []
     assert await store.pending(workflow="none") == []
     assert await store.pending(run_id="none") == []
+
+
+@rule
+async def questions_are_found_by_age_and_by_deadline(store: Store) -> None:
+    for n, (asked, due) in enumerate([(1, 9), (2, None), (3, 5), (4, 7), (4, 5)]):
+        one = replace(question(f"r{n}", "q", at=on(asked)), deadline=None if due is None else on(due))
+        await store.append(record(f"r{n}", 0), Along(asked=(one,)))
+    assert names(await store.pending(asked_by=on(3))) == [("r0", "q"), ("r1", "q"), ("r2", "q")]
+    assert names(await store.pending(due_by=on(7))) == [("r2", "q"), ("r4", "q"), ("r3", "q")]
+    assert names(await store.pending(due_by=on(7), asked_by=on(3))) == [("r2", "q")]
+    assert names(await store.pending(due_by=on(7), run_id="r3")) == [("r3", "q")]
+    assert names(await store.pending(due_by=on(7), workflow="w", limit=1)) == [("r2", "q")]
+    assert await store.pending(due_by=on(4)) == await store.pending(asked_by="2025") == []
+
+
+@rule
+async def questions_come_in_pages(store: Store) -> None:
+    asked = [("b", 2), ("a", 3), ("c", 3), ("d", 1)]
+    for run_id, day in asked:
+        both = tuple(replace(question(run_id, f"q{n}", at=on(day)), deadline=on(9 - day)) for n in (2, 1))
+        await store.append(record(run_id, 0), Along(asked=both))
+    for search in ({}, {"due_by": on(9)}, {"workflow": "w"}, {"workflow": "w", "due_by": on(9)}):
+        every = await store.pending(**search)  # type: ignore[arg-type]
+        assert len(every) == 8
+        for size in (1, 3, 8):
+            pages: list[Pending] = []
+            while page := await store.pending(**search, past=pages[-1] if pages else None, limit=size):
+                assert len(page) <= size
+                pages += page
+            assert pages == every
+
+
+@rule
+async def the_page_after_a_question_that_is_closed_misses_none(store: Store) -> None:
+    both = (question("r", "q1", at=on(1)), question("r", "q2", at=on(1)))
+    await store.append(record("r", 0), Along(asked=both))
+    await store.append(record("s", 0), Along(asked=(question("s", "q", at=on(2)),)))
+    (last,) = await store.pending(limit=1)
+    await store.append(record("r", 1), Along(closed=("q1",)))
+    assert names(await store.pending(past=last)) == [("r", "q2"), ("s", "q")]
 
 
 @rule

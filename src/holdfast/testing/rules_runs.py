@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core.errors import CommitConflict
 from ..durable.ownership import this_process
-from ..durable.ports import About, Along, RunEntry, Store
+from ..durable.ports import About, Along, RunEntry, Sieve, Store
 from .rules_base import rule
 from .rules_samples import ODD_IDS, about, fill, listed, on, places, record, refused, run_ids, text
 
@@ -283,3 +283,73 @@ async def a_run_is_found_by_its_id(store: Store) -> None:
     assert await store.run("none") is None
     await store.claim("claimed", this_process("mine"), seconds=60)
     assert await store.run("claimed") is None
+
+
+# -------------------------------------------------------------------- looking for runs
+
+
+@rule
+async def runs_are_found_by_the_beginning_of_their_id(store: Store) -> None:
+    for name in [*ODD_IDS, "a\x10b", "a\x101b", "\U0010ffff", "\ud7ff", "\ue000"]:
+        await store.append(record(name, 0), Along(about=about("caller" if name == "run" else None, of="all")))
+    every = await store.runs(inner=True)
+    for prefix in ["", "a", "a\0", "a\x10", "x" * 299, "Ru", "é", "none", ".", "\U0010ffff", "\ud7ff", "run"]:
+        for tags in ({}, {"of": "all"}):
+            found = await store.runs(inner=True, tags=tags, sieve=Sieve(prefix=prefix))
+            assert found == [run for run in every if run.run_id.startswith(prefix)]
+    assert await store.runs(sieve=Sieve(prefix="run")) == []
+    assert [run.run_id for run in await store.runs(sieve=Sieve(prefix="x"), limit=1)] == ["x" * 299 + "y"]
+
+
+@rule
+async def runs_are_found_by_when_they_began_and_changed(store: Store) -> None:
+    for day in range(1, 7):
+        await store.append(record(f"r{day}", 0, at=on(day)), Along(about=about(of="all")))
+    await store.append(record("r1", 1, at=on(9)))
+    for tags in ({}, {"of": "all"}):
+
+        async def found(sieve: Sieve, tags: dict[str, str] = tags) -> list[str]:
+            return [run.run_id for run in await store.runs(tags=tags, sieve=sieve)]
+
+        assert await found(Sieve(since=on(5))) == ["r6", "r5"]
+        assert await found(Sieve(until=on(3))) == ["r2", "r1"]
+        assert await found(Sieve(since=on(2), until=on(4))) == ["r3", "r2"]
+        assert await found(Sieve(changed_since=on(6))) == ["r6", "r1"]
+        assert await found(Sieve(changed_until=on(3))) == ["r2"]
+        assert await found(Sieve(changed_since=on(9), since=on(2))) == []
+    first = await store.runs(sieve=Sieve(since=on(2)), limit=2)
+    assert [run.run_id for run in await store.runs(sieve=Sieve(since=on(2)), past=first[-1])] == ["r4", "r3", "r2"]
+
+
+@rule
+async def runs_are_found_by_a_text_in_what_is_said_of_them(store: Store) -> None:
+    await store.append(record("Order-1", 0, at=on(1)), Along(about=about(customer="Ada Lovelace", city="Zürich")))
+    await store.append(record("r2", 0, at=on(2), workflow="Refund order"), Along(about=about(ORDER="x")))
+    await store.append(record("r3", 0, at=on(3)), Along(about=about(team="red%_\\")))
+    await store.append(record("r4", 0, at=on(4), body="order"))
+
+    async def found(text: str, **asked: str) -> list[str]:
+        return [run.run_id for run in await store.runs(sieve=Sieve(text=text), **asked)]  # type: ignore[arg-type]
+
+    assert await found("order") == await found("ORDER") == ["r2", "Order-1"]
+    assert await found("lace") == ["Order-1"]
+    assert await found("zürich") == ["Order-1"]
+    assert await found("ZÜRICH") == []  # only A to Z are the same
+    assert await found("d%_\\") == ["r3"]
+    assert await found("%") == ["r3"]
+    assert await found("team") == ["r3"]
+    assert await found("teamred") == await found("{") == []
+    assert await found("order", workflow="w") == ["Order-1"]
+    assert await found("") == ["r4", "r3", "r2", "Order-1"]
+
+
+@rule
+async def checkpoints_are_found_by_the_beginning_of_their_id(store: Store) -> None:
+    ids = [*ODD_IDS, "a\x10b", "\U0010ffff", "0a1b-x", "0a1b-y", "0A1B-z"]
+    for number, id in enumerate(ids):
+        await store.append(record(f"r{number % 3}", number // 3, checkpoint_id=id))
+    for prefix in ["", "a", "a\0", "a\x10", "x" * 299, "0a1b", "0A", "é", "none", "\U0010ffff"]:
+        found = [entry.checkpoint_id for entry in await store.checkpoints(prefix, limit=100)]
+        assert sorted(found) == sorted(id for id in ids if id.startswith(prefix))
+    shortened = await store.checkpoints("0a1b-", limit=1)
+    assert shortened == [await store.locate("0a1b-x")]
