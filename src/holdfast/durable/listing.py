@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from ..core.model import Checkpoint, Commit
-from .archive import fold
-from .codec import DEFAULT_CODEC
 from .ports import Entry, Store
 
 
@@ -35,18 +32,3 @@ async def _for_readers(store: Store, page: list[Entry]) -> list[Entry]:
 
 async def _head(store: Store, run_id: str) -> int:
     return max((entry.number for entry in await store.entries(run_id=run_id, limit=1)), default=-1)
-
-
-def by_run(entries: list[Entry]) -> dict[str, list[int]]:
-    """The numbers of entries, by run."""
-    found: dict[str, list[int]] = {}
-    for entry in entries:
-        found.setdefault(entry.run_id, []).append(entry.number)
-    return found
-
-
-async def folded(store: Store, run_id: str, first: int, last: int) -> list[tuple[Checkpoint, Commit]]:
-    """The checkpoints of a run from one to another, as far as they are stored, with the commits that led there."""
-    base = await store.chain(run_id, first)
-    more = await store.history(run_id, after=first, upto=last) if first < last else []
-    return fold([*base, *more], DEFAULT_CODEC) if base else []
