@@ -73,7 +73,7 @@ class _Beside:
 
 
 _BESIDE: dict[int, tuple[_Beside, object]] = {}
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()  # what is collected meanwhile may ask too
 
 
 def _beside(storage: object) -> _Beside:

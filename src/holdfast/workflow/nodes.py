@@ -133,4 +133,4 @@ class Casting:
 
 
 _BUSY: set[int] = set()
-_BUSY_LOCK = threading.Lock()
+_BUSY_LOCK = threading.RLock()  # what is collected meanwhile may give its own back
