@@ -275,6 +275,19 @@ IMPORT = Case(
     goals=tuple(_below(peer, "import_ms") for peer in ("maf", "langgraph")),
 )
 
+COMMAND = Case(
+    name="command",
+    words="`holdfast list --json` on a store of {runs} runs, from start to end, beside a process that does nothing",
+    unit="command",
+    full={"starts": 20, "runs": 20},
+    quick={"starts": 5, "runs": 20},
+    tiny={"starts": 1, "runs": 1},
+    timed=False,
+    disk=False,
+    columns=("command_cpu_ms", "bare_cpu_ms"),
+    goals=(Goal("milliseconds of processor", lambda figures: figures["holdfast-sqlite"]["command_cpu_ms"], most=150),),
+)
+
 INSTALLED = Case(
     name="installed",
     words="installed into an empty folder, with all it needs, without compiled files",
@@ -290,5 +303,5 @@ INSTALLED = Case(
 )
 
 CRASHED = tuple(_crash(name, late, CRASH_WORDS[name]) for name, late in CRASHES.items())
-ALL = (CHAIN, GROWTH, LONG, BIG, HISTORY, FANOUT, MANY, *CRASHED, IMPORT, INSTALLED)
+ALL = (CHAIN, GROWTH, LONG, BIG, HISTORY, FANOUT, MANY, *CRASHED, IMPORT, COMMAND, INSTALLED)
 CASES = {case.name: case for case in ALL}

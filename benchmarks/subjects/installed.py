@@ -33,6 +33,37 @@ PACKAGES = {
 }
 
 
+MAKES_RUNS = """
+import asyncio, sys
+from holdfast import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+@executor(id="echo")
+async def echo(said: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.yield_output(said)
+async def main(path, runs):
+    async with SQLiteCheckpointStorage(path) as storage:
+        workflow = WorkflowBuilder(name="echo", start_executor=echo, checkpoint_storage=storage).build()
+        for number in range(runs):
+            await workflow.run("hello", run_id=f"run-{number}")
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def time_command(job: Job) -> None:
+    """How much of a processor the command line takes, from its start to its end. The first is for the caches."""
+    store = job.folder / "runs.db"
+    subprocess.run([sys.executable, "-I", "-c", MAKES_RUNS, str(store), str(job["runs"])], check=True)
+    listing = ["-I", "-m", "holdfast.cli", "list", "--json", "--store", f"sqlite:///{store}"]
+    taken = [(_used_by(listing), _used_by(["-I", "-c", "pass"])) for _ in range(job["starts"] + 1)][1:]
+    for what, found in zip(("command_cpu_ms", "bare_cpu_ms"), zip(*taken, strict=True), strict=True):
+        job.notes[what] = statistics.median(found) * 1000
+
+
+def _used_by(arguments: list[str]) -> float:
+    used = _used_by_children()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return _used_by_children() - used
+
+
 def time_import(job: Job, said: str) -> None:
     """How much longer a process takes that says it. The first one is for the caches, and does not count."""
     bare = [_started("pass") for _ in range(job["starts"] + 1)][1:]
@@ -74,12 +105,17 @@ def _has(package: str) -> bool:
     return True
 
 
+def _can_list() -> bool:
+    return all(find_spec(needed) is not None for needed in ("holdfast", "click"))
+
+
 SUBJECTS = [
     *(
         Subject("import", name, "none", partial(time_import, said=said))
         for name, (needed, said) in IMPORTS.items()
         if find_spec(needed) is not None
     ),
+    *([Subject("command", "holdfast-sqlite", "sync", time_command)] if _can_list() else []),
     *(
         Subject("installed", name, "none", partial(weigh, packages=packages))
         for name, packages in PACKAGES.items()

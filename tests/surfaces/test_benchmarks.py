@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = [sys.executable, str(ROOT / "benchmarks" / "run.py"), "--tiny", "--repeats", "1", "--table"]
-CASES = ("chain", "growth", "big", "history", "fanout", "many", "crash-late")
+CASES = ("chain", "growth", "big", "history", "fanout", "many", "crash-late", "command")
 
 
 def test_the_benchmarks_measure_every_case_and_show_it_in_tables() -> None:
