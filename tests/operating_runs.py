@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, executor, handler, response_handler
@@ -32,10 +33,12 @@ def counting(storage: Any, upto: int = 3, calls: list[int] | None = None, name: 
 
 
 class Desk(Executor):
+    deadline: timedelta | None = None
+
     @handler
     async def refund(self, order: Order, ctx: WorkflowContext[None, str]) -> None:
         ctx.set_state("order", order)
-        await ctx.request_info(order, bool, request_id=f"refund-{order.id}")
+        await ctx.request_info(order, bool, request_id=f"refund-{order.id}", deadline=self.deadline)
 
     @response_handler
     async def decided(self, original_request: Order, response: bool, ctx: WorkflowContext[None, str]) -> None:
@@ -43,6 +46,8 @@ class Desk(Executor):
         await ctx.yield_output(f"{', '.join(order.lines)}: {'refunded' if response else 'kept'}")
 
 
-def asking(storage: Any) -> Workflow:
+def asking(storage: Any, deadline: timedelta | None = None) -> Workflow:
     """Asks whether to refund an order, and does."""
-    return WorkflowBuilder(name="refunds", start_executor=Desk("desk"), checkpoint_storage=storage).build()
+    desk = Desk("desk")
+    desk.deadline = deadline
+    return WorkflowBuilder(name="refunds", start_executor=desk, checkpoint_storage=storage).build()

@@ -22,6 +22,7 @@ class Progress:
     asking: tuple[str, ...]
     untouched: tuple[str, ...]
     whole: bool  # whether the history is there from its beginning
+    since: int  # the first commit that was looked at
 
     def told(self) -> dict[str, Any]:
         return {
@@ -31,6 +32,7 @@ class Progress:
             "asking": list(self.asking),
             "not_called": list(self.untouched),
             "history_is_whole": self.whole,
+            "counted_since": self.since,
         }
 
     def words(self) -> Iterator[str]:
@@ -38,7 +40,8 @@ class Progress:
         yield f"progress: {counted(self.iteration, 'superstep')}"
         if self.called:
             times = [f"{id} ({counted(n, 'time')})" for id, n in self.called.items()]
-            yield f"  called: {_listed(times)}" + ("" if self.whole else ", as far as its history is kept")
+            kept = "" if self.whole else f", counted from commit {self.since} on, as far as its history is kept"
+            yield f"  called: {_listed(times)}{kept}"
         if self.next:
             yield f"  next: {_listed(self.next)}"
         if self.asking:
@@ -52,11 +55,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def progress_of(at: Checkpoint, commits: Sequence[Commit]) -> Progress:
-    """How far a run is at a checkpoint, from the commits up to it that are kept."""
+    """How far a run is at a checkpoint, from the commits up to it that were read."""
     called = Counter(done.executor for commit in still_true(commits) for done in commit.done)
     following = dict.fromkeys(taker for message in at.messages for taker in message.takers)
     asking = dict.fromkeys(request.executor for request in at.requests.values())
     known = [str(id) for id in at.header.signature.get("executors", ())]
     whole = [commit.number for commit in commits] == list(range(at.number + 1))
     untouched = tuple(id for id in known if id not in called and id not in following)
-    return Progress(at.iteration, dict(called), tuple(following), tuple(asking), untouched, whole)
+    since = commits[0].number if commits else at.number
+    return Progress(at.iteration, dict(called), tuple(following), tuple(asking), untouched, whole, since)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -55,6 +57,15 @@ def test_list_is_aligned_lines_where_nobody_looks(place: Place, say: Say) -> Non
         (["--status", "failed"], []),
         (["--tag", "team=blue"], ["count-1"]),
         (["--tag", "team=blue", "--tag", "shift=late"], []),
+        (["--prefix", "coun"], ["count-1"]),
+        (["--text", "BLUE"], ["count-1"]),
+        (["--text", "und", "--status", "waiting"], ["refund-7"]),
+        (["--text", "numbers"], []),  # what a run holds is not looked into
+        (["--since", "1h"], ["refund-7", "count-1"]),
+        (["--until", "1h"], []),
+        (["--since", "2020-01-01", "--until", "2020-01-02"], []),
+        (["--changed-since", "2020-01-01"], ["refund-7", "count-1"]),
+        (["--changed-until", "2020-01-01"], []),
         (["--limit", "1"], ["refund-7"]),
         (["--after", "refu"], ["count-1"]),
         (["--after", "count-1"], []),
@@ -116,6 +127,22 @@ def test_show_says_that_a_history_is_not_whole(say: Say, tmp_path: Any) -> None:
     found = document(say("--store", "sqlite:///runs.db", "show", "long-1", "--json"))
     assert found["progress"]["history_is_whole"] is False
     assert "as far as its history is kept" in say("--store", "sqlite:///runs.db", "show", "long-1").stdout
+
+
+def test_show_counts_the_calls_of_the_newest_commits(say: Say, tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(import_module("holdfast.cli.commands.show"), "RECENT", 2)
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+
+    async def made() -> None:
+        await counting(storage).run(1, run_id="long-1")
+        await storage.close()
+
+    asyncio.run(made())
+    found = document(say("--store", "sqlite:///runs.db", "show", "long-1", "--json"))["progress"]
+    assert (found["called"], found["history_is_whole"], found["counted_since"]) == ({"count": 2}, False, 2)
+    assert "counted from commit 2 on" in say("--store", "sqlite:///runs.db", "show", "long-1").stdout
+    whole = document(say("--store", "sqlite:///runs.db", "show", "long-1", "--full", "--json"))["progress"]
+    assert (whole["called"], whole["history_is_whole"], whole["counted_since"]) == ({"count": 3}, True, 0)
 
 
 class Teller(Executor):
@@ -223,4 +250,57 @@ def test_requests_are_the_inbox_of_all_runs_oldest_first(place: Place, say: Say,
     first = rows(say("--store", place.address, "requests"))[0]
     assert first == ["refund-1", "refund-1", "refunds", "desk", "Order", "bool", "15", "min", "-"]
     assert document(say("--store", place.address, "requests", "--workflow", "nobody", "--json"))["requests"] == []
-    assert say("--store", place.address, "requests", "--workflow", "nobody").stderr == "nobody is asked anything\n"
+    assert say("--store", place.address, "requests", "--workflow", "nobody").stderr == "no question matches\n"
+
+
+def test_requests_are_found_by_age_and_deadline(place: Place, say: Say, later: Any) -> None:
+    async def made() -> None:
+        for number, minutes in ((1, None), (2, 60), (3, 20)):
+            deadline = None if minutes is None else timedelta(minutes=minutes)
+            await asking(place.storage, deadline=deadline).run(Order(number, ["tea"]), run_id=f"refund-{number}")
+            later(minutes=5)
+        await place.storage.close()
+
+    def found(*asked: str) -> list[str]:
+        told = document(say("--store", place.address, "requests", *asked, "--json"))["requests"]
+        return [one["run_id"] for one in told]
+
+    asyncio.run(made())
+    assert found("--older-than", "7min") == ["refund-1", "refund-2"]
+    assert found("--overdue") == []
+    assert found("--due-within", "1h") == ["refund-3", "refund-2"]
+    assert found("--due-within", "30min") == found("--due-within", "2h", "--run", "refund-3") == ["refund-3"]
+    later(minutes=25)
+    assert found("--overdue") == ["refund-3"]
+    assert (
+        say("--store", place.address, "requests", "--overdue", "--older-than", "1d").stderr == "no question matches\n"
+    )
+
+
+def test_requests_come_in_pages(place: Place, say: Say) -> None:
+    async def made() -> None:
+        for number in range(5):
+            await asking(place.storage).run(Order(number, ["tea"]), run_id=f"refund/{number}")
+        await place.storage.close()
+
+    asyncio.run(made())
+    pages, after = list[str](), list[str]()
+    while True:
+        told = document(say("--store", place.address, "requests", "--limit", "2", *after, "--json"))
+        pages += [one["run_id"] for one in told["requests"]]
+        if told["next"] is None:
+            break
+        after = ["--after", told["next"]]
+    assert pages == [f"refund/{number}" for number in range(5)]
+    assert "there are more: --after refund/1/" in say("--store", place.address, "requests", "--limit", "2").stderr
+    gone = say("--store", place.address, "requests", "--after", "refund/1/other")
+    assert gone.exit_code == 3
+    assert "begin without --after" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [["requests", "--older-than", "soon"], ["requests", "--overdue", "--due-within", "1h"], ["list", "--since", "x"]],
+)
+def test_a_time_that_is_none_is_refused(sqlite: Place, say: Say, asked: list[str]) -> None:
+    assert say("--store", sqlite.address, *asked).exit_code == 2

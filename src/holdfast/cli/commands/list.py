@@ -9,6 +9,7 @@ import click
 from ..output import document, note, table
 from ..running import on_the_store
 from ..settings import as_json, everywhere, tagged
+from ..times import Moment
 from ..words import STATUS, moment, status_word
 
 if TYPE_CHECKING:
@@ -20,23 +21,36 @@ if TYPE_CHECKING:
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--status", type=click.Choice([*STATUS, *STATUS.values()], case_sensitive=False), metavar="WORD")
 @tagged("May be given several times.")
+@click.option("--prefix", metavar="TEXT", help="Only runs whose id begins so.")
+@click.option("--text", metavar="TEXT", help="Only runs with this in their id, their workflow, or their tags.")
+@click.option("--since", type=Moment(), metavar="TIME", help="Only runs that began then or later.")
+@click.option("--until", type=Moment(), metavar="TIME", help="Only runs that began before.")
+@click.option("--changed-since", type=Moment(), metavar="TIME", help="Only runs with a commit of then or later.")
+@click.option("--changed-until", type=Moment(), metavar="TIME", help="Only runs without a commit since then.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @click.option("--after", metavar="RUN", help="Only those that come after this one in the list: the next page.")
 @as_json
 @everywhere
 def command(
-    workflow: str | None, status: str | None, tags: dict[str, str], limit: int, after: str | None, json: bool
+    workflow: str | None,
+    status: str | None,
+    tags: dict[str, str],
+    limit: int,
+    after: str | None,
+    json: bool,
+    **asked: Any,
 ) -> None:
     """Which runs there are, those that began last first.
 
-    --status takes running, waiting, done, failed or cancelled.
+    --status takes running, waiting, done, failed or cancelled. A TIME is 2026-11-16, 2026-11-16T10:00 (UTC), or how
+    long ago: 30d, 12h, 90min.
     """
 
     async def work(storage: BuiltInStorage) -> None:
         last = None if after is None else await _found(storage, after)
         wanted = None if status is None else STATUS.get(status.lower(), status.upper())
         found = await storage.list_runs(
-            workflow_name=workflow, status=wanted, tags=tags or None, after=last, limit=limit + 1
+            workflow_name=workflow, status=wanted, tags=tags or None, after=last, limit=limit + 1, **asked
         )
         page, more = found[:limit], len(found) > limit
         if json:
@@ -45,7 +59,8 @@ def command(
         if page:
             table(["run", "workflow", "status", "commits", "began", "changed", "tags"], [_row(run) for run in page])
         else:
-            note("no run matches" if workflow or status or tags or after else "no run is stored here")
+            given = (workflow, status, tags, after, *asked.values())
+            note("no run matches" if any(given) else "no run is stored here")
         if more:
             note(f"there are more: --after {page[-1].run_id}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +10,7 @@ import click
 from ..output import document, note, table
 from ..running import on_the_store
 from ..settings import as_json, everywhere
+from ..times import Span
 from ..words import deadline, length
 
 if TYPE_CHECKING:
@@ -19,24 +20,75 @@ if TYPE_CHECKING:
 
 @click.command("requests")
 @click.option("--workflow", metavar="NAME", help="Only of runs of this workflow.")
+@click.option("--run", metavar="RUN", help="Only of this run.")
+@click.option("--older-than", type=Span(), metavar="SPAN", help="Only those that have waited for longer.")
+@click.option("--overdue", is_flag=True, help="Only those whose deadline has passed; the first to pass first.")
+@click.option("--due-within", type=Span(), metavar="SPAN", help="The same, with those whose deadline passes by then.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--after", metavar="RUN/REQUEST", help="Only those that come after this one: the next page.")
 @as_json
 @everywhere
-def command(workflow: str | None, json: bool) -> None:
-    """The questions that wait for an answer, over all runs, the oldest first."""
+def command(
+    workflow: str | None,
+    run: str | None,
+    older_than: timedelta | None,
+    overdue: bool,
+    due_within: timedelta | None,
+    limit: int,
+    after: str | None,
+    json: bool,
+) -> None:
+    """The questions that wait for an answer, over all runs, the oldest first.
+
+    A SPAN is 30d, 12h, 90min, 45s or 1h30min.
+    """
+    if overdue and due_within is not None:
+        raise click.UsageError("say --overdue or --due-within, not both: what is overdue is due within any span")
 
     async def work(storage: BuiltInStorage) -> None:
         from ...durable import clock
 
-        found, now = await storage.pending_requests(workflow_name=workflow), clock.now()
+        now = clock.now()
+        found = await storage.pending_requests(
+            workflow_name=workflow,
+            run_id=None if run is None else await _run_id(storage, run),
+            asked_by=None if older_than is None else now - older_than,
+            due_by=now if overdue else None if due_within is None else now + due_within,
+            after=None if after is None else await _last(storage, after),
+            limit=limit + 1,
+        )
+        page, more = found[:limit], len(found) > limit
+        following = f"{page[-1].run_id}/{page[-1].request_id}" if more else None
         if json:
-            document(requests=[_told(one, now) for one in found])
-        elif found:
+            document(requests=[_told(one, now) for one in page], next=following)
+        elif page:
             columns = ["request", "run", "workflow", "asked by", "question", "answer", "age", "deadline"]
-            table(columns, [_row(one, now) for one in found])
+            table(columns, [_row(one, now) for one in page])
         else:
-            note("nobody is asked anything")
+            asked = workflow or run or older_than or overdue or due_within or after
+            note("no question matches" if asked else "nobody is asked anything")
+        if more and not json:
+            note(f"there are more: --after {following}")
 
     on_the_store(work)
+
+
+async def _run_id(storage: BuiltInStorage, name: str) -> str:
+    from ...operating.naming import find_run
+
+    return (await find_run(storage, name)).run_id
+
+
+async def _last(storage: BuiltInStorage, name: str) -> PendingRequest:
+    """The last one of the page before. Raises NotFound if it is not open any more."""
+    from ...operating.naming import NotFound
+
+    for n in range(len(name)):  # both may have a slash in them
+        if name[n] == "/":
+            for one in await storage.pending_requests(run_id=name[:n]):
+                if one.request_id == name[n + 1 :]:
+                    return one
+    raise NotFound(f"no question {name!r} is open any more, so nobody knows what comes after it; begin without --after")
 
 
 def _told(one: PendingRequest, now: datetime) -> dict[str, Any]:

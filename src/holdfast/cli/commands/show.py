@@ -17,24 +17,27 @@ if TYPE_CHECKING:
     from ...core.model import Checkpoint, Commit
     from ...durable.storage import BuiltInStorage
 
+RECENT = 500  # commits in which calls are counted
+
 
 @click.command("show")
 @click.argument("run", metavar="RUN[@N]")
-@click.option("--full", is_flag=True, help="Cut no value, however large.")
+@click.option("--full", is_flag=True, help="Cut no value, however large, and count all calls.")
 @as_json
 @everywhere
 def command(run: str, full: bool, json: bool) -> None:
     """Where RUN is and what it holds: its newest checkpoint, or number N of it.
 
     RUN is the id of a run or of a checkpoint, which may be shortened to 4 characters while it stays unique. RUN@0 is
-    the input, RUN@-1 the last that is stored. JSON is always in full.
+    the input, RUN@-1 the last that is stored. Values are always in full in JSON. Calls are counted in the newest
+    commits, unless in --full: what it costs does not grow with the run.
     """
 
     async def work(storage: BuiltInStorage) -> None:
         from ...operating.documents import document_of
         from ..progress import progress_of
 
-        at, commit, commits = await _read(storage, run)
+        at, commit, commits = await _read(storage, run, None if full else RECENT)
         progress = progress_of(at, commits)
         held = document_of(at)
         if json:
@@ -49,8 +52,8 @@ def command(run: str, full: bool, json: bool) -> None:
     on_the_store(work)
 
 
-async def _read(storage: BuiltInStorage, name: str) -> tuple[Checkpoint, Commit, list[Commit]]:
-    """The checkpoint, the commit that led to it, and all commits up to it that are kept."""
+async def _read(storage: BuiltInStorage, name: str, recent: int | None) -> tuple[Checkpoint, Commit, list[Commit]]:
+    """The checkpoint, the commit that led to it, and the commits up to it that are kept: all, or the last so many."""
     from ...durable.archive import StoreArchive
     from ...durable.codec import DEFAULT_CODEC
     from ...durable.wire import read_commit
@@ -58,7 +61,8 @@ async def _read(storage: BuiltInStorage, name: str) -> tuple[Checkpoint, Commit,
 
     entry = await entry_of(storage.store, await find_checkpoint(storage, name))
     at, commit = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
-    records = await storage.store.history(entry.run_id, upto=entry.number)
+    after = -1 if recent is None else max(entry.number - recent, -1)
+    records = await storage.store.history(entry.run_id, after=after, upto=entry.number)
     return at, commit, [read_commit(one, DEFAULT_CODEC)[0] for one in records]
 
 

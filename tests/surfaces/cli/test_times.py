@@ -1,0 +1,61 @@
+"""Spans and moments as they are typed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.cli.times import moment_of, span_of
+
+NOW = datetime(2026, 11, 16, 10, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30d", 30 * 86400),
+        ("12h", 12 * 3600),
+        ("90min", 5400),
+        ("90m", 5400),
+        ("45s", 45),
+        ("1w", 604800),
+        ("1h30min", 5400),
+    ],
+)
+def test_a_span_is_understood(text: str, seconds: int) -> None:
+    assert span_of(text) == timedelta(seconds=seconds)
+    assert moment_of(text, NOW) == NOW - timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "d", "30", "-1d", "1 d", "1.5h", "30D", "1d ", "1d\n", "٣d", "9" * 40 + "d", "tomorrow"]
+)
+def test_what_is_no_span_is_none(text: str) -> None:
+    assert span_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-16", datetime(2026, 11, 16, tzinfo=UTC)),
+        ("2026-11-16T09:30", datetime(2026, 11, 16, 9, 30, tzinfo=UTC)),
+        ("2026-11-16 09:30:01", datetime(2026, 11, 16, 9, 30, 1, tzinfo=UTC)),
+        ("2026-11-16T09:30+02:00", datetime(2026, 11, 16, 7, 30, tzinfo=UTC)),
+        ("2026-11-16T09:30Z", datetime(2026, 11, 16, 9, 30, tzinfo=UTC)),
+    ],
+)
+def test_a_time_is_in_utc_unless_it_says_otherwise(text: str, expected: datetime) -> None:
+    assert moment_of(text, NOW) == expected
+
+
+@given(
+    st.text()
+    | st.from_regex(r"\d{1,5}-\d\d-\d\d(T\d\d:\d\d)?([+-]\d\d:\d\d)?", fullmatch=True)
+    | st.from_regex(r"(\d+[dhsw])+")
+)
+def test_whatever_is_typed_is_a_time_in_utc_or_none(text: str) -> None:
+    found = moment_of(text, NOW)
+    assert found is None or found.tzinfo is UTC
