@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import click
 
@@ -33,33 +32,19 @@ def moment_of(text: str, now: datetime) -> datetime | None:
         return None
 
 
-class Span(click.ParamType):
-    """A span, given as a timedelta."""
-
-    name = "span"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        if (span := span_of(str(value))) is None:
-            self.fail(f"{value!r} is no span: say 30d, 12h, 90min, 45s or 1h30min", param, ctx)
-        return span
+def a_span(context: click.Context, option: click.Parameter, given: str | None) -> timedelta | None:
+    """What an option gives: a span."""
+    if given is None or (span := span_of(given)) is not None:
+        return None if given is None else span
+    raise click.BadParameter(f"{given!r} is no span: say 30d, 12h, 90min, 45s or 1h30min")
 
 
-class Moment(click.ParamType):
-    """A moment, given as a datetime in UTC."""
+def a_moment(context: click.Context, option: click.Parameter, given: str | None) -> datetime | None:
+    """What an option gives: a moment, in UTC."""
+    from ..durable import clock
 
-    name = "moment"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        from ..durable import clock
-
-        if isinstance(value, datetime):
-            return value
-        if (at := moment_of(str(value), clock.now())) is None:
-            self.fail(
-                f"{value!r} is no time: say 2026-11-16, 2026-11-16T10:00 (UTC), or how long ago: 30d, 12h, 90min",
-                param,
-                ctx,
-            )
-        return at
+    if given is None or (at := moment_of(given, clock.now())) is not None:
+        return None if given is None else at
+    raise click.BadParameter(
+        f"{given!r} is no time: say 2026-11-16, 2026-11-16T10:00 (UTC), or how long ago: 30d, 12h, 90min"
+    )

@@ -9,7 +9,7 @@ import click
 from ..output import document, note, table
 from ..running import on_the_store
 from ..settings import as_json, everywhere, tagged
-from ..times import Moment
+from ..times import a_moment
 from ..words import STATUS, moment, status_word
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @tagged("May be given several times.")
 @click.option("--prefix", metavar="TEXT", help="Only runs whose id begins so.")
 @click.option("--text", metavar="TEXT", help="Only runs with this in their id, their workflow, or their tags.")
-@click.option("--since", type=Moment(), metavar="TIME", help="Only runs that began then or later.")
-@click.option("--until", type=Moment(), metavar="TIME", help="Only runs that began before.")
-@click.option("--changed-since", type=Moment(), metavar="TIME", help="Only runs with a commit of then or later.")
-@click.option("--changed-until", type=Moment(), metavar="TIME", help="Only runs without a commit since then.")
+@click.option("--since", callback=a_moment, metavar="TIME", help="Only runs that began then or later.")
+@click.option("--until", callback=a_moment, metavar="TIME", help="Only runs that began before.")
+@click.option("--changed-since", callback=a_moment, metavar="TIME", help="Only runs with a commit of then or later.")
+@click.option("--changed-until", callback=a_moment, metavar="TIME", help="Only runs without a commit since then.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @click.option("--after", metavar="RUN", help="Only those that come after this one in the list: the next page.")
 @as_json

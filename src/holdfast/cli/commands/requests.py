@@ -10,7 +10,7 @@ import click
 from ..output import document, note, table
 from ..running import on_the_store
 from ..settings import as_json, everywhere
-from ..times import Span
+from ..times import a_span
 from ..words import deadline, length
 
 if TYPE_CHECKING:
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 @click.command("requests")
 @click.option("--workflow", metavar="NAME", help="Only of runs of this workflow.")
 @click.option("--run", metavar="RUN", help="Only of this run.")
-@click.option("--older-than", type=Span(), metavar="SPAN", help="Only those that have waited for longer.")
+@click.option("--older-than", callback=a_span, metavar="SPAN", help="Only those that have waited for longer.")
 @click.option("--overdue", is_flag=True, help="Only those whose deadline has passed; the first to pass first.")
-@click.option("--due-within", type=Span(), metavar="SPAN", help="The same, with those whose deadline passes by then.")
+@click.option(
+    "--due-within", callback=a_span, metavar="SPAN", help="The same, with those whose deadline passes by then."
+)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @click.option("--after", metavar="RUN/REQUEST", help="Only those that come after this one: the next page.")
 @as_json
