@@ -17,16 +17,19 @@ COMMANDS = (
     "events",
     "tail",
     "requests",
+    "respond",
+    "fork",
+    "diff",
     "run",
     "resume",
     "cancel",
     "viz",
+    "export",
+    "import",
 )
 
 
 class Program(click.Group):
-    "export",
-    "import",
     """A group of commands, each a module of its own."""
 
     def list_commands(self, context: click.Context) -> list[str]:

@@ -3,17 +3,18 @@
 from .answering import answer
 from .cancelling import Cancelled, cancel
 from .comparing import Change, compare, patched
-from .differing import Difference, diff
+from .differing import Difference, NotForked, diff, diff_from_parent
 from .drawing import Progress, draw
 from .editing import EditRefused
 from .examining import Examined, Finding, examine
 from .exporting import Exported, export_run, export_to
-from .forking import fork
+from .forking import fork, preview_fork
 from .importing import Imported, ImportRefused, import_from, import_run
 from .keeping import Keep
 from .naming import Ambiguous, NotFound, find_checkpoint, find_run
 from .pages import report_run, report_to
 from .pruning import PruneReport, prune
+from .questions import Question, open_questions
 
 __all__ = [
     "Ambiguous",
@@ -27,13 +28,16 @@ __all__ = [
     "ImportRefused",
     "Imported",
     "Keep",
+    "NotForked",
     "NotFound",
     "Progress",
     "PruneReport",
+    "Question",
     "answer",
     "cancel",
     "compare",
     "diff",
+    "diff_from_parent",
     "draw",
     "examine",
     "export_run",
@@ -43,7 +47,9 @@ __all__ = [
     "fork",
     "import_from",
     "import_run",
+    "open_questions",
     "patched",
+    "preview_fork",
     "prune",
     "report_run",
     "report_to",

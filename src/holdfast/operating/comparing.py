@@ -90,9 +90,12 @@ def patched(document: Any, patch: Iterable[Mapping[str, Any]]) -> Any:
     return made
 
 
-def lines_of(changes: Iterable[Change]) -> list[str]:
-    """Changes in words, one line each: `+` what was added, `-` what was removed, `~` what changed."""
-    return [_line(change) for change in changes]
+def lines_of(changes: Iterable[Change], *, full: bool = False) -> list[str]:
+    """Changes in words, one line each: `+` what was added, `-` what was removed, `~` what changed.
+
+    Long values are cut, unless in full.
+    """
+    return [_line(change, None if full else _SHOWN) for change in changes]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -198,15 +201,15 @@ def _index(part: str, length: int) -> int:
 _SHOWN = 80  # characters of a value in a line
 
 
-def _line(change: Change) -> str:
+def _line(change: Change, shown: int | None) -> str:
     where = words_of(change.path)
     match change.kind:
         case "added":
-            return f"+ {where}: {_brief(change.after)}"
+            return f"+ {where}: {_brief(change.after, shown)}"
         case "removed":
-            return f"- {where}: {_brief(change.before)}"
+            return f"- {where}: {_brief(change.before, shown)}"
         case "changed":
-            return f"~ {where}: {_brief(change.before)} → {_brief(change.after)}"
+            return f"~ {where}: {_brief(change.before, shown)} → {_brief(change.after, shown)}"
 
 
 def words_of(path: Path) -> str:
@@ -215,6 +218,6 @@ def words_of(path: Path) -> str:
     return words.removeprefix(".") or "everything"
 
 
-def _brief(value: Any) -> str:
+def _brief(value: Any, shown: int | None) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return text if shown is None or len(text) <= shown else f"{text[: shown - 1]}…"

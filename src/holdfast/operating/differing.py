@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.errors import RunError
 from ..core.events import CheckpointInfo
 from ..durable.archive import StoreArchive
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.storage import BuiltInStorage
 from .comparing import Change, backwards, compare, lines_of, patch_of
 from .documents import document_of
-from .naming import entry_of, find_checkpoint
+from .naming import NotFound, entry_of, find_checkpoint
+
+
+class NotForked(RunError):
+    """The run has no parent that it could be compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +35,10 @@ class Difference:
         """The difference seen from the other."""
         return Difference(self.other, self.one, tuple(backwards(self.changes)))
 
-    def lines(self) -> list[str]:
-        """In words: which two, and a line for each change."""
+    def lines(self, *, full: bool = False) -> list[str]:
+        """In words: which two, and a line for each change. Long values are cut, unless in full."""
         between = f"{_words(self.one)} → {_words(self.other)}"
-        return [between, *(lines_of(self.changes) or ["no difference"])]
+        return [between, *(lines_of(self.changes, full=full) or ["no difference"])]
 
 
 async def diff(storage: BuiltInStorage, one: str, other: str) -> Difference:
@@ -44,6 +49,27 @@ async def diff(storage: BuiltInStorage, one: str, other: str) -> Difference:
     first, second = await find_checkpoint(storage, one), await find_checkpoint(storage, other)
     changes = compare(await load_document(storage, first), await load_document(storage, second))
     return Difference(first, second, tuple(changes))
+
+
+async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
+    """What became of a fork: the difference of a checkpoint of it and the one of its parent where it began.
+
+    `run` is named as `find_checkpoint` takes it; a run alone is its newest checkpoint. Raises NotForked for a run that
+    was begun with an input, and NotFound if that checkpoint of the parent is gone.
+    """
+    found = await find_checkpoint(storage, run)
+    at, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(await entry_of(storage.store, found))
+    header = at.header
+    if header.parent_id is None:
+        raise NotForked(f"run {found.run_id!r} is no fork: it began with an input", run_id=found.run_id)
+    entry = await storage.store.locate(header.parent_id)
+    if entry is None:
+        raise NotFound(
+            f"{header.parent_run}@{header.parent_number}, where run {found.run_id!r} was forked, is not kept any more"
+        )
+    begun = await find_checkpoint(storage, header.parent_id)
+    changes = compare(await load_document(storage, begun), document_of(at))
+    return Difference(begun, found, tuple(changes))
 
 
 async def load_document(storage: BuiltInStorage, at: CheckpointInfo) -> dict[str, Any]:

@@ -24,7 +24,9 @@ from ..runtime.opening import first_of_fork, forked_header
 from ..runtime.storing import store
 from ..workflow.positions import OMITTED, position_of
 from .answering import plain_letters, post_letters
-from .comparing import same
+from .comparing import compare, same
+from .differing import Difference
+from .documents import document_of
 from .editing import edited
 from .naming import NotFound, find_checkpoint
 
@@ -56,12 +58,10 @@ async def fork(
     UnknownRequest or RequestExpired for a question, RunError if a run of that id is stored already, and RunBusy if
     somebody drives one. Then there is no new run.
     """
+    archive = StoreArchive(storage.store, DEFAULT_CODEC, storage.retention)
     found = await find_checkpoint(storage, checkpoint)
     position_of(OMITTED, run_id, found.checkpoint_id, tags)  # no id and no tags that a run could not have
-    archive = StoreArchive(storage.store, DEFAULT_CODEC, storage.retention)
-    source = await archive.find(found.checkpoint_id)
-    if source is None:
-        raise NotFound(f"checkpoint {found.checkpoint_id!r} of run {found.run_id!r} has gone meanwhile")
+    source = await _source(archive, found)
     letters = plain_letters(source, responses or {})
     changed = replace(source, state=_state(source.state, set=set, add=add, delete=delete))
     header = replace(
@@ -80,12 +80,51 @@ async def fork(
         await claims.let_go(held)
 
 
-async def _begun(archive: StoreArchive, source: Checkpoint, header: RunHeader) -> CheckpointInfo:
-    if await archive.head(header.run_id) is not None:
+async def preview_fork(
+    storage: BuiltInStorage,
+    checkpoint: str,
+    *,
+    run_id: str | None = None,
+    set: Mapping[str, Any] | None = None,
+    add: Mapping[str, Any] | None = None,
+    delete: Collection[str] = (),
+    responses: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> Difference:
+    """What `fork` would change with these arguments: the difference of its first checkpoint. Nothing is made.
+
+    Raises as `fork` does, but for RunBusy. A run without a name is called `new` here. Answers are not in it: they are
+    taken in when the new run is driven.
+    """
+    archive = StoreArchive(storage.store, DEFAULT_CODEC)
+    found = await find_checkpoint(storage, checkpoint)
+    position_of(OMITTED, run_id, found.checkpoint_id, tags)
+    source = await _source(archive, found)
+    plain_letters(source, responses or {})
+    if run_id is not None:
+        await _check_free(archive, run_id)
+    changed = replace(source, state=_state(source.state, set=set, add=add, delete=delete))
+    changes = compare(document_of(source), document_of(changed))
+    return Difference(found, CheckpointInfo(run_id or "new", "", 0), tuple(changes))
+
+
+async def _source(archive: StoreArchive, found: CheckpointInfo) -> Checkpoint:
+    source = await archive.find(found.checkpoint_id)
+    if source is None:
+        raise NotFound(f"checkpoint {found.checkpoint_id!r} of run {found.run_id!r} has gone meanwhile")
+    return source
+
+
+async def _check_free(archive: StoreArchive, run_id: str) -> None:
+    if await archive.head(run_id) is not None:
         raise RunError(
-            f"a run {header.run_id!r} is stored already; give the new run an id of its own, or none",
-            run_id=header.run_id,
+            f"a run {run_id!r} is stored already; give the new run an id of its own, or none",
+            run_id=run_id,
         )
+
+
+async def _begun(archive: StoreArchive, source: Checkpoint, header: RunHeader) -> CheckpointInfo:
+    await _check_free(archive, header.run_id)
     first = await first_of_fork(source, header, archive)
     await store(archive, first, kernel.apply(header, None, first, previous_id=header.parent_id))
     return CheckpointInfo(header.run_id, first.stamp.checkpoint_id, first.number)

@@ -1,0 +1,393 @@
+"""Forms: what is typed comes to the value that was meant, and nothing comes of a form that does not fit its schema."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import field, make_dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from holdfast.cli.forms import END, LEFT_OUT, Prompt, Unfillable, form_of
+from holdfast.cli.readers import Unfit, labels_of, read_anything, read_choice, read_number, read_text, read_yes
+from holdfast.cli.schemas import problems
+from holdfast.durable.answers import answer_as, schema_of
+from holdfast.durable.codec_plain import INT_MAX, INT_MIN
+
+quick = settings(deadline=None, suppress_health_check=list(HealthCheck))
+PATIENCE = 300  # prompts: a form that asks more in these tests never ends
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Card(msgspec.Struct, tag=True):
+    number: str
+    limit: float | None = None
+
+
+class Cash(msgspec.Struct, tag=True, forbid_unknown_fields=True):
+    coins: list[int]
+
+
+class Note(pydantic.BaseModel):
+    pages: int = pydantic.Field(gt=0, le=99)
+    about: Literal["tea", "milk"] = "tea"
+    answers: Note | None = None
+
+
+Kind = tuple[Any, st.SearchStrategy[Any]]
+"""A type, and values of it in plain JSON."""
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+INTS = st.integers(INT_MIN, INT_MAX)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+CARDS = st.fixed_dictionaries(
+    {"type": st.just("Card"), "number": TEXTS}, optional={"limit": FLOATS | st.none()}
+) | st.fixed_dictionaries({"type": st.just("Cash"), "coins": st.lists(INTS, max_size=2)})
+NOTES = st.recursive(
+    st.just({"pages": 1, "about": "milk"}),
+    lambda inner: st.fixed_dictionaries(
+        {"pages": st.integers(1, 99)}, optional={"about": st.sampled_from(["tea", "milk"]), "answers": inner}
+    ),
+    max_leaves=3,
+)
+PLAIN: list[Kind] = [
+    (bool, st.booleans()),
+    (int, INTS),
+    (float, FLOATS),
+    (str, TEXTS),
+    (Any, st.recursive(INTS | TEXTS | st.none(), lambda inner: st.lists(inner, max_size=2), max_leaves=3)),
+    (Colour, st.sampled_from(["red", "green"])),
+    (Literal["approve", "deny"], st.sampled_from(["approve", "deny"])),
+    (Literal[1, 2, "two"], st.sampled_from([1, 2, "two"])),
+    (Card | Cash, CARDS),
+    (int | str, INTS | TEXTS),
+    (list[int] | str | None, st.lists(INTS, max_size=2) | TEXTS | st.none()),
+    (set[str], st.lists(TEXTS, max_size=3, unique=True)),
+]
+OF_TEXT: list[Kind] = [
+    (UUID, st.uuids().map(str)),
+    (date, st.dates().map(str)),
+    (Decimal, st.decimals(allow_nan=False, allow_infinity=False).map(str)),
+]
+OF_PYDANTIC: list[Kind] = [(Note, NOTES), (list[Note], st.lists(NOTES, max_size=2)), (Note | None, NOTES | st.none())]
+
+
+NUMBERS = itertools.count()  # of classes, so that each has a name of its own
+
+
+def with_fields(known: dict[str, tuple[Kind, bool]]) -> Kind:
+    """A dataclass. Fields with a default may be left out."""
+    late = {name for name, (_, has_default) in known.items() if has_default}
+    ordered = sorted(known.items(), key=lambda one: one[0] in late)
+    made = make_dataclass(
+        f"Fields{next(NUMBERS)}",
+        [
+            (name, kind | None, field(default=None)) if name in late else (name, kind)
+            for name, ((kind, _), _) in ordered
+        ],
+    )
+    needed = {name: values for name, ((_, values), _) in known.items() if name not in late}
+    return made, st.fixed_dictionaries(needed, optional={name: known[name][0][1] | st.none() for name in late})
+
+
+def containers(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
+    names = st.sampled_from(["name", "size", "x", "reason"])
+    return st.one_of(
+        kinds.map(lambda kind: (list[kind[0]], st.lists(kind[1], max_size=3))),
+        kinds.map(lambda kind: (dict[str, kind[0]], st.dictionaries(TEXTS, kind[1], max_size=2))),
+        kinds.map(lambda kind: (kind[0] | None, kind[1] | st.none())),
+        st.tuples(kinds, kinds).map(lambda both: (tuple[both[0][0], both[1][0]], st.tuples(both[0][1], both[1][1]))),
+        st.dictionaries(names, st.tuples(kinds, st.booleans()), max_size=3).map(with_fields),
+    )
+
+
+def kinds_from(plain: list[Kind]) -> st.SearchStrategy[Kind]:
+    return st.recursive(st.sampled_from(plain), containers, max_leaves=4)
+
+
+@st.composite
+def typed_values(draw: Any, kinds: st.SearchStrategy[Kind]) -> tuple[Any, Any, Any]:
+    kind, values = draw(kinds)
+    return kind, json.loads(schema_of(kind)), json.loads(json.dumps(draw(values)))
+
+
+class Typist:
+    """Types in what makes a form come to a value, or fails. Of the members of a union it tries one after the other."""
+
+    def __init__(self, schema: Any, value: Any) -> None:
+        self.schema, self.value = schema, value
+
+    def typed(self) -> Any:
+        ways: list[list[int]] = [[]]
+        while ways:
+            taken = ways.pop()
+            try:
+                typed = self._filled(iter(taken))
+                if written(typed) == written(self.value):
+                    return typed
+            except _Crossroads as several:
+                ways += [[*taken, number] for number in reversed(range(several.ways))]
+            except _WrongWay:
+                continue
+        pytest.fail(f"no way to type {self.value!r} into {self.schema!r}")
+
+    def _filled(self, turns: Iterator[int]) -> Any:
+        form, names = form_of(self.schema), {}
+        try:
+            prompt = next(form)
+            for _ in range(PATIENCE):
+                prompt = form.send(self._text(prompt, turns, names))
+        except StopIteration as ended:
+            return ended.value
+        pytest.fail("the form does not end")
+
+    def _text(self, prompt: Prompt, turns: Iterator[int], names: dict[Any, Any]) -> str:
+        if prompt.problem:
+            raise _WrongWay
+        value: Any = self.value
+        for part in prompt.path:
+            try:
+                value = value[part]
+            except (LookupError, TypeError):
+                return ""
+        if prompt.asks == "which":
+            turn = next(turns, None)
+            if turn is None:
+                raise _Crossroads(len(prompt.choices))
+            return prompt.choices[turn]
+        if prompt.asks == "name":
+            if not isinstance(value, dict):
+                raise _WrongWay
+            name = next(names.setdefault(prompt.path, iter(value)), None)
+            return "" if name is None else json.dumps(name)
+        if prompt.asks == "whether":
+            return "null" if value is None else "yes"
+        if prompt.choices:
+            return labels_of([value])[0]
+        return json.dumps(value)
+
+
+class _Crossroads(Exception):
+    def __init__(self, ways: int) -> None:
+        self.ways = ways
+
+
+class _WrongWay(Exception):
+    pass
+
+
+def written(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+@quick
+@given(typed_values(kinds_from([*PLAIN, *OF_TEXT]) | st.sampled_from(OF_PYDANTIC)))
+def test_any_answer_can_be_typed_in(made: tuple[Any, Any, Any]) -> None:
+    kind, schema, value = made
+    typed = Typist(schema, value).typed()
+    answer_as(typed, [kind])  # and the program takes it
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.0, 2.5]) | st.sampled_from(["", "red", "Card"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["name", "size", "type", "pages", "coins"]), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+
+
+def strict(schema: Any) -> Any:
+    """The same schema, where a name that is not listed is a slip."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = {key: strict(one) for key, one in schema.items()}
+    return {**known, "additionalProperties": known.get("additionalProperties", False)} if "required" in known else known
+
+
+@quick
+@given(typed_values(kinds_from(PLAIN) | st.sampled_from(OF_PYDANTIC)), st.data())
+def test_what_fits_a_schema_is_what_others_find_to_fit_it(made: tuple[Any, Any, Any], data: Any) -> None:
+    _, schema, fitting = made
+    value = data.draw(st.just(fitting) | JSON | damaged(fitting))
+    others = list(Draft202012Validator(strict(schema)).iter_errors(value))
+    assert bool(list(problems(schema, value))) == bool(others), others
+
+
+def damaged(value: Any) -> st.SearchStrategy[Any]:
+    """The value, with something else in one place."""
+    if isinstance(value, dict) and value:
+        return st.sampled_from(sorted(value)).flatmap(
+            lambda name: damaged(value[name]).map(lambda other: {**value, name: other})
+        )
+    if isinstance(value, list) and value:
+        return st.integers(0, len(value) - 1).flatmap(
+            lambda at: damaged(value[at]).map(lambda other: [*value[:at], other, *value[at + 1 :]])
+        )
+    return JSON
+
+
+WORDS = ["type", "properties", "required", "items", "anyOf", "oneOf", "allOf", "$ref", "enum", "const", "minItems"]
+MORE = ["maxItems", "uniqueItems", "pattern", "format", "default", "$defs", "minimum", "multipleOf", "prefixItems", "A"]
+SAID = st.sampled_from(["#", "#/$defs/A", "#/nowhere", "object", "array", "string", "null", "integer", "(", "uuid"])
+SCHEMAS = st.recursive(
+    JSON | SAID,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*WORDS, *MORE]), inner, max_size=4),
+    max_leaves=12,
+)
+TYPED = st.lists(
+    st.sampled_from(["", "y", "n", "1", "2", "null", '"a"', "[]", "text", "{", "1e999", "NaN"]), min_size=1
+)
+
+
+@quick
+@given(SCHEMAS, JSON, TYPED)
+def test_no_schema_and_no_text_upsets_a_form(schema: Any, value: Any, texts: list[str]) -> None:
+    assert all(isinstance(one, str) for one in problems(schema, value))
+    for made in come_to(schema, texts):
+        assert not list(problems(schema, made))
+        assert made not in (LEFT_OUT, END)
+
+
+def come_to(schema: Any, texts: list[str]) -> Iterator[Any]:
+    """What a form comes to if these are typed again and again; nothing if it never ends, or is none."""
+    form = form_of(schema)
+    try:
+        next(form)
+        for text in itertools.islice(itertools.cycle(texts), PATIENCE):
+            form.send(text)
+    except StopIteration as ended:
+        yield ended.value
+    except Unfillable:
+        return
+
+
+def ask(schema: Any, *texts: str) -> tuple[Any, list[Prompt]]:
+    """What comes of the texts, and what was asked for them."""
+    form, prompts = form_of(schema), []
+    try:
+        prompts.append(next(form))
+        for text in texts:
+            prompts.append(form.send(text))
+    except StopIteration as ended:
+        assert len(prompts) == len(texts)
+        return ended.value, prompts
+    pytest.fail(f"not enough was typed: {prompts[-1]}")
+
+
+def test_what_will_not_do_is_asked_again_with_the_reason() -> None:
+    value, prompts = ask(json.loads(schema_of(Note)), "", "0", "many", "7", "milk", "no")
+    assert value == {"pages": 7, "about": "milk"}
+    assert [one.problem for one in prompts] == [
+        "",
+        'something must be typed; an empty text is typed as ""',
+        "0 is not more than 0",
+        "'many' is no number",
+        "",
+        "",
+    ]
+    assert (prompts[0].path, prompts[0].wants) == (("pages",), "whole number at most 99 and more than 0")
+    assert (prompts[4].choices, prompts[4].enter) == (("tea", "milk"), '"tea"')
+
+
+def test_what_has_a_default_is_left_out_and_what_must_be_there_takes_it() -> None:
+    known = {"a": {"type": "string", "default": "x"}, "b": {"type": "string", "default": "y"}, "c": {"type": "integer"}}
+    schema = {"type": "object", "properties": known, "required": ["b"]}
+    assert ask(schema, "", "", "")[0] == {"b": "y"}
+    assert ask(schema, '""', "\t z", "3")[0] == {"a": "", "b": "\t z", "c": 3}
+
+
+def test_a_list_ends_with_enter_and_has_its_sizes() -> None:
+    schema = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 3, "uniqueItems": True}
+    value, prompts = ask(schema, "", "tea", "tea", "milk", "")
+    assert value == ["tea", "milk"]
+    assert [one.enter for one in prompts] == [None, None, "no more", "no more", "no more"]
+    assert prompts[3].problem == '"tea" is there already'
+    assert ask(schema, "a", "b", "c")[0] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "#"}, {"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, {"type": "null", "const": 1}]
+)
+def test_a_schema_without_an_end_has_no_form(schema: Any) -> None:
+    if schema == {"$ref": "#"}:
+        assert ask(schema, "5")[0] == 5  # it says nothing: anything will do
+    else:
+        with pytest.raises(Unfillable):
+            next(form_of(schema))
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (read_yes, " Yes", True),
+        (read_yes, "N", False),
+        (read_yes, "1", Unfit),
+        (read_number, " -2.5e3 ", -2500.0),
+        (read_number, "12", 12),
+        (read_number, "true", Unfit),
+        (read_number, "NaN", Unfit),
+        (read_number, "1e999", Unfit),
+        (read_number, "1_000", Unfit),
+        (read_text, 'he said "no"', 'he said "no"'),
+        (read_text, '"two\\nlines"', "two\nlines"),
+        (read_text, '"unfinished', '"unfinished'),
+        (read_text, "12", "12"),
+        (read_anything, "12", 12),
+        (read_anything, "tea", "tea"),
+        (read_anything, '"12"', "12"),
+        (read_anything, "[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_a_text_comes_to(read: Any, text: str, value: Any) -> None:
+    if value is Unfit:
+        with pytest.raises(Unfit):
+            read(text)
+    else:
+        assert read(text) == value
+        assert type(read(text)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "meant"),
+    [
+        (["approve", "deny", "answer"], "deny", "deny"),
+        (["approve", "deny", "answer"], "D", "deny"),
+        (["approve", "deny", "answer"], "3", "answer"),
+        (["approve", "deny", "answer"], "a", Unfit),
+        (["approve", "deny", "answer"], "4", Unfit),
+        (["ran", "ran again"], "Ran", "ran"),
+        ([3, 1, 2], "1", 1),
+        ([3, 1, 2], "0", Unfit),
+        (["1", 1], "1", 1),
+        (["1", 1], '"1"', "1"),
+        ([None, "null", True], "null", None),
+        (["", "a"], '""', ""),
+    ],
+)
+def test_one_of_several_is_meant_by_its_word_its_number_or_its_beginning(values: Any, text: str, meant: Any) -> None:
+    labels = labels_of(values)
+    assert len(set(labels)) == len(labels)
+    if meant is Unfit:
+        with pytest.raises(Unfit):
+            read_choice(text, labels)
+    else:
+        assert values[read_choice(text, labels)] is meant or values[read_choice(text, labels)] == meant
