@@ -20,6 +20,10 @@ _GIVE = "--input TEXT, --input @FILE, or --input @- for stdin"
 
 def text_of(given: str) -> str:
     """The text itself, that of the file after an @, or stdin for `@-`; two @ stand for one that begins a text."""
+    from ..core.model import is_text
+
+    if not is_text(given):
+        raise CommandFailed("the input is no text in UTF-8", _GIVE, USAGE)
     if not given.startswith("@"):
         return given
     if given.startswith("@@"):

@@ -29,6 +29,11 @@ class Seat:
     took: float | None = None  # seconds, if that is over
     asked: int | None = None  # the commit with its last question
 
+    def stop(self, now: float) -> None:
+        """What it did is over."""
+        if self.state in AT_WORK:
+            self.took = now - self.since
+
 
 @dataclass(frozen=True)
 class Row:
@@ -109,9 +114,10 @@ class Scene:
             case "executor_retrying":
                 seat.state = RETRYING
             case "request_info":
+                seat.stop(now)
                 seat.state, seat.asked = ASKING, event.commit
             case "executor_completed" | "executor_failed":
-                seat.took = now - seat.since if seat.state in AT_WORK else seat.took
+                seat.stop(now)
                 seat.calls += 1
                 asks = seat.asked == event.commit  # in this very call, so that it is still open
                 seat.state = FAILED if event.type == "executor_failed" else ASKING if asks else DONE

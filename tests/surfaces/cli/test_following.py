@@ -1,0 +1,236 @@
+"""Runs that move while somebody looks, interrupts, kills or cancels: real processes and a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from command_line import Say
+from driven_runs import DONE, GATE, REACHED
+from holdfast import WorkflowEvent, WorkflowRunState
+from holdfast.cli.scene import Scene
+from holdfast.cli.telling import Heard
+from holdfast.core.parcel import copied
+from holdfast.core.request import Request
+from launching import heeding_interrupts
+from terminal import Terminal
+
+STORE = "sqlite:///runs.db"
+COUNTING = "driven_runs:counting"
+TESTS = str(Path(__file__).parents[2])
+BEGIN = ["--store", STORE, "run", COUNTING, "--input", "1", "--run-id", "c-1"]
+AT = "2026-11-16T10:00:00+00:00"
+RESUME = ["--store", STORE, "resume", "c-1", COUNTING]
+
+
+@pytest.fixture(autouse=True)
+def _code_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", TESTS)
+
+
+@contextmanager
+def program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command line in a process of its own, which does not outlive the test."""
+    command = heeding_interrupts([sys.executable, "-m", "holdfast.cli", *arguments])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def driven(*more: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that drives a run and stays inside its third superstep."""
+    Path(GATE).touch()
+    with program(*BEGIN, *more) as process:
+        until(Path(REACHED).exists)
+        yield process
+
+
+def until(there: object) -> None:
+    assert callable(there)
+    limit = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < limit, "it hangs"
+        time.sleep(0.01)
+
+
+def finished(say: Say) -> None:
+    """The run goes on, and nothing that was done is done again."""
+    Path(GATE).unlink()
+    done = say(*RESUME)
+    assert (done.exit_code, done.stdout) == (0, "counted\nto 5\n"), done.stderr
+    assert Path(DONE).read_text() == "1\n2\n3\n4\n5\n"
+
+
+def test_a_run_that_is_killed_is_resumed_and_nothing_is_repeated(say: Say) -> None:
+    with driven() as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    finished(say)
+
+
+def test_an_interrupt_leaves_the_run_and_says_how_it_goes_on(say: Say) -> None:
+    with driven("--follow", "--json") as process:
+        process.send_signal(signal.SIGINT)
+        told, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.splitlines() == [
+        "holdfast: interrupted; run 'c-1' stands at its last commit",
+        f"hint: holdfast resume c-1 {COUNTING} --store {STORE}",
+    ]
+    assert [json.loads(line)["run_id"] for line in told.splitlines()][-1] == "c-1"
+    finished(say)
+
+
+def test_a_run_that_is_driven_is_left_to_its_driver_until_it_is_cancelled(say: Say) -> None:
+    with driven() as process:
+        busy = say(*RESUME)
+        assert busy.exit_code == 1
+        assert f"is being driven by process {process.pid} on " in busy.stderr
+        assert busy.stderr.splitlines()[-1] == "hint: holdfast tail c-1 --follow"
+        told = say("--store", STORE, "cancel", "c-1", "--json")
+        assert (told.exit_code, json.loads(told.stdout)["status"]) == (0, "CANCELLED")
+        assert told.stderr.startswith(f"process {process.pid} on ")
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert said.startswith("holdfast: run 'c-1' was cancelled\n")
+    finished(say)
+
+
+def test_a_run_is_watched_from_another_process_until_it_rests(say: Say) -> None:
+    with driven(), program("--store", STORE, "tail", "c-1", "--follow", "--json", "-n", "1") as watcher:
+        assert watcher.stdout is not None
+        last = json.loads(watcher.stdout.readline())
+        assert (last["type"], last["commit"]) == ("superstep_completed", 2)
+        assert say("--store", STORE, "cancel", "c-1").exit_code == 0
+        rest, said = watcher.communicate(timeout=30)
+    assert (watcher.returncode, said) == (1, "run 'c-1' is cancelled\n")
+    assert [(one["commit"], one["type"], one["state"]) for one in map(json.loads, rest.splitlines())] == [
+        (3, "status", "CANCELLED")
+    ]
+
+
+def test_a_reader_who_leaves_ends_it_quietly() -> None:
+    program = " ".join([sys.executable, "-m", "holdfast.cli", *BEGIN, "--follow", "--json"])
+    done = subprocess.run(
+        ["bash", "-c", f"{program} | head -1"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout)["type"] == "started"
+    assert done.stderr == ""
+
+
+def test_a_terminal_shows_a_picture_and_then_the_outputs() -> None:
+    with Terminal(*BEGIN, "--follow", NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+        lines = [line.rstrip() for line in terminal.seen.splitlines()]
+        assert not re.search(r"\x1b\[3\dm", terminal.shown)
+    *_, heading, executor, last, first_output, second_output = lines
+    assert re.fullmatch(r"c-1  counting  done  superstep 5  \d+\.\d s", heading)
+    assert re.fullmatch(r"  count +done +5 calls +\d+\.\d s", executor)
+    assert last == "  status  IDLE"
+    assert [first_output, second_output] == ["counted", "to 5"]
+
+
+def test_a_terminal_that_cannot_draw_gets_lines() -> None:
+    with Terminal(*BEGIN, "--follow", TERM="dumb") as terminal:
+        assert terminal.end() == 0
+        assert "\x1b" not in terminal.shown
+        assert "executor_completed  executor=count  [2]" in terminal.seen
+
+
+def test_tail_draws_the_picture_under_the_events_on_a_terminal(say: Say) -> None:
+    assert say(*BEGIN).exit_code == 0
+    with Terminal("--store", STORE, "tail", "c-1", "-n", "2", "--follow") as terminal:
+        assert terminal.end() == 0
+        seen = terminal.seen
+    assert "  status  IDLE\n" in seen
+    assert re.search(r"c-1  counting  done  superstep 5  \d", seen)
+
+
+def test_tail_tells_the_last_and_only_follows_if_told(say: Say) -> None:
+    assert say(*BEGIN).exit_code == 0
+    every = say("--store", STORE, "events", "c-1").stdout.splitlines()
+    for count in (0, 1, 3, len(every), len(every) + 7):
+        told = say("--store", STORE, "tail", "c-1", "-n", str(count))
+        assert (told.exit_code, told.stdout.splitlines()) == (
+            0,
+            every[len(every) - count :] if count < len(every) else every,
+        )
+    assert say("--store", STORE, "tail", "c-1", "--follow").exit_code == 0
+    assert say("--store", STORE, "tail", "c-1", "--wait").exit_code == 2
+
+
+# ------------------------------------------------------------------------------------------------- what is drawn
+
+
+def heard(type: str, executor: str | None = None, **known: object) -> Heard:
+    if type == "request_info":
+        known["request"] = Request(
+            "q", executor or "", copied(None, "$"), "None", "bool", "{}", "2026-11-16T10:00:00+00:00"
+        )
+    return Heard(WorkflowEvent(type, executor_id=executor, run_id="r", **known), "2026-11-16T10:00:00+00:00")  # type: ignore[arg-type]
+
+
+def drawn(scene: Scene, now: float, room: int = 10) -> list[tuple[str, ...]]:
+    return [(row.name, row.state, row.calls, row.time) for row in scene.rows(now, room)]
+
+
+def test_each_executor_has_a_row_that_says_what_it_does() -> None:
+    scene = Scene("r", "w", ["a", "b", "c"], began=100.0)
+    assert drawn(scene, 100.0) == [("a", "-", "", ""), ("b", "-", "", ""), ("c", "-", "", "")]
+    scene.hear(heard("superstep_started", iteration=1), 100.0)
+    scene.hear(heard("executor_invoked", "a"), 101.0)
+    scene.hear(heard("executor_invoked", "b"), 101.0)
+    scene.hear(heard("executor_retrying", "b"), 102.0)
+    assert drawn(scene, 103.5)[:2] == [("a", "running", "", "2.5 s"), ("b", "retrying", "", "2.5 s")]
+    scene.hear(heard("request_info", "a", commit=1), 104.0)
+    scene.hear(heard("executor_completed", "a", commit=1), 104.0)
+    scene.hear(heard("executor_failed", "b", commit=1), 104.0)
+    scene.hear(heard("executor_invoked", "inner", path=("c",)), 104.0)
+    assert drawn(scene, 170.0) == [
+        ("a", "asking", "1 call", "3.0 s"),
+        ("b", "failed", "1 call", "3.0 s"),
+        ("c", "-", "", ""),
+        ("c/inner", "running", "", "1:06"),
+    ]
+    scene.hear(heard("executor_completed", "a", commit=2), 171.0)  # the answer came
+    scene.hear(heard("status", state=WorkflowRunState.FAILED, commit=2), 171.0)
+    scene.end("FAILED", 172.0)
+    assert [row[:3] for row in drawn(scene, 300.0)][0::3] == [("a", "done", "2 calls"), ("c/inner", "stopped", "")]
+    assert scene.heading(300.0) == "r  w  failed  superstep 1  1:12"
+
+
+def test_where_there_is_no_room_those_who_do_something_are_shown() -> None:
+    scene = Scene("r", "w", [f"e{n}" for n in range(100)], began=0.0)
+    scene.hear(heard("executor_invoked", "e70"), 1.0)
+    scene.expect(["e90"])
+    assert [row[0] for row in drawn(scene, 2.0, room=4)] == ["e0", "e70", "e90", "... and 97 others"]
+
+
+def test_what_is_drawn_obeys_nothing_that_was_stored() -> None:
+    scene = Scene("r\x1b[2J", "w", ["\x1b]0;owned\x07"], began=0.0)
+    scene.hear(heard("warning", data="\x1b[31mred"), 1.0)
+    texts = [scene.heading(1.0), scene.last, *(cell for row in drawn(scene, 1.0) for cell in row)]
+    assert not [text for text in texts if "\x1b" in text or "\x07" in text]
+
+
+def test_live_data_of_any_kind_can_be_told() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            return "odd"
+
+    told = heard("data", "a", data={1: Odd(), "when": os}).told()
+    assert told["data"]["1"] == "odd"
