@@ -1,0 +1,258 @@
+"""Measures what it takes to look at runs, to answer and to clean up, in stores of a thousand to a million checkpoints.
+
+Each command is a process of its own; beside it the same is done through the API, in a process that has the store open.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import machine
+import postgres
+from stocking import Stock, stock
+
+from holdfast import PostgresCheckpointStorage, SQLiteCheckpointStorage
+from holdfast.cli.app import COMMANDS
+from holdfast.durable.storage import BuiltInStorage
+from holdfast.operating import Keep, answer, examine, find_checkpoint, prune
+
+BEGIN, END = "<!-- operating: begin -->", "<!-- operating: end -->"
+KEPT = 10  # checkpoints of each run that pruning leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One thing that was done, in one store. Milliseconds, or checkpoints for each second."""
+
+    store: str
+    checkpoints: int
+    what: str
+    command_cpu: float | None = None
+    command_wall: float | None = None
+    called: float | None = None
+    rate: float | None = None
+
+
+@dataclass(slots=True)
+class Bench:
+    """A store that is filled, and what is done with it."""
+
+    store: str
+    address: str
+    storage: BuiltInStorage
+    made: Stock
+    repeats: int
+
+    async def once(self, what: str, arguments: Sequence[str], call: Callable[[], Awaitable[object]]) -> Measured:
+        """Something that changes nothing."""
+        return await self.each(what, [arguments] * self.repeats, [call] * self.repeats)
+
+    async def each(
+        self, what: str, commands: Sequence[Sequence[str]], calls: Sequence[Callable[[], Awaitable[object]]]
+    ) -> Measured:
+        """The medians of these, each done once."""
+        ran = [_ran(["--store", self.address, *arguments]) for arguments in commands]
+        took = [await _took(call) for call in calls]
+        wall, cpu = ([statistics.median(column) for column in zip(*ran, strict=True)]) if ran else (None, None)
+        return Measured(self.store, self.made.checkpoints, what, cpu, wall, statistics.median(took))
+
+    async def all(self, what: str, call: Callable[[], Awaitable[object]]) -> Measured:
+        """Something that has to do with every checkpoint, once."""
+        took = await _took(call)
+        return Measured(self.store, self.made.checkpoints, what, called=took, rate=self.made.checkpoints / took * 1000)
+
+
+def _ran(arguments: Sequence[str]) -> tuple[float, float]:
+    """Milliseconds that a command took, and those of the processor."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cli", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"holdfast {' '.join(arguments)} ended with {process.returncode}")
+    return (time.perf_counter() - began) * 1000, (used.ru_utime + used.ru_stime) * 1000
+
+
+async def _took(call: Callable[[], Awaitable[object]]) -> float:
+    began = time.perf_counter()
+    await call()
+    return (time.perf_counter() - began) * 1000
+
+
+async def looked(bench: Bench) -> AsyncIterator[Measured]:
+    """What reads a little of the store."""
+    storage, some = bench.storage, bench.made.waiting[len(bench.made.waiting) // 2]
+
+    async def shown(name: str) -> None:
+        await storage.load((await find_checkpoint(storage, name)).checkpoint_id)
+
+    yield await bench.once("`list`", ["list", "--json"], lambda: storage.list_runs(limit=51))
+    asked = ["list", "--json", "--status", "waiting", "--tag", "team=north"]
+    waiting = {"status": "IDLE_WITH_PENDING_REQUESTS", "tags": {"team": "north"}}
+    yield await bench.once("`list --status --tag`", asked, lambda: storage.list_runs(**waiting, limit=51))
+    yield await bench.once(
+        "`list --text`, found nowhere", ["list", "--json", "--text", "xyz"], lambda: storage.list_runs(text="xyz")
+    )
+    yield await bench.once("`show`, by 8 characters", ["show", some[:8], "--json"], lambda: shown(some[:8]))
+    long = bench.made.long
+    yield await bench.once("`show`, a run with a tenth of them", ["show", long, "--json"], lambda: shown(long))
+    yield await bench.once("`requests`", ["requests", "--json"], lambda: storage.pending_requests(limit=51))
+
+
+async def answered(bench: Bench) -> Measured:
+    """Answers, each to another question."""
+    storage = bench.storage
+    runs = bench.made.waiting[: 2 * bench.repeats]
+    ids = [(await storage.pending_requests(run_id=run))[0].request_id for run in runs]
+    pairs = list(zip(runs, ids, strict=True))
+    commands = [["respond", run, id, "--json", "true"] for run, id in pairs[::2]]
+    calls = [lambda run=run, id=id: answer(storage, run, id, True) for run, id in pairs[1::2]]
+    return await bench.each("`respond`", commands, calls)
+
+
+async def examined(storage: BuiltInStorage) -> None:
+    async for _ in examine(storage):
+        pass
+
+
+async def passed_through(bench: Bench) -> AsyncIterator[Measured]:
+    """What has to do with every checkpoint."""
+    storage = bench.storage
+    yield await bench.all("`doctor`", lambda: examined(storage))
+    policy = Keep(last=KEPT)
+    yield await bench.all(f"`prune --dry-run`, {KEPT} kept of each run", lambda: prune(storage, policy, dry_run=True))
+    yield await bench.all(f"`prune`, {KEPT} kept of each run", lambda: prune(storage, policy))
+    yield await bench.all("`compact`", storage.compact)
+
+
+async def measured(bench: Bench) -> AsyncIterator[Measured]:
+    async for one in looked(bench):
+        yield one
+    if "respond" in COMMANDS:
+        yield await answered(bench)
+    async for one in passed_through(bench):
+        yield one
+
+
+@asynccontextmanager
+async def filled(kind: str, folder: Path, server: str | None, size: int, repeats: int) -> AsyncIterator[Bench]:
+    with _place(kind, folder, server) as (address, storage):
+        began = time.perf_counter()
+        made = await stock(storage, size)
+        took = time.perf_counter() - began
+        say(f"{kind} {made.checkpoints:,} checkpoints of {made.runs:,} runs: made in {took:.0f} s")
+        try:
+            yield Bench(kind, address, storage, made, repeats)
+        finally:
+            await storage.close()
+
+
+@contextmanager
+def _place(kind: str, folder: Path, server: str | None) -> Iterator[tuple[str, BuiltInStorage]]:
+    if kind == "SQLite":
+        with tempfile.TemporaryDirectory(dir=folder, prefix="bench-") as work:
+            path = Path(work) / "runs.db"
+            yield f"sqlite:///{path}", SQLiteCheckpointStorage(path)
+    else:
+        with postgres.fresh_database(server or "") as dsn:
+            yield dsn, PostgresCheckpointStorage(dsn)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+async def measure_all(asked: argparse.Namespace, server: str | None) -> list[Measured]:
+    found: list[Measured] = []
+    for size in asked.sizes:
+        for kind in asked.stores:
+            async with filled(kind, asked.folder, server, size, asked.repeats) as bench:
+                async for one in measured(bench):
+                    say(f"{kind} {size:,} {one}")
+                    found.append(one)
+                    if asked.json:
+                        asked.json.write_text(json.dumps([asdict(each) for each in found], indent=1))
+    return found
+
+
+def markdown(found: Sequence[Mapping[str, Any]]) -> str:
+    """A table for each store: what was done, and what it took in each size."""
+    parts = [f"Machine: {machine.words()}.", ""]
+    for store in dict.fromkeys(one["store"] for one in found):
+        mine = [one for one in found if one["store"] == store]
+        sizes = sorted({one["checkpoints"] for one in mine})
+        parts += [
+            f"### {store}",
+            "",
+            _row("", *(f"{size:,} checkpoints" for size in sizes)),
+            "|---" * (len(sizes) + 1) + "|",
+        ]
+        for what in dict.fromkeys(one["what"] for one in mine):
+            cells = {one["checkpoints"]: _cell(one) for one in mine if one["what"] == what}
+            parts.append(_row(what, *(cells.get(size, "-") for size in sizes)))
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(one: Mapping[str, Any]) -> str:
+    if one["rate"] is not None:
+        return f"{one['called'] / 1000:,.2f} s, {one['rate']:,.0f}/s"
+    command = f"{one['command_cpu']:.0f} / {one['command_wall']:.0f} ms, " if one["command_cpu"] is not None else ""
+    return f"{command}API {one['called']:.1f} ms"
+
+
+def rewrite(page: Path, shown: str) -> None:
+    """Puts the tables between the two marks of a page."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{shown}\n{END}{after}")
+
+
+def arguments(given: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1_000, 100_000], help="checkpoints; a million is slow to make"
+    )
+    parser.add_argument("--stores", nargs="+", default=["SQLite", "PostgreSQL"], choices=["SQLite", "PostgreSQL"])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where files are made; a disk, not memory")
+    parser.add_argument("--json", type=Path, help="keep every measurement there")
+    parser.add_argument("--from", dest="kept", type=Path, nargs="+", help="measure nothing: show what --json kept")
+    parser.add_argument("--write", type=Path, help="a page whose measured part is replaced")
+    return parser.parse_args(given)
+
+
+def main(given: list[str] | None = None) -> None:
+    asked = arguments(given)
+    if asked.kept:
+        found = [one for kept in asked.kept for one in json.loads(kept.read_text())]
+    elif "PostgreSQL" in asked.stores:
+        with postgres.server() as server:
+            found = [asdict(one) for one in asyncio.run(measure_all(asked, server))]
+    else:
+        found = [asdict(one) for one in asyncio.run(measure_all(asked, None))]
+    shown = markdown(found)
+    if asked.write:
+        rewrite(asked.write, shown)
+    print(shown)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Stores that hold many checkpoints, as real runs leave them.
+
+A few runs are really made, in memory. All others are copies of their records under other ids, written through the port
+of the store, many at a time. One in four waits for an answer; one run has a tenth of all checkpoints.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from msgspec.structs import replace
+
+from holdfast import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler, response_handler
+from holdfast.durable.ids import checkpoint_id
+from holdfast.durable.ports import About, Along, Record
+from holdfast.durable.storage import BuiltInStorage
+
+COMMITS = 100  # of each run but the long one
+WAITING = 4  # one in so many runs waits
+AT_ONCE = 1000  # records that are handed to the store together
+TEAMS = ("north", "south", "east", "west")
+
+
+class Clerk(Executor):
+    """Works through a pile of orders, one superstep each, and then asks if that was all."""
+
+    @handler
+    async def work(self, left: int, ctx: WorkflowContext[int, str]) -> None:
+        ctx.set_state("order", {"number": left, "customer": f"customer {left % 17}", "lines": ["tea", "samovar"]})
+        ctx.set_state("left", left)
+        if left > 1:
+            await ctx.send_message(left - 1)
+        elif ctx.get_state("asks", False):
+            await ctx.request_info("was that all?", bool)
+        else:
+            await ctx.yield_output("done")
+
+    @handler
+    async def work_and_ask(self, left: str, ctx: WorkflowContext[int, str]) -> None:
+        ctx.set_state("asks", True)
+        await ctx.send_message(int(left))
+
+    @response_handler
+    async def answered(self, original_request: str, response: bool, ctx: WorkflowContext[int, str]) -> None:
+        await ctx.yield_output(f"done: {response}")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A run that was really made."""
+
+    run_id: str
+    records: list[Record]
+    alongs: list[Along]
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What a store was filled with."""
+
+    checkpoints: int
+    runs: int
+    waiting: list[str]  # runs that wait, in the order they were made
+    long: str  # the run with a tenth of all checkpoints
+
+
+async def template(run_id: str, given: int | str) -> Template:
+    """A run of so many orders, as it is stored."""
+    storage = InMemoryCheckpointStorage()
+    clerk = Clerk("clerk")
+    workflow = WorkflowBuilder(name="orders", start_executor=clerk, checkpoint_storage=storage, max_iterations=2**62)
+    await workflow.add_edge(clerk, clerk).build().run(given, run_id=run_id)
+    records = await storage.store.history(run_id)
+    alongs = [Along() for _ in records]
+    alongs[-1] = Along(asked=tuple(await storage.store.pending()))
+    return Template(run_id, records, alongs)
+
+
+def copied(made: Template, run_id: str, team: str) -> Iterator[tuple[Record, Along]]:
+    """The records of a run under another id."""
+    old, new = f'"run_id":"{made.run_id}"'.encode(), f'"run_id":"{run_id}"'.encode()
+    for record, along in zip(made.records, made.alongs, strict=True):
+        entry = record.entry
+        known = replace(entry, run_id=run_id, checkpoint_id=checkpoint_id(run_id, 0, entry.number))
+        if along.asked:
+            along = replace(along, asked=tuple(replace(one, run_id=run_id) for one in along.asked))
+        if entry.number == 0:
+            along = replace(along, about=About({"team": team}))
+        yield Record(known, record.body.replace(old, new) if entry.frame else record.body), along
+
+
+async def stock(storage: BuiltInStorage, checkpoints: int) -> Stock:
+    """Fill an empty storage with about so many checkpoints."""
+    length = max(checkpoints // 10, COMMITS)
+    count = max((checkpoints - length) // COMMITS, 2)
+    ids = [f"{n * 2654435761 % 2**32:08x}-{n}" for n in range(count)]
+    done, waiting = await template("template", COMMITS - 1), await template("template", str(COMMITS - 2))
+    runs = ((waiting if n % WAITING == 0 else done, run_id, TEAMS[n % len(TEAMS)]) for n, run_id in enumerate(ids))
+    written = chain.from_iterable(copied(*run) for run in runs)
+    long = copied(await template("template", length - 1), "the-long-one", "north")
+    whole = chain(written, long)
+    while piece := list(islice(whole, AT_ONCE)):
+        await asyncio.gather(*(storage.store.append(record, along) for record, along in piece))
+    return Stock(count * COMMITS + length, count + 1, ids[::WAITING], "the-long-one")
