@@ -1,4 +1,4 @@
-"""The questions that agents ask: a schema for each that offers what can be said to it, no more. Pure.
+"""The questions of agents and their teams: what can be said to each, and no more. Pure.
 
 The type of such an answer has a field for everything that might be said. What belongs together is known only here, and
 what an edited call or an agent's own question wants is said in the question.
@@ -11,15 +11,26 @@ from typing import Any
 
 from .schemas import fields_of, needed_in
 
-_ROOM = "holdfast.agents.asking:"
+_FOR_FORMS = ("parameters", "response_schema")  # parts of a question that are schemas: a person is shown the form
 
 
-def schema_for(question: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema to make a form of: that of the answer, or a closer one if an agent asks."""
-    if not isinstance(question, Mapping) or not isinstance(question.get("v"), Mapping):
-        return schema
-    closer = _CLOSER.get(str(question.get("$")).removeprefix(_ROOM)) if _ROOM in str(question.get("$")) else None
+def schema_for(question: Any, response_type: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema to make a form of: that of the answer, or a closer one if it is known what is asked."""
+    closer = _closer(question, response_type)
     return schema if closer is None else closer(question["v"])
+
+
+def shown(question: Any, response_type: str) -> Any:
+    """What a person is to see of a question."""
+    if _closer(question, response_type) is None:
+        return question
+    return {name: value for name, value in question["v"].items() if name not in _FOR_FORMS}
+
+
+def _closer(question: Any, response_type: str) -> Callable[[Mapping[str, Any]], dict[str, Any]] | None:
+    if not isinstance(question, Mapping) or not isinstance(question.get("v"), Mapping):
+        return None
+    return _CLOSER.get((str(question.get("$")), response_type))
 
 
 def _approval(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,12 +69,41 @@ def _input(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**_said("AgentInputResponse", {"value": wanted or {}}, "value"), "$defs": _defined_in(wanted)}
 
 
-_CLOSER: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "ToolApprovalRequest": _approval,
-    "ToolOutcomeRequest": _outcome,
-    "BudgetRequest": _budget,
-    "AgentInputRequest": _input,
+def _node(asked: Mapping[str, Any]) -> dict[str, Any]:
+    reason = {"type": "string", "default": ""}
+    output = {"description": "What is used instead of what the node gave."}
+    return {
+        "oneOf": [
+            _said("approve", {"approved": {"const": True}}),
+            _said("edit", {"approved": {"const": True}, "output": output}, "output"),
+            _said("deny", {"approved": {"const": False}, "reason": reason}),
+        ]
+    }
+
+
+def _plan(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"oneOf": [_said("approve", {}), _said("revise", {"review": _MESSAGES}, "review")]}
+
+
+def _reviewed(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"oneOf": [_said("approve", {}), _said("answer again", {"messages": _MESSAGES}, "messages")]}
+
+
+def _user(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"oneOf": [{"title": "say", **_MESSAGES}, {"title": "end the conversation", "type": "array", "maxItems": 0}]}
+
+
+_CLOSER: dict[tuple[str, str], Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    ("holdfast.agents.asking:ToolApprovalRequest", "ToolApprovalResponse"): _approval,
+    ("holdfast.agents.asking:ToolOutcomeRequest", "ToolOutcomeResponse"): _outcome,
+    ("holdfast.agents.asking:BudgetRequest", "BudgetResponse"): _budget,
+    ("holdfast.agents.asking:AgentInputRequest", "AgentInputResponse"): _input,
+    ("holdfast.agents.values:AgentExecutorResponse", "AgentRequestInfoResponse"): _reviewed,
+    ("holdfast.declarative.messages:NodeApprovalRequest", "NodeApprovalResponse"): _node,
+    ("holdfast.orchestrations.handoff_agents:HandoffAgentUserRequest", "list[Message]"): _user,
+    ("holdfast.orchestrations.magentic_values:MagenticPlanReviewRequest", "MagenticPlanReviewResponse"): _plan,
 }
+"""By what is asked and what is wanted for it."""
 
 
 def _said(title: str, fields: dict[str, Any], *needed: str) -> dict[str, Any]:
@@ -90,3 +130,11 @@ def _defined_in(schema: Any) -> dict[str, Any]:
 
 def _mapping(schema: Any) -> dict[str, Any]:
     return dict(schema) if isinstance(schema, Mapping) else {}
+
+
+def _one_message() -> dict[str, Any]:
+    text = {"type": "string", "minLength": 1}
+    return _said("Message", {"role": {"const": "user"}, "text": text}, "text")
+
+
+_MESSAGES = {"type": "array", "prefixItems": [_one_message()], "items": False, "minItems": 1, "maxItems": 1}

@@ -285,32 +285,16 @@ def office(storage: Any) -> Workflow:
     return WorkflowBuilder(name="office", start_executor=clerk, checkpoint_storage=storage).build()
 
 
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ([("answer (one of these):", "approve")], "paid 300 to ada"),
-        (
-            [
-                ("answer (one of these):", "edit"),
-                ('arguments.to (JSON, or text; Enter: "ada"):', ""),
-                ("arguments.amount (JSON, or text; Enter: 300):", "250"),
-            ],
-            "paid 250 to ada",
-        ),
-        ([("answer (one of these):", "deny"), ('reason (text; Enter: ""):', "too much")], "too much"),
-        ([("answer (one of these):", "4"), ("result (JSON, or text):", "was paid before")], "was paid before"),
-    ],
-    ids=["approve", "edit", "deny", "answer"],
-)
-def test_an_agent_that_asks_for_a_tool_gets_its_answer(here: Place, typed: Any, said: str) -> None:
+def test_an_agent_that_asks_for_a_tool_gets_its_answer(here: Place) -> None:
     begun(here, office, "ada wants her 300", "ada")
     with Terminal("--store", here.address, "respond", "ada", "--yes") as terminal:
-        for prompt, text in typed:
-            terminal.answer(prompt, f"{text}\n")
+        terminal.answer("answer (one of these):", "edit\n")
+        terminal.answer('arguments.to (JSON, or text; Enter: "ada"):', "\n")
+        terminal.answer("arguments.amount (JSON, or text; Enter: 300):", "250\n")
         assert terminal.end() == 0
         assert "tool: pay" in terminal.seen
     (done,) = outputs(here, office, "ada")
-    assert said in done.text
+    assert done.text == "done: paid 250 to ada"
 
 
 def test_the_form_that_the_docs_show_is_the_one_on_a_terminal(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ...durable.storage import BuiltInStorage
     from ...operating.questions import Question
 
+_GIVE = "give the answer with --json VALUE, --json @FILE or --json -"
+_PAGE = 500  # questions of the inbox
 _SHOWN = 20  # questions to choose from
 _LOOKED_AT = 500  # commits, for what became of a question
 
@@ -54,7 +57,10 @@ def command(run: str | None, request: str | None, given: str | None) -> None:
 def _text(given: str) -> str:
     from ..inputs import text_of
 
-    return text_of("@-" if given == "-" else given)
+    try:
+        return text_of("@-" if given == "-" else given)
+    except CommandFailed as error:
+        raise CommandFailed(str(error), _GIVE, error.code) from error
 
 
 async def _open(storage: BuiltInStorage, run: str | None, request: str | None) -> list[Question]:
@@ -85,15 +91,28 @@ async def _open(storage: BuiltInStorage, run: str | None, request: str | None) -
 async def _inbox(storage: BuiltInStorage, said: str) -> list[Question]:
     """The open questions of all runs whose ids begin so, as many as a person can choose from."""
     from ...operating.questions import open_questions
-    from ..answers import begins, meant_by
+    from ..answers import meant_by
 
-    asked = await storage.pending_requests()
-    pending = [one for one in asked if not said or one.request_id == said or begins(one.request_id, said)]
-    if not pending and not said:
+    runs = [run_id async for run_id in _asking(storage, said)]
+    if not runs and not said:
         raise CommandFailed("nobody is asked anything", code=NOT_FOUND)
-    runs = dict.fromkeys(one.run_id for one in pending)
-    found = [one for run_id in list(runs)[:_SHOWN] for one in await open_questions(storage, run_id)]
+    found = [one for run_id in dict.fromkeys(runs) for one in await open_questions(storage, run_id)]
     return meant_by(said, found) if said else found
+
+
+async def _asking(storage: BuiltInStorage, said: str) -> AsyncIterator[str]:
+    """The runs with questions whose ids begin so, as many as are shown; in any case those of just that id."""
+    from ..answers import begins
+
+    last, left = None, _SHOWN
+    while page := await storage.pending_requests(after=last, limit=_PAGE if said else _SHOWN):
+        for one in page:
+            if one.request_id == said or (left and (not said or begins(one.request_id, said))):
+                left = max(0, left - 1)
+                yield one.run_id
+        if not left and not said:
+            return
+        last = page[-1]
 
 
 async def _gone(storage: BuiltInStorage, run_id: str, request: str, questions: list[Question]) -> CommandFailed:
@@ -137,10 +156,10 @@ def _filled_in(question: Question) -> Any:
 
     if not somebody_is_there():
         told = f"{question.request_id!r} wants {question.response_type}, and nobody is there to be asked for it"
-        raise CommandFailed(told, "give the answer with --json VALUE, --json @FILE or --json -", USAGE)
+        raise CommandFailed(told, _GIVE, USAGE)
     _introduce(question)
     try:
-        value = asked(form_of(schema_for(question.data, question.response_schema)))
+        value = asked(form_of(schema_for(question.data, question.response_type, question.response_schema)))
         note("answer")
         for line in tree(value, full=True):
             note(f"  {line}")
@@ -156,11 +175,12 @@ def _filled_in(question: Question) -> Any:
 def _introduce(question: Question) -> None:
     from ...durable import clock
     from ...durable.damage import moment
+    from ..approvals import shown
 
     what = f"the question {question.request_id!r}"
     asked_at, now = moment(question.asked_at, what), clock.now()
     note(f"{question.run_id}: {question.executor} asked {question.request_id} {length(now - asked_at)} ago")
-    for line in tree(question.data, full=True):
+    for line in tree(shown(question.data, question.response_type), full=True):
         note(f"  {line}")
     if question.deadline is not None:
         note(f"deadline: {deadline(moment(question.deadline, what), now)}")

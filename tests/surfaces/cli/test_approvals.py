@@ -1,0 +1,111 @@
+"""What agents and their teams ask: the form offers what can be said to it, and comes to what the program takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import AgentExecutorResponse, AgentResponse, Message
+from holdfast.agents.asking import (
+    AgentInputRequest,
+    AgentInputResponse,
+    BudgetRequest,
+    BudgetResponse,
+    ToolApprovalRequest,
+    ToolApprovalResponse,
+    ToolOutcomeRequest,
+    ToolOutcomeResponse,
+)
+from holdfast.cli.approvals import schema_for, shown
+from holdfast.cli.forms import form_of
+from holdfast.cli.schemas import problems
+from holdfast.declarative.messages import NodeApprovalRequest, NodeApprovalResponse
+from holdfast.durable.answers import answer_as, schema_of, type_words
+from holdfast.durable.codec import DEFAULT_CODEC
+from holdfast.orchestrations.handoff_agents import HandoffAgentUserRequest
+from holdfast.orchestrations.magentic_values import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from holdfast.orchestrations.reviewing import AgentRequestInfoResponse
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"to": {"type": "string"}, "amount": {"$ref": "#/$defs/Money"}, "urgent": {"type": "boolean"}},
+    "required": ["to", "amount"],
+    "$defs": {"Money": {"type": "integer", "minimum": 1}},
+}
+PAY = ToolApprovalRequest("clerk", "pay", {"to": "ada", "amount": 300}, "call-0", parameters=PARAMETERS)
+PAID = ToolOutcomeRequest("clerk", "pay", {}, "call-0", "key-0")
+SPENT = BudgetRequest("clerk", "cost", 5.0, 6.5, whole_run=False)
+OWN = AgentInputRequest("clerk", "how many?", {"type": "integer", "minimum": 1})
+NODE = NodeApprovalRequest("draft", "a text")
+SAID = AgentResponse([Message("assistant", "done")])
+PLAN = MagenticPlanReviewRequest(Message("assistant", "1. tea"))
+USER = HandoffAgentUserRequest(SAID)
+ANSWERED = AgentExecutorResponse("writer", SAID)
+
+
+def filled(schema: Any, texts: Iterator[str]) -> Any:
+    form = form_of(schema)
+    try:
+        next(form)
+        while True:
+            form.send(next(texts))
+    except StopIteration as ended:
+        assert next(texts, None) is None
+        return ended.value
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted", "typed", "meant"),
+    [
+        (PAY, ToolApprovalResponse, ["approve"], PAY.approve()),
+        (PAY, ToolApprovalResponse, ["edit", "", "250", ""], PAY.approve({"to": "ada", "amount": 250})),
+        (
+            PAY,
+            ToolApprovalResponse,
+            ["e", "bob", "0", "1", "y"],
+            PAY.approve({"to": "bob", "amount": 1, "urgent": True}),
+        ),
+        (PAY, ToolApprovalResponse, ["deny", ""], PAY.deny()),
+        (PAY, ToolApprovalResponse, ["deny", "too much"], PAY.deny("too much")),
+        (PAY, ToolApprovalResponse, ["answer", '{"paid": 1}'], PAY.answer({"paid": 1})),
+        (PAID, ToolOutcomeResponse, ["ran", "all of it"], PAID.ran("all of it")),
+        (PAID, ToolOutcomeResponse, ["ran", ""], PAID.ran()),
+        (PAID, ToolOutcomeResponse, ["did"], PAID.did_not_run()),
+        (PAID, ToolOutcomeResponse, ["3"], PAID.retry()),
+        (SPENT, BudgetResponse, ["5", "10"], SPENT.raise_to(10)),
+        (OWN, AgentInputResponse, ["many", "0", "2"], OWN.answer(2)),
+        (NODE, NodeApprovalResponse, ["approve"], NODE.approve()),
+        (NODE, NodeApprovalResponse, ["edit", "another"], NODE.approve("another")),
+        (NODE, NodeApprovalResponse, ["deny", "dull"], NODE.deny("dull")),
+        (PLAN, MagenticPlanReviewResponse, ["approve"], PLAN.approve()),
+        (PLAN, MagenticPlanReviewResponse, ["revise", "no tea"], PLAN.revise("no tea")),
+        (USER, list[Message], ["say", "hello"], USER.create_response("hello")),
+        (USER, list[Message], ["end"], USER.terminate()),
+        (ANSWERED, AgentRequestInfoResponse, ["approve"], AgentRequestInfoResponse.approve()),
+        (ANSWERED, AgentRequestInfoResponse, ["2", "shorter"], AgentRequestInfoResponse.from_strings(["shorter"])),
+    ],
+)
+def test_what_is_typed_comes_to_what_the_program_would_have_said(
+    question: Any, wanted: Any, typed: list[str], meant: Any
+) -> None:
+    stored, schema = json.loads(DEFAULT_CODEC.encode(question, "$")), json.loads(schema_of(wanted))
+    value = filled(schema_for(stored, type_words(wanted), schema), iter(typed))
+    assert not list(problems(schema, value))
+    assert _plain(answer_as(value, [wanted])) == _plain(meant)
+    assert "parameters" not in shown(stored, type_words(wanted))
+
+
+def _plain(said: Any) -> Any:
+    """No messages in a list and none in a tuple are the same to whoever reads them."""
+    return json.loads(DEFAULT_CODEC.encode(said, "$").replace(b'{"$":"tuple","v":[]}', b"[]"))
+
+
+def test_what_is_not_known_is_asked_by_its_schema() -> None:
+    schema = {"type": "boolean"}
+    stored = json.loads(DEFAULT_CODEC.encode(PAY, "$"))
+    for question in (stored, {"$": "shop:ToolApprovalRequest", "v": stored["v"]}, {"$": []}, "text", None, ["a"]):
+        assert schema_for(question, "bool", schema) is schema
+        assert shown(question, "bool") is question
