@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...core.model import is_text
 from ..output import document, note
 from ..running import on_the_store
 from ..settings import as_json, everywhere
@@ -18,19 +19,23 @@ if TYPE_CHECKING:
 
 @click.command("cancel")
 @click.argument("run")
+@click.option("--reason", metavar="TEXT", help="Why; it becomes part of the history of the run.")
 @as_json
 @everywhere
-def command(run: str, json: bool) -> None:
+def command(run: str, reason: str | None, json: bool) -> None:
     """Stop RUN on purpose: it ends cancelled at its last commit, and `holdfast resume` goes on with it from there.
 
     A process that drives the run is told to stop, and this waits until it has; whoever interrupts the waiting leaves
     the wish behind. A run that is done or cancelled already stays as it is, which is no error.
     """
 
+    if reason is not None and not is_text(reason):
+        raise click.BadParameter("that is no text in UTF-8", param_hint="--reason")
+
     async def work(storage: BuiltInStorage) -> None:
         from ...operating.cancelling import cancel
 
-        _tell(await cancel(storage, run, told=_waiting), json)
+        _tell(await cancel(storage, run, reason=reason, told=_waiting), json)
 
     on_the_store(work)
 
