@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import DefinitionError, WorkflowRunState
 from holdfast.durable.ports import About, Entry, RunEntry
-from holdfast.operating.keeping import Keep, Known, what_goes
+from holdfast.operating.keeping import Keep, Known, what_goes, whole_runs
 
 NOW = datetime(2026, 6, 30, tzinfo=UTC)
 DONE, FAILED, BUSY = "IDLE", "FAILED", "IN_PROGRESS"
@@ -165,3 +165,39 @@ def test_nothing_that_is_needed_goes(runs: list[Known], last: int, age: int | No
     assert len(set(goes.runs)) == len(goes.runs)
     for n, id in enumerate(goes.runs):  # what is left when it ends in the middle needs nothing that is gone
         assert all(one.parent is None or one.parent[0] != id for one in map(by_id.__getitem__, goes.runs[n + 1 :]))
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (known("r", [9], DONE, mail=True), "something was sent to it that it has not taken in"),
+        (known("r", [9], DONE, asks=True), "it waits for an answer"),
+        (known("r", [1], DONE), "it changed not long enough ago"),
+        (known("r", [9], FAILED), "it failed, and can be resumed"),
+        (known("r", [9], BUSY), "it is not over"),
+        (known("r", [9], "CANCELLED"), "runs of its status are left alone"),
+    ],
+)
+def test_what_stays_says_why(one: Known, why: str) -> None:
+    goes = what_goes(Keep(age=days(5), by_status={"CANCELLED": None}), [one], NOW)
+    assert (goes.runs, goes.stays) == ((), {"r": why})
+
+
+def test_what_stays_because_of_others_says_who_they_are() -> None:
+    runs = [known("p", [9]), known("f", [1], parent=("p", 0))]
+    assert what_goes(Keep(age=days(5)), runs, NOW).stays["p"] == "run 'f' was forked from it, and stays"
+    assert whole_runs(["p"], runs).stays == {"p": "run 'f' was forked from it, and stays"}
+    assert whole_runs(["p", "f"], runs).waves == (("f",), ("p",))
+
+
+@given(stored(), st.data())
+def test_deleted_runs_take_along_what_works_for_them_and_nothing_else(runs: list[Known], data: st.DataObject) -> None:
+    ids = data.draw(st.sets(st.sampled_from([one.run.run_id for one in runs])))
+    goes = whole_runs(ids, runs)
+    needed = {one.parent[0] for one in runs if one.parent is not None and one.run.run_id not in goes.runs}
+    for one in runs:
+        id, caller = one.run.run_id, one.run.about.caller
+        assert id not in goes.runs or id in ids or caller in goes.runs
+        assert caller not in goes.runs or id in goes.runs or id in needed
+        assert id in goes.runs or one.parent is None or one.parent[0] not in goes.runs
+    assert goes.stays.keys() == ids - set(goes.runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from holdfast.durable.ownership import this_process
 from holdfast.operating.forking import fork
 from holdfast.operating.keeping import Keep
 from holdfast.operating.naming import find_checkpoint
-from holdfast.operating.pruning import prune
+from holdfast.operating.pruning import delete_runs, prune
 from holdfast.testing.crashing import Crash, CrashingStore
 from nesting import Asker, Ok, alone, asks, deep, ids
 from operating_runs import Order, asking, counting
@@ -205,7 +206,7 @@ async def test_wherever_it_ends_every_run_that_is_left_can_be_read(policy: Keep,
     storage = await made()
     counted = storage.store = CrashingStore(storage.store)  # type: ignore[assignment]
     await prune(storage, policy)
-    assert counted.writes > 3
+    assert counted.writes > 1
     for at in range(1, counted.writes + 1):
         storage = await made()
         whole = storage.store
@@ -220,3 +221,62 @@ async def test_wherever_it_ends_every_run_that_is_left_can_be_read(policy: Keep,
         assert (await counting(storage, upto=8).run(run_id="forked")).get_outputs() == [list(range(1, 9))]
         await prune(storage, policy)
         assert (await prune(storage, policy)).lines()[0].startswith("gone: 0 runs and 0 checkpoints")
+
+
+async def test_only_some_runs_are_pruned_and_the_others_are_heeded(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        for name in ("one", "two"):
+            await counting(storage, upto=9).run(1, run_id=name)
+        await fork(storage, "one@4", run_id="forked")
+        report = await prune(storage, Keep(last=0), only=["one"])
+        assert report.runs == ()
+        assert report.stays == {"one": "run 'forked' was forked from it, and stays"}
+        assert await numbers(storage, "one") == [4, 9]  # the newest, and the one that the fork began at
+        assert await numbers(storage, "two") == list(range(10))
+
+
+async def test_a_run_is_deleted_whatever_it_is_and_takes_those_inside_along(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await asking(storage).run(Order(1, ["lamp"]), run_id="asks")
+        await storage.store.post("asks", "letter", b'{"format":2,"kind":"cancel","number":1}')
+        await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
+        await counting(storage).run(1, run_id="other")
+        said = await delete_runs(storage, ["asks", "outer"], dry_run=True)
+        assert len(await runs(storage)) == 5
+        report = await delete_runs(storage, ["asks", "outer"])
+        assert (report.runs, report.bytes) == (said.runs, said.bytes)
+        assert len(report.runs) == 4
+        assert await runs(storage) == ["other"]
+        assert (await storage.pending_requests(), await storage.store.mail("asks")) == ([], [])
+
+
+async def test_a_run_that_others_need_is_not_deleted_without_them(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await counting(storage).run(1, run_id="parent")
+        await fork(storage, "parent@1", run_id="forked")
+        await deep(alone(Asker()), 1, storage).run("a", run_id="outer")
+        (inside,) = [id for id in await runs(storage) if id not in ("parent", "forked", "outer")]
+        report = await delete_runs(storage, ["parent", inside])
+        assert report.runs == ()
+        assert report.stays == {
+            "parent": "run 'forked' was forked from it, and stays",
+            inside: "it works for run 'outer', which stays",
+        }
+        assert (await delete_runs(storage, ["parent", "forked"])).runs == ("forked", "parent")
+
+
+async def test_a_damaged_run_is_left_alone_and_can_be_deleted(tmp_path: Path) -> None:
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+    for name in ("broken", "whole"):
+        await counting(storage, upto=9).run(1, run_id=name)
+    await storage.close()
+    db = sqlite3.connect(tmp_path / "runs.db")
+    db.execute("UPDATE commits SET body = replace(body, 'count', 'cuont') WHERE run_id = 'broken'")
+    db.commit()
+    db.close()
+    report = await prune(storage, Keep(last=0))
+    assert report.runs == ("whole",)
+    assert "it cannot be read: " in report.stays["broken"]
+    assert (await delete_runs(storage, ["broken"])).runs == ("broken",)
+    assert await runs(storage) == []
+    await storage.close()

@@ -13,7 +13,7 @@ from .importing import Imported, ImportRefused, import_from, import_run
 from .keeping import Keep
 from .naming import Ambiguous, NotFound, find_checkpoint, find_run
 from .pages import report_run, report_to
-from .pruning import PruneReport, prune
+from .pruning import PruneReport, delete_runs, prune
 from .questions import Question, open_questions
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "diff_from_parent",
     "draw",
     "examine",
+    "delete_runs",
     "export_run",
     "export_to",
     "find_checkpoint",

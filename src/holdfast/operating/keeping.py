@@ -60,60 +60,110 @@ class Known:
     parent: tuple[str, int] | None = None  # the checkpoint it was forked from
     asks: bool = False  # it has open questions
     mail: bool = False  # something lies there for it
+    damage: str = ""  # why it cannot be read; then nobody knows what it was forked from
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What may go: whole runs, in the order in which they should, and single checkpoints by run, newest first."""
+    """What may go, and why what was looked at and stays does so."""
 
-    runs: tuple[str, ...] = ()
-    checkpoints: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    waves: tuple[tuple[str, ...], ...] = ()  # whole runs; each wave only when those before it are gone
+    checkpoints: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by run, newest first
+    stays: Mapping[str, str] = field(default_factory=dict)  # runs, and why; of runs inside, those they work for say it
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Whole runs, in the order in which they should go."""
+        return tuple(id for wave in self.waves for id in wave)
 
 
-def what_goes(policy: Keep, runs: Sequence[Known], now: datetime, named: Collection[str] = ()) -> Removal:
-    """What a policy lets go.
+def what_goes(
+    policy: Keep,
+    runs: Sequence[Known],
+    now: datetime,
+    named: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> Removal:
+    """What a policy lets go, of all runs or `only` of some.
 
     Never the newest checkpoint of a run that is not over; nothing of a run with open questions, unless it is `named`;
     no run that a fork which stays was begun from, and not the checkpoint it began at; nothing of a run that works for
     another one which stays; no commit with outputs of a run that stays: its result is told from them.
     """
     known = {one.run.run_id: one for one in runs}
-    going = {id for id, one in known.items() if _may_go(policy, one, known, now, named)}
-    going = _without_the_needed(going, known)
+    stays = {
+        id: why
+        for id, one in known.items()
+        if one.run.about.caller not in known  # else it goes with the run it works for, or not at all
+        and (why := _why_it_stays(policy, one, now, named, only)) is not None
+    }
+    going, needed = _without_the_needed(known.keys() - stays.keys(), known)
     begun_at = {one.parent for id, one in known.items() if id not in going and one.parent is not None}
     fewer = {
         id: numbers
         for id, one in known.items()
-        if id not in going and (numbers := _old_ones(policy, one, begun_at, now, named))
+        if id not in going
+        and (only is None or id in only)
+        and (numbers := _old_ones(policy, one, begun_at, now, named))
     }
-    return Removal(_in_order(going, known), fewer)
+    told = {id: why for id, why in {**stays, **needed}.items() if (only is None or id in only) and why}
+    return Removal(_in_waves(going, known), fewer, told)
 
 
-def _may_go(policy: Keep, one: Known, known: Mapping[str, Known], now: datetime, named: Collection[str]) -> bool:
-    caller = one.run.about.caller
-    if caller in known:
-        return True  # it goes with the run it works for, or not at all
-    keep = policy.of(one.run.status)
-    if keep is None or one.mail or (one.asks and one.run.run_id not in named):
-        return False
+def whole_runs(ids: Collection[str], runs: Sequence[Known]) -> Removal:
+    """These runs, whatever they are, with those that work for them; but none that a run which stays needs."""
+    known = {one.run.run_id: one for one in runs}
+    going = known.keys() & set(ids)
+    while more := {id for id, one in known.items() if one.run.about.caller in going} - going:
+        going |= more
+    going, needed = _without_the_needed(going, known)
+    return Removal(_in_waves(going, known), stays={id: why for id, why in needed.items() if id in ids})
+
+
+def _why_it_stays(
+    policy: Keep, one: Known, now: datetime, named: Collection[str], only: Collection[str] | None
+) -> str | None:
+    """In words, why a run does not go as a whole; None if it may."""
+    status, id = one.run.status, one.run.run_id
+    keep = policy.of(status)
+    if one.damage:
+        return f"it cannot be read: {one.damage}"
+    if keep is None or (only is not None and id not in only):
+        return "runs of its status are left alone"
+    if one.mail:
+        return "something was sent to it that it has not taken in"
+    if one.asks and id not in named:
+        return "it waits for an answer"
+    if keep.last:
+        return "its last checkpoints are kept"
+    if not _is_old(keep, one.run.at, now):
+        return "it changed not long enough ago"
     # nobody is left to go on with a run whose caller is gone
-    return not keep.last and _is_old(keep, one.run.at, now) and (policy.lets_go(one.run.status) or caller is not None)
+    if policy.lets_go(status) or one.run.about.caller is not None:
+        return None
+    return "it failed, and can be resumed" if status == _STOPPED else "it is not over"
 
 
 def _is_old(keep: Keep, at: str, now: datetime) -> bool:
     return keep.age is None or now - datetime.fromisoformat(at) > keep.age
 
 
-def _without_the_needed(going: set[str], known: Mapping[str, Known]) -> set[str]:
-    """Those that nobody who stays needs: neither a fork, nor the run they work for."""
+def _without_the_needed(going: Collection[str], known: Mapping[str, Known]) -> tuple[set[str], dict[str, str]]:
+    """Those that nobody who stays needs, neither a fork nor the run they work for; and for the others, who does."""
+    left, needed = set(going), dict[str, str]()
     while True:
-        staying = [one for id, one in known.items() if id not in going]
-        needed = {one.parent[0] for one in staying if one.parent is not None}
-        stay = {one.run.run_id for one in staying}
-        needed |= {id for id in going if known[id].run.about.caller in stay}
-        if not needed & going:
-            return going
-        going = going - needed
+        more: dict[str, str] = {}
+        for id, one in known.items():
+            if id not in left and one.parent is not None and one.parent[0] in left:
+                more[one.parent[0]] = f"run {id!r} was forked from it, and stays"
+        for id in left:
+            caller = known[id].run.about.caller
+            if caller in known and caller not in left:
+                more.setdefault(id, f"it works for run {caller!r}, which stays")
+        if not more:
+            return left, needed
+        left -= more.keys()
+        needed |= more
 
 
 def _old_ones(
@@ -121,7 +171,7 @@ def _old_ones(
 ) -> tuple[int, ...]:
     """The checkpoints of a run that stays which may go, newest first."""
     keep, id = policy.of(one.run.status), one.run.run_id
-    if keep is None or one.run.about.caller is not None or (one.asks and id not in named):
+    if keep is None or one.damage or one.run.about.caller is not None or (one.asks and id not in named):
         return ()
     last = max(keep.last or 0, 1)
     older = [entry for entry in one.entries[:-last] if not entry.fleeting and not entry.outputs]
@@ -130,14 +180,15 @@ def _old_ones(
     )
 
 
-def _in_order(going: Collection[str], known: Mapping[str, Known]) -> tuple[str, ...]:
+def _in_waves(going: Collection[str], known: Mapping[str, Known]) -> tuple[tuple[str, ...], ...]:
     """Forks before what they were begun from, and callers before those that work for them: whoever is left when it
     ends in the middle needs nothing that is gone."""
-    left, order = sorted(going), list[str]()
+    left, waves = set(going), list[tuple[str, ...]]()
     while left:
         parents = {parent[0] for id in left if (parent := known[id].parent) is not None}
-        no_parents = [id for id in left if id not in parents]
-        free = [id for id in no_parents if known[id].run.about.caller not in left]
-        order += free or no_parents or left  # a circle: only damage can make one
-        left = [id for id in left if id not in order]
-    return tuple(order)
+        no_parents = left - parents
+        free = {id for id in no_parents if known[id].run.about.caller not in left}
+        wave = free or no_parents or left  # a circle: only damage can make one
+        waves.append(tuple(sorted(wave)))
+        left = left - wave
+    return tuple(waves)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..core.errors import RunBusy
+from ..core.errors import CommitConflict, DurabilityError, RunBusy, StoreUnavailable
 from ..core.events import CheckpointInfo
 from ..durable import clock
-from ..durable.archive import StoreArchive, fold, parent_of, record
+from ..durable.archive import StoreArchive, fold, record
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
-from ..durable.ports import Entry, RunEntry, Store
+from ..durable.ports import Entry, Record, Store
 from ..durable.storage import BuiltInStorage
-from ..durable.wire import header_of, read_commit
 from ..runtime import claims
-from .keeping import Keep, Known, what_goes
+from .gathering import all_known, known_for, together
+from .keeping import Keep, Known, Removal, what_goes, whole_runs
 
-_PAGE = 500
+_PAGE = 500  # records whose texts are in memory at a time
+_AT_ONCE = 1000  # checkpoints that go in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class PruneReport:
     bytes: int  # of the stored texts; what a store needs around them is not counted
     skipped: dict[str, str] = field(default_factory=dict)  # runs that could not go, and why
     dry_run: bool = False
+    stays: dict[str, str] = field(default_factory=dict)  # runs that were looked at and do not go whole, and why
 
     def lines(self) -> list[str]:
         """In words."""
@@ -42,51 +43,78 @@ class PruneReport:
 
 
 async def prune(
-    storage: BuiltInStorage, policy: Keep, *, named: Collection[str] = (), dry_run: bool = False
+    storage: BuiltInStorage,
+    policy: Keep,
+    *,
+    named: Collection[str] = (),
+    only: Collection[str] | None = None,
+    dry_run: bool = False,
 ) -> PruneReport:
-    """Take away what the policy does not keep; with `dry_run`, only say what that would be.
+    """Take away what the policy does not keep, of all runs or `only` of those with these ids; with `dry_run`, only say
+    what that would be.
 
     Runs with open questions are left alone, except those whose ids are `named`. What stays, stays readable: a
     checkpoint that was stored as what changed is stored whole before those it is based on go, and if that took more
     space than it gave back, they stay. It may end anywhere, also by a crash: what is left is whole, and the next call
-    goes on. Runs that somebody drives, or that moved on meanwhile, are skipped as a whole.
+    goes on. Runs that somebody drives, or that moved on meanwhile, or are damaged, are skipped as a whole.
 
     Reads the list of runs, the list of each run's checkpoints, one frame of each run for its lineage, and what goes.
     """
-    known = {one.run.run_id: one for one in await _known(storage.store)}
-    made = _Pruning(storage.store, known, dry_run)
-    removal = what_goes(policy, list(known.values()), clock.now(), named)
-    for run_id in removal.runs:
-        await made.drop(run_id)
-    for run_id, numbers in removal.checkpoints.items():
-        await made.thin_out(run_id, numbers)
-    return PruneReport(tuple(made.runs), tuple(made.checkpoints), made.bytes, made.skipped, dry_run)
+    runs = await all_known(storage.store, only, lambda run: policy.of(run.status) is not None)
+    removal = what_goes(policy, runs, clock.now(), named, only)
+    return await _Pruning(storage.store, runs, dry_run).done(removal)
+
+
+async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_run: bool = False) -> PruneReport:
+    """Take away whole runs, wherever they are: also those that wait for answers, failed, have mail or are damaged.
+
+    The runs inside them go, too. A run that somebody drives is skipped, and one that a fork was begun from stays
+    unless the fork is named as well; a run that works for another goes with that one. It may end anywhere: what is
+    left is whole.
+    """
+    runs = await known_for(storage.store, run_ids)
+    return await _Pruning(storage.store, runs, dry_run, unread_too=True).done(whole_runs(run_ids, runs))
 
 
 class _Pruning:
     """One call of `prune`, and what it has done so far."""
 
-    def __init__(self, store: Store, known: Mapping[str, Known], dry_run: bool) -> None:
-        self._store, self._known, self._dry = store, known, dry_run
-        self.runs: list[str] = []
-        self.checkpoints: list[CheckpointInfo] = []
-        self.skipped: dict[str, str] = {}
-        self.bytes = 0
+    def __init__(self, store: Store, runs: Sequence[Known], dry_run: bool, *, unread_too: bool = False) -> None:
+        self._store, self._dry, self._unread_too = store, dry_run, unread_too
+        self._known = {one.run.run_id: one for one in runs}
+        self._runs: list[str] = []
+        self._checkpoints: list[CheckpointInfo] = []
+        self._skipped: dict[str, str] = {}
+        self._bytes = 0
 
-    async def drop(self, run_id: str) -> None:
+    async def done(self, removal: Removal) -> PruneReport:
+        for wave in removal.waves:
+            await together(self._drop(run_id) for run_id in wave)
+        await together(self._thin_out(run_id, numbers) for run_id, numbers in removal.checkpoints.items())
+        order = {id: n for n, id in enumerate((*removal.runs, *removal.checkpoints))}
+        return PruneReport(
+            tuple(sorted(self._runs, key=order.__getitem__)),
+            tuple(sorted(self._checkpoints, key=lambda one: (order[one.run_id], -one.number))),
+            self._bytes,
+            self._skipped,
+            self._dry,
+            dict(removal.stays),
+        )
+
+    async def _drop(self, run_id: str) -> None:
         """Take a whole run away, if nobody drives it and nobody who was skipped needs it."""
-        size = sum(len(one.body) for one in await self._store.history(run_id))
+        size = await _size(self._store, run_id)
         why = self._needed(run_id)
         if why is None and not self._dry:
             why = await self._dropped(run_id)
         if why is not None:
-            self.skipped[run_id] = why
+            self._skipped[run_id] = why
             return
-        self.runs.append(run_id)
-        self.bytes += size
+        self._runs.append(run_id)
+        self._bytes += size
 
     def _needed(self, run_id: str) -> str | None:
-        for id in self.skipped:
+        for id in self._skipped:
             parent = self._known[id].parent
             if self._known[run_id].run.about.caller == id or (parent is not None and parent[0] == run_id):
                 return f"run {id!r} stays, and needs it"
@@ -100,86 +128,95 @@ class _Pruning:
         except RunBusy as busy:
             return f"it is being driven by {busy.owner}"
         try:
-            head = await self._store.head(run_id)
-            if head is not None and head.entry.checkpoint_id != self._known[run_id].run.checkpoint_id:
+            run = await self._store.run(run_id)
+            if run is not None and run.checkpoint_id != self._known[run_id].run.checkpoint_id:
                 return "it has moved on meanwhile"
-            if await self._store.mail(run_id) and self._known[run_id].run.about.caller is None:
+            heeds_mail = not self._unread_too and run is not None and run.about.caller is None
+            if heeds_mail and await self._store.mail(run_id):
                 return "something was sent to it meanwhile"
             await self._store.drop(run_id)
             return None
         finally:
             await claims.let_go(held)
 
-    async def thin_out(self, run_id: str, numbers: Sequence[int]) -> None:
-        """Take checkpoints of a run away, given newest first."""
+    async def _thin_out(self, run_id: str, numbers: Sequence[int]) -> None:
+        """Take checkpoints of a run away, given newest first, many in one transaction."""
         entries = {entry.number: entry for entry in self._known[run_id].entries}
-        for gap in _gaps(entries, numbers):
-            await self._take_out([entries[number] for number in gap], _after(entries, gap))
+        going: list[Entry] = []
+        whole: list[Record] = []
+        try:
+            for gap, follower in _gaps(entries, numbers):
+                if (found := await self._looked_at(gap, follower)) is None:
+                    continue
+                going += gap
+                whole += found
+                if len(going) >= _AT_ONCE:
+                    await self._take_out(run_id, going, whole)
+                    going, whole = [], []
+            await self._take_out(run_id, going, whole)
+        except StoreUnavailable:
+            raise
+        except CommitConflict:
+            self._skipped[run_id] = "it has moved on meanwhile"
+        except DurabilityError as error:
+            self._skipped[run_id] = str(error)
 
-    async def _take_out(self, gap: Sequence[Entry], follower: Entry) -> None:
-        """Take neighbours out, newest first: only the first of them is something that stays based on."""
+    async def _take_out(self, run_id: str, going: Sequence[Entry], whole: Sequence[Record]) -> None:
+        if going and not self._dry:
+            await self._store.thin_out(run_id, [entry.number for entry in going], whole=whole)
+        self._checkpoints += [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in going]
+
+    async def _looked_at(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:
+        """What has to be stored whole if neighbours go; None if that would take more space than it gives back."""
         run_id, first, last = follower.run_id, gap[-1].number, gap[0].number
-        going = {entry.number for entry in gap}
-        texts = [
-            one for one in await self._store.history(run_id, after=first - 1, upto=last) if one.entry.number in going
-        ]
-        size, whole = sum(len(one.body) for one in texts), None
-        if not follower.frame:
-            chain = await self._store.chain(run_id, follower.number)
-            if not chain:
-                return  # the run went meanwhile
-            checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
-            whole = record(commit, checkpoint, framed=True)
-            size -= len(whole.body) - len(chain[-1].body)
-            if size <= 0:
-                return  # it would take more space than it gives back
-        for entry in gap:
-            if not self._dry:
-                await self._store.remove(run_id, entry.number, follower=whole)
-            self.checkpoints.append(CheckpointInfo(run_id, entry.checkpoint_id, entry.number))
-            whole = None  # the next one down is followed by a gap
-        self.bytes += size
+        texts = await self._store.history(run_id, after=first - 1, upto=last)
+        size = sum(len(one.body) for one in texts)
+        if follower.frame:
+            self._bytes += size
+            return []
+        chain = await self._store.chain(run_id, follower.number)
+        if not chain:
+            return None  # the run went meanwhile
+        checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
+        whole = record(commit, checkpoint, framed=True)
+        size -= len(whole.body) - len(chain[-1].body)
+        if size <= 0:
+            return None
+        self._bytes += size
+        return [whole]
 
 
-def _gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers that go, newest first, in pieces that can go each for itself: none reaches over something that stays, or
-    over a frame, which needs nothing of what is before it."""
-    stored = sorted(entries)
-    above = dict(pairwise(stored))
+def _gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> Iterator[tuple[list[Entry], Entry]]:
+    """Numbers that go, newest first, in pieces that can go each for itself, each with what comes after it: none reaches
+    over something that stays, or over a frame, which needs nothing of what is before it."""
+    above = dict(pairwise(sorted(entries)))
     piece: list[int] = []
+
+    def cut() -> tuple[list[Entry], Entry]:
+        return [entries[number] for number in piece], entries[above[piece[0]]]
+
     for number in numbers:
         if piece and (above[number] != piece[-1] or entries[piece[-1]].frame):
-            yield piece
+            yield cut()
             piece = []
         piece.append(number)
     if piece:
-        yield piece
+        yield cut()
 
 
-def _after(entries: Mapping[int, Entry], gap: Sequence[int]) -> Entry:
-    return entries[min(number for number in entries if number > gap[0])]
-
-
-async def _known(store: Store) -> list[Known]:
-    asking = {one.run_id for one in await store.pending()}
-    found: list[Known] = []
-    past: RunEntry | None = None
-    while page := await store.runs(inner=True, past=past, limit=_PAGE):
-        mailed = set(await asyncio.to_thread(store.mailed, [run.run_id for run in page]))
-        for run in page:
-            entries = tuple(sorted(await store.entries(run_id=run.run_id), key=lambda one: one.number))
-            if entries:  # else it went meanwhile
-                parent = await _parent(store, entries)
-                found.append(Known(run, entries, parent, run.run_id in asking, run.run_id in mailed))
-        past = page[-1]
-    return found
-
-
-async def _parent(store: Store, entries: Sequence[Entry]) -> tuple[str, int] | None:
-    """What a run was forked from. Any frame of it says so; the first is the cheapest to find."""
-    first = next((entry for entry in entries if entry.frame), entries[-1])
-    chain = await store.chain(first.run_id, first.number)
-    return await parent_of(store, header_of(read_commit(chain[0], DEFAULT_CODEC)[1])) if chain else None
+async def _size(store: Store, run_id: str) -> int:
+    """How long the texts of a run are, as they are stored; what cannot be read is not counted."""
+    inner: Store = getattr(store, "inner", store)  # nobody need open what goes
+    size, last = 0, -1
+    try:
+        while page := await inner.history(run_id, after=last, upto=last + _PAGE):
+            size += sum(len(one.body) for one in page)
+            last += _PAGE
+    except StoreUnavailable:
+        raise
+    except DurabilityError:
+        pass  # it goes all the same
+    return size
 
 
 def _counted(number: int, what: str) -> str:

@@ -43,6 +43,7 @@ class MemoryStore:
     """Keeps everything in dictionaries. Keeps every promise of `Store` except that of outliving the process."""
 
     unbroken = True  # a write that was begun is finished, also if whoever waits for it is cancelled
+    in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -68,6 +68,8 @@ class PostgresStore:
     something else, or was written by a newer Holdfast, is refused and left as it is.
     """
 
+    in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
+
     def __init__(self, dsn: str, *, schema: str = "holdfast", patience: float = 30.0, connections: int = 5) -> None:
         self._db = Database(dsn, schema, patience, connections)
         self._schema = quoted(schema)

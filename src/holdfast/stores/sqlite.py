@@ -44,6 +44,7 @@ class SQLiteStore:
     """
 
     unbroken = True  # a write that was begun is finished, also if whoever waits for it is cancelled
+    in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if os.fspath(path) == ":memory:":
