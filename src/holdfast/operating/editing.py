@@ -33,11 +33,12 @@ def edited(
     """A copy of a state with these changes. The paths are those of the state as it was, whatever else changes in it.
 
     A path is names and indexes of lists with dots between them, or, for names with dots in them, a JSON Pointer:
-    `a.b.0` or `/a/b/0`. What is set or deleted must be there, what is added must not; in a list, it is added before the
+    `a.b.0` or `/a/b/0`. It goes through tags: the price of an order is `order.price`, not `order.v.price`, which leads
+    there too. What is set or deleted must be there, what is added must not; in a list, it is added before the
     index. Values are in their stored form, classes as their tags. Raises EditRefused, saying what is there.
     """
-    removed = [_parts(path) for path in delete]
-    replaced, added = _checked("set", set or {}), _checked("add", add or {})
+    removed = [_through_tags(state, _parts(path)) for path in delete]
+    replaced, added = _checked("set", set or {}, state), _checked("add", add or {}, state)
     _check_apart([*removed, *replaced])
     made = {key: msgspec.json.decode(msgspec.json.encode(value)) for key, value in state.items()}
     for parts, value in replaced.items():
@@ -60,11 +61,16 @@ def check_plain(value: Any, what: str) -> None:
     _check_plain(value, what, 0, tags=False)
 
 
-def _checked(what: str, given: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+def _checked(what: str, given: Mapping[str, Any], state: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     """Values by paths, as copies that nobody else has."""
+    made: dict[tuple[str, ...], Any] = {}
     for path, value in given.items():
         _check_value(value, f"{what} {path!r}")
-    return {_parts(path): deepcopy(value) for path, value in given.items()}
+        parts = _through_tags(state, _parts(path))
+        if parts in made:
+            raise EditRefused(f"{path!r} would be changed twice")
+        made[parts] = deepcopy(value)
+    return made
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -74,6 +80,26 @@ def _parts(path: str) -> tuple[str, ...]:
     if not path.startswith("/") and "" in parts:
         raise EditRefused(f"{path!r} has an empty name in it; if that is meant, write it as a JSON Pointer: /a//b")
     return parts
+
+
+def _through_tags(state: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
+    """The path as it is stored: what is looked for in a value with a tag is in its content."""
+    inside: Any = state
+    made: list[str] = []
+    for part in path:
+        if made and _is_tagged(inside) and part not in inside:
+            made.append("v")
+            inside = inside["v"]
+        made.append(part)
+        if isinstance(inside, list) and _is_index(part) and int(part) < len(inside):
+            inside = inside[int(part)]
+        else:
+            inside = inside.get(part) if isinstance(inside, Mapping) else None
+    return tuple(made)
+
+
+def _is_tagged(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("$"), str) and "v" in value
 
 
 def _order(path: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
