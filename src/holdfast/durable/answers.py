@@ -29,7 +29,7 @@ def schema_of(annotation: object) -> str:
     """The JSON schema of a type, as JSON text; where there is none to be had, one that says its name."""
     try:
         schema: Any = msgspec.json.schema(annotation)
-    except (TypeError, NotImplementedError):
+    except (TypeError, NotImplementedError, KeyError):  # KeyError: of two classes that have one name
         schema = _pydantic_schema(annotation)
     return json.dumps(schema, separators=(",", ":"))
 

@@ -280,6 +280,12 @@ def come_to(schema: Any, texts: list[str]) -> Iterator[Any]:
         return
 
 
+def test_two_classes_of_one_name_have_a_schema() -> None:
+    inner = make_dataclass("Line", [("item", str)])
+    outer = make_dataclass("Line", [("inside", inner), ("pieces", int)])
+    assert ask(json.loads(schema_of(outer)), *["tea", "2"])[0] == {"inside": {"item": "tea"}, "pieces": 2}
+
+
 def ask(schema: Any, *texts: str) -> tuple[Any, list[Prompt]]:
     """What comes of the texts, and what was asked for them."""
     form, prompts = form_of(schema), []
