@@ -19,7 +19,7 @@ SHORTEST = 4  # characters of a shortened id
 _SHOWN = 5
 _ENOUGH = _SHOWN + 1  # to know that there are more than are shown
 T = TypeVar("T")
-_PLACE = re.compile(r"(.+)@(-?\d+)", re.DOTALL)
+_PLACE = re.compile(r"(.+)@(-?\d{1,18})", re.DOTALL)  # no store counts further than that
 
 
 class NotFound(CheckpointMissing):
