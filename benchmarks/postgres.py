@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ def server() -> Iterator[str]:
 
 
 def _starter() -> Any:
+    sys.path.append(str(STARTER.parent))  # it is made of more than one file
     spec = importlib.util.spec_from_file_location("postgres_server", STARTER)
     assert spec is not None
     assert spec.loader is not None
