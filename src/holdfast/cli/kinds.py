@@ -99,11 +99,20 @@ class Directory:
             hint = f"a SQLite file is sqlite:///{path}"
             raise CommandFailed(f"{path} is a file, not a directory of runs", hint, USAGE)
         if make:
+            self._check_room()
             return
         if not path.is_dir():
             raise _missing(f"{path} is not there", FORMS)
         if not (path / MARK).is_file():
             raise _missing(f"{path} is a directory without runs", FORMS)
+
+    def _check_room(self) -> None:
+        """Nothing is made among the files of others."""
+        from ..stores.file_layout import MARK
+
+        if self.path.is_dir() and not (self.path / MARK).is_file() and any(self.path.iterdir()):
+            told = f"{self.path} is a directory with something else in it"
+            raise CommandFailed(told, "name one that is empty, or not there yet", USAGE)
 
     def storage(self) -> BuiltInStorage:
         from ..stores.file import FileCheckpointStorage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -70,8 +70,7 @@ class Scene:
         if event.run_id and not event.path:
             self.run_id = event.run_id
         if event.executor_id is not None:
-            name = "/".join([*event.path, event.executor_id])
-            self._hear_of(self.seats.setdefault(name, Seat()), event, now)
+            self._hear_of(self._seat(event.path, event.executor_id), event, now)
         elif event.path:
             return
         elif event.type in ("superstep_started", "superstep_completed") and event.iteration is not None:
@@ -104,6 +103,16 @@ class Scene:
             yield Row(printable(name), seat.state, calls, self._time(seat, now))
         if len(shown) < len(seats):
             yield Row(f"... and {counted(len(seats) - len(shown), 'other')}", "", "", "")
+
+    def _seat(self, path: Sequence[str], executor: str) -> Seat:
+        """That of an executor; one inside another gets its place after it."""
+        name, above = "/".join([*path, executor]), "/".join(path)
+        if name not in self.seats:
+            names = list(self.seats)
+            inside = [at for at, one in enumerate(names, 1) if path and (one == above or one.startswith(f"{above}/"))]
+            names.insert(inside[-1] if inside else len(names), name)
+            self.seats = {one: self.seats.get(one) or Seat() for one in names}
+        return self.seats[name]
 
     def _hear_of(self, seat: Seat, event: WorkflowEvent, now: float) -> None:
         match event.type:

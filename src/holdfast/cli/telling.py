@@ -61,9 +61,14 @@ class Heard:
         if self.event.type == "status":
             words.append(told["state"])
         if self.event.path:
-            told["executor"] = "/".join([*self.event.path, self.event.executor_id or ""])
+            told["executor"] = place_of(self.event)
         words += [f"{name}={told[name]}" for name in ("executor", "iteration", "request_id", "error") if name in told]
         return printable("  ".join(words)) + (f"  {leaf(told['data'])}" if "data" in told else "")
+
+
+def place_of(event: WorkflowEvent) -> str:
+    """Which executor it is about, and inside which ones; a sub-workflow as a whole goes by who calls it."""
+    return "/".join([*event.path, event.executor_id] if event.executor_id is not None else event.path)
 
 
 def data_of(event: WorkflowEvent) -> Any:

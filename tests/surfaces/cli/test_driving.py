@@ -41,6 +41,13 @@ def test_only_run_makes_a_store(say: Say, tmp_path: Path) -> None:
     assert not (tmp_path / "runs.db").exists()
 
 
+def test_no_store_is_made_among_other_files(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    told = say("--store", ".", "run", f"{RUNS}:counting", "--input", "4")
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_the_same_command_again_goes_on_with_the_same_run(say: Say) -> None:
     said = ["--store", STORE, "run", f"{RUNS}:counting", "--run-id", "c-1", "--input"]
     assert say(*said, "4").stdout == say(*said, "4").stdout == "counted\nto 5\n"

@@ -189,8 +189,8 @@ def drawn(scene: Scene, now: float, room: int = 10) -> list[tuple[str, ...]]:
 
 
 def test_each_executor_has_a_row_that_says_what_it_does() -> None:
-    scene = Scene("r", "w", ["a", "b", "c"], began=100.0)
-    assert drawn(scene, 100.0) == [("a", "-", "", ""), ("b", "-", "", ""), ("c", "-", "", "")]
+    scene = Scene("r", "w", ["a", "b", "c", "d"], began=100.0)
+    assert drawn(scene, 100.0) == [(name, "-", "", "") for name in "abcd"]
     scene.hear(heard("superstep_started", iteration=1), 100.0)
     scene.hear(heard("executor_invoked", "a"), 101.0)
     scene.hear(heard("executor_invoked", "b"), 101.0)
@@ -205,6 +205,7 @@ def test_each_executor_has_a_row_that_says_what_it_does() -> None:
         ("b", "failed", "1 call", "3.0 s"),
         ("c", "-", "", ""),
         ("c/inner", "running", "", "1:06"),
+        ("d", "-", "", ""),
     ]
     scene.hear(heard("executor_completed", "a", commit=2), 171.0)  # the answer came
     scene.hear(heard("status", state=WorkflowRunState.FAILED, commit=2), 171.0)

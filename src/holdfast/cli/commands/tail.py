@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
+from ..output import note
 from ..running import on_the_store
 from ..settings import as_json, everywhere
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from ...core.model import Checkpoint, Commit
     from ...durable.storage import BuiltInStorage
     from ..following import Follower
+
+SILENCE = 15.0  # seconds after which it is said, once, that nothing happens
 
 
 @click.command("tail")
@@ -79,16 +83,19 @@ async def _tell_coming(storage: BuiltInStorage, head: Checkpoint, wait: bool, re
     """Until the run rests; its status then."""
     from ..telling import following, heard_of
 
-    status = head.status.value
+    status, news = head.status.value, monotonic()
     async for commit in following(storage, head.run_id, head.number):
         if commit is not None:
-            status = commit.status.value
+            status, news = commit.status.value, monotonic()
             for heard in heard_of(head.run_id, commit):
                 reader.hear(heard)
             reader.expect(_takers(commit))
         elif _rests(status, wait):
             reader.end(status)
             break
+        elif monotonic() - news > SILENCE and status != "IDLE_WITH_PENDING_REQUESTS":
+            note(f"nothing new for {SILENCE:.0f} s; if no process drives it, `holdfast resume` goes on with it")
+            news = math.inf
     return status
 
 
@@ -102,7 +109,6 @@ def _rests(status: str, wait: bool) -> bool:
 
 def _end(run_id: str, status: str) -> None:
     from ..failing import FAILED, WAITING, ended
-    from ..output import note
     from ..words import status_word
 
     if status == "IDLE":
