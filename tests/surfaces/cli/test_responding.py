@@ -315,3 +315,36 @@ def test_the_form_that_the_docs_show_is_the_one_on_a_terminal(tmp_path: Path) ->
 
 def _ageless(text: str) -> list[str]:
     return [re.sub(r"\d+ s ago", "AGE", line.rstrip()) for line in text.splitlines()]
+
+
+class Busy(Executor):
+    """Asks, and has something else to do until it was answered."""
+
+    @handler
+    async def wait(self, turns: int, ctx: WorkflowContext[int, str]) -> None:
+        await asyncio.sleep(0.02)
+        if not ctx.get_state("answered", False):
+            await ctx.send_message(turns + 1)
+
+    @handler
+    async def begin(self, name: str, ctx: WorkflowContext[int, str]) -> None:
+        await ctx.request_info(name, bool, request_id=name)
+        await ctx.send_message(0)
+
+    @response_handler
+    async def answered(self, name: str, yes: bool, ctx: WorkflowContext[int, str]) -> None:
+        ctx.set_state("answered", True)
+        await ctx.yield_output(f"{name}: {yes}")
+
+
+async def test_a_process_that_drives_the_run_takes_the_answer_in(tmp_path: Path) -> None:
+    busy = Busy("busy")
+    async with SQLiteCheckpointStorage(tmp_path / "runs.db") as storage:
+        flow = WorkflowBuilder(name="busy", start_executor=busy, checkpoint_storage=storage, max_iterations=10_000)
+        driven = asyncio.create_task(flow.add_edge(busy, busy).build().run("tea", run_id="busy-1"))
+        while not await storage.pending_requests():  # noqa: ASYNC110 - what is stored has no event
+            await asyncio.sleep(0.05)
+        answered = ["--store", "sqlite:///runs.db", "respond", "busy-1", "--json", "true"]
+        done = await asyncio.to_thread(ran, *answered, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "answered tea of busy-1\n"), done.stderr
+        assert (await asyncio.wait_for(driven, 60)).get_outputs() == ["tea: True"]

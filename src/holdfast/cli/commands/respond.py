@@ -38,7 +38,8 @@ def command(run: str | None, request: str | None, given: str | None) -> None:
     4 characters while they stay unique. REQUEST alone will do, if no run is called so.
 
     The answer is held against the schema of what is asked for, and left for the run. Whoever drives the run takes it
-    in: a process that waits for it, or `holdfast resume`. Ends with 3 if the question is not open, or answered already.
+    in: a process that does so now, or else `holdfast resume`. Ends with 3 if the question is not open, or answered
+    already.
     """
     from ..answers import check_answer, check_unanswered, read_json
 
@@ -51,7 +52,7 @@ def command(run: str | None, request: str | None, given: str | None) -> None:
     on_the_store(lambda storage: _send(storage, question, value))
     lines([f"answered {printable(question.request_id)} of {printable(question.run_id)}"])
     resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
-    note(f"a process that waits for it goes on with the run; if none does: {resume}")
+    note(f"a process that drives the run takes it in; if none does: {resume}")
 
 
 def _text(given: str) -> str:
