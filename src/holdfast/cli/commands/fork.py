@@ -70,7 +70,7 @@ def command(
 ) -> None:
     """Begin a new run where another was, with changes to its state. Prints the id of the new run.
 
-    A path leads into the state, like order.v.price or lines.0, or /a.b/0 if a name has dots in it. A value is JSON, or
+    A path leads into the state, like order.price or lines.0, or /a.b/0 if a name has dots in it. A value is JSON, or
     else a text. These options may be given several times. The other run stays as it is, nothing that led to
     the checkpoint is done again, and nothing is run: `holdfast resume` goes on with the new run.
     """
