@@ -136,11 +136,10 @@ def can_draw(to: TextIO) -> bool:
     return True
 
 
-def follower(*, follow: bool, json: bool, scene: Scene, to: TextIO | None = None, lines: bool = False) -> Follower:
-    """Whoever is to be told. `to` is where people look: stderr, unless what happens is the data itself."""
+def follower(*, follow: bool, json: bool, scene: Scene) -> Follower:
+    """Whoever is to be told of a run that is driven here. People look at stderr: stdout is for what the run gives."""
     if not follow:
         return Silence()
     if json:
         return JsonLines()
-    to = sys.stderr if to is None else to
-    return Picture(scene, to, lines=lines) if can_draw(to) else Lines(to)
+    return Picture(scene, sys.stderr) if can_draw(sys.stderr) else Lines(sys.stderr)

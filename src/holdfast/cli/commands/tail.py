@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ from ..settings import as_json, everywhere
 
 if TYPE_CHECKING:
     from ...core.model import Checkpoint, Commit
+    from ...durable.runs import RunInfo
     from ...durable.storage import BuiltInStorage
     from ..following import Follower
+    from ..telling import Heard
 
 SILENCE = 15.0  # seconds after which it is said, once, that nothing happens
 
@@ -39,55 +42,73 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
         raise click.UsageError("--wait goes with --follow")
 
     async def work(storage: BuiltInStorage) -> tuple[str, str] | None:
-        from ...durable.archive import StoreArchive
-        from ...durable.codec import DEFAULT_CODEC
-        from ...operating.naming import NotFound, find_run
+        from ...operating.naming import find_run
 
-        archive = StoreArchive(storage.store, DEFAULT_CODEC)
-        run_id = (await find_run(storage, run)).run_id
-        head = await archive.head(run_id)
-        if head is None:
-            raise NotFound(f"run {run_id!r} has gone meanwhile")
-        with _reader(head, follow, json) as reader:
-            await _tell_last(storage, head, count, reader)
-            return (run_id, await _tell_coming(storage, head, wait, reader)) if follow else None
+        found = await find_run(storage, run)
+        if not follow:
+            _tell(await _last(storage, found, count), _plain(json))
+            return None
+        with await _reader(storage, found, json) as reader:
+            _tell(await _last(storage, found, count), reader)
+            return found.run_id, await _tell_coming(storage, found, wait, reader)
 
     rests = on_the_store(work)
     if rests is not None:
         _end(*rests)
 
 
-def _reader(head: Checkpoint, follow: bool, json: bool) -> Follower:
-    """Events are the data of this command: they go to stdout."""
-    import sys
-
-    from ..following import JsonLines, Lines, follower
-    from ..scene import Scene
-
-    if not follow:
-        return JsonLines() if json else Lines(sys.stdout)
-    known = [str(id) for id in head.header.signature.get("executors", ())]
-    scene = Scene(head.run_id, head.header.workflow, known, monotonic(), head.status.value, head.iteration)
-    scene.expect(taker for message in head.messages for taker in message.takers)
-    return follower(follow=True, json=json, scene=scene, to=sys.stdout, lines=True)
-
-
-async def _tell_last(storage: BuiltInStorage, head: Checkpoint, count: int, reader: Follower) -> None:
+async def _last(storage: BuiltInStorage, run: RunInfo, count: int) -> list[Heard]:
     from ..telling import latest
 
-    for heard in await latest(storage, head.run_id, head.number, count):
+    return await latest(storage, run.run_id, run.number, count)
+
+
+def _tell(events: list[Heard], reader: Follower) -> None:
+    for heard in events:
         reader.hear(heard)
 
 
-async def _tell_coming(storage: BuiltInStorage, head: Checkpoint, wait: bool, reader: Follower) -> str:
+def _plain(json: bool) -> Follower:
+    """Events are the data of this command: they go to stdout."""
+    from ..following import JsonLines, Lines
+
+    return JsonLines() if json else Lines(sys.stdout)
+
+
+async def _reader(storage: BuiltInStorage, run: RunInfo, json: bool) -> Follower:
+    """Whoever sees what comes. A picture needs to know the graph, and who is to be called next."""
+    from ..following import Picture, can_draw
+    from ..scene import Scene
+
+    if json or not can_draw(sys.stdout):
+        return _plain(json)
+    at = await _checkpoint(storage, run)
+    known = [str(id) for id in at.header.signature.get("executors", ())]
+    scene = Scene(run.run_id, run.workflow_name, known, monotonic(), run.status.value, run.iteration_count)
+    scene.expect(taker for message in at.messages for taker in message.takers)
+    return Picture(scene, sys.stdout, lines=True)
+
+
+async def _checkpoint(storage: BuiltInStorage, run: RunInfo) -> Checkpoint:
+    from ...durable.archive import StoreArchive
+    from ...durable.codec import DEFAULT_CODEC
+    from ...operating.naming import NotFound
+
+    at = await StoreArchive(storage.store, DEFAULT_CODEC).head(run.run_id)
+    if at is None:
+        raise NotFound(f"run {run.run_id!r} has gone meanwhile")
+    return at
+
+
+async def _tell_coming(storage: BuiltInStorage, run: RunInfo, wait: bool, reader: Follower) -> str:
     """Until the run rests; its status then."""
     from ..telling import following, heard_of
 
-    status, news = head.status.value, monotonic()
-    async for commit in following(storage, head.run_id, head.number):
+    status, news = run.status.value, monotonic()
+    async for commit in following(storage, run.run_id, run.number):
         if commit is not None:
             status, news = commit.status.value, monotonic()
-            for heard in heard_of(head.run_id, commit):
+            for heard in heard_of(run.run_id, commit):
                 reader.hear(heard)
             reader.expect(_takers(commit))
         elif _rests(status, wait):
