@@ -15,6 +15,7 @@ from .naming import Ambiguous, NotFound, find_checkpoint, find_run
 from .pages import report_run, report_to
 from .pruning import PruneReport, delete_runs, prune
 from .questions import Question, open_questions
+from .searching import Holding, search
 
 __all__ = [
     "Ambiguous",
@@ -25,6 +26,7 @@ __all__ = [
     "Examined",
     "Exported",
     "Finding",
+    "Holding",
     "ImportRefused",
     "Imported",
     "Keep",
@@ -54,4 +56,5 @@ __all__ = [
     "prune",
     "report_run",
     "report_to",
+    "search",
 ]

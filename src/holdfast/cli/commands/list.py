@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 @tagged("May be given several times.")
 @click.option("--prefix", metavar="TEXT", help="Only runs whose id begins so.")
 @click.option("--text", metavar="TEXT", help="Only runs with this in their id, their workflow, or their tags.")
+@click.option(
+    "--holds", metavar="TEXT", help="Only runs that hold this: in state, questions or outputs. Reads each run."
+)
 @click.option("--since", callback=a_moment, metavar="TIME", help="Only runs that began then or later.")
 @click.option("--until", callback=a_moment, metavar="TIME", help="Only runs that began before.")
 @click.option("--changed-since", callback=a_moment, metavar="TIME", help="Only runs with a commit of then or later.")
@@ -37,6 +40,7 @@ def command(
     tags: dict[str, str],
     limit: int,
     after: str | None,
+    holds: str | None,
     json: bool,
     **asked: Any,
 ) -> None:
@@ -49,9 +53,11 @@ def command(
     async def work(storage: BuiltInStorage) -> None:
         last = None if after is None else await _found(storage, after)
         wanted = None if status is None else STATUS.get(status.lower(), status.upper())
-        found = await storage.list_runs(
-            workflow_name=workflow, status=wanted, tags=tags or None, after=last, limit=limit + 1, **asked
-        )
+        known = {"workflow_name": workflow, "status": wanted, "tags": tags or None, "after": last, **asked}
+        if holds is None:
+            found = await storage.list_runs(**known, limit=limit + 1)
+        else:
+            found = await _holding(storage, holds, known, limit + 1)
         page, more = found[:limit], len(found) > limit
         if json:
             document(runs=[_told(run) for run in page], next=page[-1].run_id if more else None)
@@ -59,7 +65,7 @@ def command(
         if page:
             table(["run", "workflow", "status", "commits", "began", "changed", "tags"], [_row(run) for run in page])
         else:
-            given = (workflow, status, tags, after, *asked.values())
+            given = (workflow, status, tags, after, holds, *asked.values())
             note("no run matches" if any(given) else "no run is stored here")
         if more:
             note(f"there are more: --after {page[-1].run_id}")
@@ -71,6 +77,17 @@ async def _found(storage: BuiltInStorage, name: str) -> RunInfo:
     from ...operating.naming import find_run
 
     return await find_run(storage, name)
+
+
+async def _holding(storage: BuiltInStorage, text: str, known: dict[str, Any], limit: int) -> list[RunInfo]:
+    from ...operating.searching import search
+
+    found: list[RunInfo] = []
+    async for one in search(storage, text, **known):
+        found.append(one.run)
+        if len(found) == limit:
+            break
+    return found
 
 
 def _told(run: RunInfo) -> dict[str, Any]:
