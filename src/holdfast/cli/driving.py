@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
@@ -62,7 +63,11 @@ class _Driving:
         stream = await self.begin(made, storage)
         scene = Scene("", workflow.name, list(workflow.executors), monotonic())
         with follower(follow=self.follow, json=self.json, scene=scene) as listener:
-            error = await self._read(stream, listener)
+            try:
+                error = await self._read(stream, listener)
+            except asyncio.CancelledError:
+                listener.end("interrupted")
+                raise
             assert self.run_id is not None
             at = await workflow.archive_on(storage).head(self.run_id)
             assert at is not None

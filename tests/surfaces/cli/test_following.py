@@ -151,13 +151,20 @@ def test_a_terminal_that_cannot_draw_gets_lines() -> None:
         assert "executor_completed  executor=count  [2]" in terminal.seen
 
 
-def test_tail_draws_the_picture_under_the_events_on_a_terminal(say: Say) -> None:
-    assert say(*BEGIN).exit_code == 0
-    with Terminal("--store", STORE, "tail", "c-1", "-n", "2", "--follow") as terminal:
-        assert terminal.end() == 0
-        seen = terminal.seen
-    assert "  status  IDLE\n" in seen
-    assert re.search(r"c-1  counting  done  superstep 5  \d", seen)
+def test_a_picture_is_left_as_it_was_when_somebody_interrupts() -> None:
+    Path(GATE).touch()
+    with Terminal(*BEGIN, "--follow") as terminal:
+        terminal.answer("executor_invoked  executor=count  3", "\x03")
+        assert terminal.end() == 130
+        *_, heading, executor, _, said, _ = terminal.seen.splitlines()
+    assert heading.startswith("c-1  counting  interrupted  superstep 3  ")
+    assert re.match(r"  count +stopped +2 calls ", executor)
+    assert said == "holdfast: interrupted; run 'c-1' stands at its last commit"
+    with Terminal("--store", STORE, "tail", "c-1", "-n", "2", "--follow") as terminal:  # nobody drives it
+        terminal.answer("superstep_completed  iteration=2", "\x03")
+        assert terminal.end() == 130
+        assert "   2  20" in terminal.seen
+        assert re.search(r"c-1  counting  running  superstep 2  .*\n  count +next +1 call ", terminal.seen)
 
 
 def test_tail_tells_the_last_and_only_follows_if_told(say: Say) -> None:

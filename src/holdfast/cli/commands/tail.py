@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from ..running import on_the_store
 from ..settings import as_json, everywhere
 
 if TYPE_CHECKING:
-    from ...core.model import Checkpoint, Commit
+    from ...core.model import Checkpoint, Message
     from ...durable.runs import RunInfo
     from ...durable.storage import BuiltInStorage
     from ..following import Follower
@@ -48,8 +49,10 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
         if not follow:
             _tell(await _last(storage, found, count), _plain(json))
             return None
-        with await _reader(storage, found, json) as reader:
+        reader, following = await _reader(storage, found, json)
+        with reader:
             _tell(await _last(storage, found, count), reader)
+            reader.expect(following)
             return found.run_id, await _tell_coming(storage, found, wait, reader)
 
     rests = on_the_store(work)
@@ -75,18 +78,17 @@ def _plain(json: bool) -> Follower:
     return JsonLines() if json else Lines(sys.stdout)
 
 
-async def _reader(storage: BuiltInStorage, run: RunInfo, json: bool) -> Follower:
-    """Whoever sees what comes. A picture needs to know the graph, and who is to be called next."""
+async def _reader(storage: BuiltInStorage, run: RunInfo, json: bool) -> tuple[Follower, list[str]]:
+    """Whoever sees what comes, and who is called next. Only a picture needs to know that, and the graph."""
     from ..following import Picture, can_draw
     from ..scene import Scene
 
     if json or not can_draw(sys.stdout):
-        return _plain(json)
+        return _plain(json), []
     at = await _checkpoint(storage, run)
     known = [str(id) for id in at.header.signature.get("executors", ())]
     scene = Scene(run.run_id, run.workflow_name, known, monotonic(), run.status.value, run.iteration_count)
-    scene.expect(taker for message in at.messages for taker in message.takers)
-    return Picture(scene, sys.stdout, lines=True)
+    return Picture(scene, sys.stdout, lines=True), _takers(at.messages)
 
 
 async def _checkpoint(storage: BuiltInStorage, run: RunInfo) -> Checkpoint:
@@ -110,7 +112,7 @@ async def _tell_coming(storage: BuiltInStorage, run: RunInfo, wait: bool, reader
             status, news = commit.status.value, monotonic()
             for heard in heard_of(run.run_id, commit):
                 reader.hear(heard)
-            reader.expect(_takers(commit))
+            reader.expect(_takers(commit.messages or ()))
         elif _rests(status, wait):
             reader.end(status)
             break
@@ -120,8 +122,8 @@ async def _tell_coming(storage: BuiltInStorage, run: RunInfo, wait: bool, reader
     return status
 
 
-def _takers(commit: Commit) -> list[str]:
-    return [taker for message in commit.messages or () for taker in message.takers]
+def _takers(messages: Sequence[Message]) -> list[str]:
+    return [taker for message in messages for taker in message.takers]
 
 
 def _rests(status: str, wait: bool) -> bool:
