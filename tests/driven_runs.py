@@ -87,6 +87,14 @@ async def nap(text: str, ctx: WorkflowContext[None, str]) -> None:
 sleeping = WorkflowBuilder(name="sleeping", start_executor=nap).build()
 
 
+@executor(id="quit")
+async def quit_here(text: str, ctx: WorkflowContext[None, str]) -> None:
+    raise SystemExit(0)
+
+
+quitting = WorkflowBuilder(name="quitting", start_executor=quit_here).build()
+
+
 def poets() -> AgentWorkflow:
     from holdfast.agents import ScriptedAgent  # what the other processes need not load
     from holdfast.declarative import AgentWorkflow

@@ -43,6 +43,9 @@ def drive(name: str, begin: Begin, *, follow: bool, json: bool, make: bool = Fal
             raise
         told = f"interrupted; run {driving.run_id!r} stands at its last commit"
         raise CommandFailed(told, driving.go_on(), INTERRUPTED) from None
+    except SystemExit as left:  # of a handler: the code would be taken for one of ours
+        told = f"the code in {name} ended the process: SystemExit: {left}"
+        raise CommandFailed(told, driving.go_on() if driving.run_id else "", FAILED) from left
     driving.tell(result)
 
 

@@ -55,7 +55,7 @@ class Code:
         try:
             given = function()
             return await given if isawaitable(given) else given
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             told = f"calling {self.name} raised {type(error).__name__}: {error}"
             raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from error
 
@@ -96,7 +96,7 @@ def _imported(module: str) -> Any:
             told = f"module {module!r} needs {missing.name!r}, which is not installed"
             raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from missing
         raise CommandFailed(f"there is no module {module!r}", _WHERE, NOT_THIS_CODE) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end where it is not called as one
         told = f"importing {module!r} raised {type(error).__name__}: {error}"
         raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from error
 

@@ -115,6 +115,13 @@ def test_a_run_that_fails_is_resumed_where_it_failed(say: Say) -> None:
     assert (done.exit_code, done.stdout) == (0, "checked tea\nsent tea\n")
 
 
+def test_a_handler_that_ends_the_process_is_not_taken_for_a_run_that_is_done(say: Say) -> None:
+    told = say("--store", STORE, "run", f"{RUNS}:quitting", "--input", "tea", "--run-id", "q-1")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert "ended the process: SystemExit: 0" in told.stderr
+    assert runs(say)["q-1"]["status"] == "IN_PROGRESS"
+
+
 def test_a_run_that_sleeps_says_until_when(say: Say) -> None:
     told = say("--store", STORE, "run", f"{RUNS}:sleeping", "--input", "tea", "--run-id", "s-1", "--json")
     assert told.exit_code == 4

@@ -52,6 +52,7 @@ number = 3
 def _shop(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "broken.py").write_text("raise RuntimeError('the kettle is cold')\n")
+    (tmp_path / "script.py").write_text("import sys\nsys.exit(0)\n")
     (tmp_path / "needy.py").write_text("import tea_of_that_name\n")
 
 
@@ -88,6 +89,7 @@ def test_every_form() -> None:
         ("nowhere:workflow", 5, "there is no module 'nowhere'"),
         ("shop.inner:workflow", 5, "there is no module 'shop.inner'"),
         ("broken:workflow", 5, "importing 'broken' raised RuntimeError: the kettle is cold"),
+        ("script:workflow", 5, "importing 'script' raised SystemExit: 0"),
         ("needy:workflow", 5, "needs 'tea_of_that_name', which is not installed"),
     ],
 )
