@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,7 +24,6 @@ import postgres
 from stocking import Stock, stock
 
 from holdfast import PostgresCheckpointStorage, SQLiteCheckpointStorage
-from holdfast.cli.app import COMMANDS
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.operating import Keep, answer, examine, find_checkpoint, prune
 
@@ -138,37 +138,51 @@ async def passed_through(bench: Bench) -> AsyncIterator[Measured]:
     yield await bench.all("`compact`", storage.compact)
 
 
-async def measured(bench: Bench) -> AsyncIterator[Measured]:
+async def measured(bench: Bench, *, all: bool) -> AsyncIterator[Measured]:
     async for one in looked(bench):
         yield one
-    if "respond" in COMMANDS:
-        yield await answered(bench)
-    async for one in passed_through(bench):
-        yield one
+    yield await answered(bench)
+    if all:
+        async for one in passed_through(bench):
+            yield one
 
 
 @asynccontextmanager
-async def filled(kind: str, folder: Path, server: str | None, size: int, repeats: int) -> AsyncIterator[Bench]:
-    with _place(kind, folder, server) as (address, storage):
-        began = time.perf_counter()
-        made = await stock(storage, size)
-        took = time.perf_counter() - began
-        say(f"{kind} {made.checkpoints:,} checkpoints of {made.runs:,} runs: made in {took:.0f} s")
+async def filled(kind: str, size: int, asked: argparse.Namespace, server: str | None) -> AsyncIterator[Bench]:
+    with _place(kind, asked.folder, server) as (address, storage, path):
+        kept = asked.kept_stores / f"{size}.db" if asked.kept_stores and path else None
+        if kept is not None and kept.exists():
+            shutil.copy(kept, path)
+            made = Stock(**json.loads(kept.with_suffix(".json").read_text()))
+        else:
+            made = await _made(kind, storage, size)
+            if kept is not None:
+                await storage.close()
+                shutil.copy(path, kept)
+                kept.with_suffix(".json").write_text(json.dumps(asdict(made)))
         try:
-            yield Bench(kind, address, storage, made, repeats)
+            yield Bench(kind, address, storage, made, asked.repeats)
         finally:
             await storage.close()
 
 
+async def _made(kind: str, storage: BuiltInStorage, size: int) -> Stock:
+    began = time.perf_counter()
+    made = await stock(storage, size)
+    took = time.perf_counter() - began
+    say(f"{kind} {made.checkpoints:,} checkpoints of {made.runs:,} runs: made in {took:.0f} s")
+    return made
+
+
 @contextmanager
-def _place(kind: str, folder: Path, server: str | None) -> Iterator[tuple[str, BuiltInStorage]]:
+def _place(kind: str, folder: Path, server: str | None) -> Iterator[tuple[str, BuiltInStorage, Path | None]]:
     if kind == "SQLite":
         with tempfile.TemporaryDirectory(dir=folder, prefix="bench-") as work:
             path = Path(work) / "runs.db"
-            yield f"sqlite:///{path}", SQLiteCheckpointStorage(path)
+            yield f"sqlite:///{path}", SQLiteCheckpointStorage(path), path
     else:
         with postgres.fresh_database(server or "") as dsn:
-            yield dsn, PostgresCheckpointStorage(dsn)
+            yield dsn, PostgresCheckpointStorage(dsn), None
 
 
 def say(line: str) -> None:
@@ -179,8 +193,8 @@ async def measure_all(asked: argparse.Namespace, server: str | None) -> list[Mea
     found: list[Measured] = []
     for size in asked.sizes:
         for kind in asked.stores:
-            async with filled(kind, asked.folder, server, size, asked.repeats) as bench:
-                async for one in measured(bench):
+            async with filled(kind, size, asked, server) as bench:
+                async for one in measured(bench, all=not asked.looking_only):
                     say(f"{kind} {size:,} {one}")
                     found.append(one)
                     if asked.json:
@@ -233,6 +247,8 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--stores", nargs="+", default=["SQLite", "PostgreSQL"], choices=["SQLite", "PostgreSQL"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where files are made; a disk, not memory")
+    parser.add_argument("--kept-stores", type=Path, help="a folder in which SQLite stores are kept for the next time")
+    parser.add_argument("--looking-only", action="store_true", help="without what has to do with every checkpoint")
     parser.add_argument("--json", type=Path, help="keep every measurement there")
     parser.add_argument("--from", dest="kept", type=Path, nargs="+", help="measure nothing: show what --json kept")
     parser.add_argument("--write", type=Path, help="a page whose measured part is replaced")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast.core.errors import CheckpointCorrupt, CommitConflict
 from holdfast.durable.ownership import Owner
-from holdfast.durable.ports import NOTHING_ALONG, Along, Entry, Record
+from holdfast.durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve
 from holdfast.stores.memory import MemoryStore
 
 
@@ -92,6 +95,43 @@ class ReadsOverGaps(MemoryStore):
             return await super().chain(run_id, number)
         except CheckpointCorrupt:
             return await self.history(run_id, upto=number)
+
+
+class TakesWhatOthersAreBasedOn(MemoryStore):
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        for one in whole:
+            self._records.replace(one)
+        run = self._records.runs.get(run_id)
+        going = [] if run is None else [number for number in numbers if number in run.records]
+        for number in going:
+            self._records.remove(self._records.runs[run_id], number)
+        return len(going)
+
+
+class LosesThePlaceOfAPage(MemoryStore):
+    """The next page begins with the next run, though others of the last one are left."""
+
+    async def pending(self, *, past: Pending | None = None, limit: int | None = None, **asked: Any) -> list[Pending]:
+        found = await super().pending(**asked)
+        later = [one for one in found if past is None or (one.at, one.run_id) > (past.at, past.run_id)]
+        return later[:limit]
+
+
+class LooksForPatterns(MemoryStore):
+    """As a database does that is asked with LIKE."""
+
+    async def runs(self, *, sieve: Sieve = ANY_RUN, limit: int | None = None, **asked: Any) -> list[RunEntry]:
+        found = await super().runs(sieve=replace(sieve, prefix=None, text=None), **asked)
+        begins, holds = sieve.prefix or "", sieve.text or ""
+        said = [(run, (run.run_id, run.workflow, *chain.from_iterable(run.about.tags.items()))) for run in found]
+        kept = [run for run, texts in said if any(like(f"%{holds}%", text) for text in texts)]
+        return [run for run in kept if like(f"{begins}%", run.run_id)][:limit]
+
+
+def like(pattern: str, text: str) -> bool:
+    """Whether a text is of a pattern of SQL, in which `%` is anything and `_` any character."""
+    parts = [{"%": ".*", "_": "."}.get(c, re.escape(c)) for c in pattern]
+    return re.fullmatch("".join(parts), text, re.IGNORECASE | re.DOTALL) is not None
 
 
 class LetsEverybodyDrive(MemoryStore):

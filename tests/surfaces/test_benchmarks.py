@@ -16,3 +16,13 @@ def test_the_benchmarks_measure_every_case_and_show_it_in_tables() -> None:
     headings = [line.removeprefix("### ") for line in done.stdout.splitlines() if line.startswith("### ")]
     assert headings == list(CASES)
     assert done.stdout.count("| holdfast-sqlite | sync |") == len(CASES)
+
+
+def test_the_benchmark_of_operating_measures_everything_it_does() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "operating.py"), "--sizes", "700", "--repeats", "1"]
+    done = subprocess.run([*command, "--stores", "SQLite"], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line.startswith("| `")]
+    assert [row.split("`")[1].split()[0] for row in rows] == [
+        *("list", "list", "list", "show", "show", "requests", "respond", "doctor", "prune", "prune", "compact")
+    ]

@@ -47,6 +47,15 @@ FOUND_OUT_BY: dict[type[MemoryStore], list[str]] = {
     broken.MixesMailOfRuns: ["mail_of_one_run_is_not_anothers", "mail_of_odd_runs_and_keys_is_kept_apart"],
     broken.MixesRunsOfLikeNames: ["runs_and_workflows_of_odd_names_are_kept_apart"],
     broken.ReadsOverGaps: ["a_chain_with_a_missing_link_is_named"],
+    broken.TakesWhatOthersAreBasedOn: [
+        "the_newest_record_does_not_go_with_many",
+        "nothing_goes_that_a_record_which_stays_is_based_on",
+    ],
+    broken.LosesThePlaceOfAPage: ["questions_come_in_pages", "the_page_after_a_question_that_is_closed_misses_none"],
+    broken.LooksForPatterns: [
+        "runs_are_found_by_the_beginning_of_their_id",
+        "runs_are_found_by_a_text_in_what_is_said_of_them",
+    ],
     broken.LetsEverybodyDrive: ["a_run_is_driven_by_one_at_a_time", "a_run_is_driven_by_one_of_them_at_a_time"],
 }
 CASES = [(kind, name) for kind, names in FOUND_OUT_BY.items() for name in names]
