@@ -42,6 +42,8 @@ _HOMES = {
     "InputMismatch": "core.errors",
     "LatestOnly": "core.model",
     "Message": "agents.values",
+    "Migration": "graph.migrations",
+    "MigrationFailed": "core.errors",
     "NewerFormat": "core.errors",
     "PendingRequest": "durable.pending",
     "PostgresCheckpointStorage": "stores.postgres",

@@ -21,6 +21,7 @@ from .core.errors import (
     HandlerTimeout,
     HoldfastError,
     InputMismatch,
+    MigrationFailed,
     NewerFormat,
     PrivateMissing,
     RequestError,
@@ -56,6 +57,7 @@ from .graph.edges import Case, Default
 from .graph.executor import Executor
 from .graph.function import FunctionExecutor, executor
 from .graph.handlers import handler, response_handler
+from .graph.migrations import Migration
 from .graph.nested import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from .graph.persistent import persistent
 from .graph.policy import RetryPolicy
@@ -106,6 +108,8 @@ __all__ = [
     "InputMismatch",
     "LatestOnly",
     "Message",
+    "Migration",
+    "MigrationFailed",
     "NewerFormat",
     "PendingRequest",
     "PostgresCheckpointStorage",

@@ -89,10 +89,10 @@ ENGINE = (
         ("runtime/test_position.py", "runtime/test_running.py"),
     ),
     Bug(
-        "a run may go on with another graph",
-        "runtime/opening.py",
-        "    if changed:\n        raise GraphChanged(",
-        "    if changed and False:\n        raise GraphChanged(",
+        "a run may go on with a graph that has not what it needs",
+        "runtime/fitting.py",
+        "    if lacking:\n        raise _cannot(at, lacking)",
+        "    if lacking and False:\n        raise _cannot(at, lacking)",
         ("runtime/test_running.py",),
     ),
 )

@@ -306,16 +306,19 @@ async def test_the_name_of_a_fork_can_be_given_and_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("by", ["run_id", "checkpoint_id", "input"])
-async def test_a_changed_graph_is_refused_and_said_in_words(by: str) -> None:
-    chain = Chain(2)
-    await chain.build().run("x", run_id="r")
-    head = (await chain.heads("r"))[-1]
-    how = {"run_id": {"run_id": "r"}, "checkpoint_id": {"checkpoint_id": head.checkpoint_id}}
-    longer = Chain(3, chain.storage)
-    with pytest.raises(GraphChanged, match="executor 's3' is new; edge 's2 -> s3' is new") as caught:
-        await longer.build().run(**how.get(by, {"message": "x", "run_id": "r"}))
-    assert caught.value.differences == ("executor 's3' is new", "edge 's2 -> s3' is new")
-    assert longer.calls == {}
+async def test_a_graph_without_what_the_run_needs_is_refused_in_words(by: str) -> None:
+    chain = Chain(3)
+    chain.failing.add("s3")
+    with pytest.raises(HandlerFailed):
+        await chain.build().run("x", run_id="r")
+    before = await chain.heads("r")
+    how = {"run_id": {"run_id": "r"}, "checkpoint_id": {"checkpoint_id": before[-1].checkpoint_id}}
+    shorter = Chain(2, chain.storage)
+    with pytest.raises(GraphChanged, match="cannot go on with this code: executor 's3' is gone") as caught:
+        await shorter.build().run(**how.get(by, {"message": "x", "run_id": "r"}))
+    assert caught.value.differences == ("executor 's3' is gone, and a message from 's2' is on its way to it",)
+    assert shorter.calls == {}
+    assert [one.number for one in await chain.heads("r")] == [one.number for one in before]
 
 
 # --- streams ------------------------------------------------------------------------------------------------------

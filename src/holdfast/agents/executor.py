@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from ..graph.context import WorkflowContext
 from ..graph.executor import Executor
@@ -83,6 +83,7 @@ class AgentExecutor(Executor):
     """
 
     speaks = True
+    keeps_under: ClassVar[tuple[str, ...]] = ("agents/{id}/",)
 
     def __init__(
         self,

@@ -24,6 +24,8 @@ COMMANDS = (
     "resume",
     "cancel",
     "viz",
+    "check",
+    "prune",
     "export",
     "import",
 )

@@ -95,7 +95,7 @@ def _told(error: BaseException) -> tuple[str, str, int]:
         case CheckpointMissing():
             return str(error), "holdfast list", NOT_FOUND
         case GraphChanged():
-            return str(error), "go on with the code that the run was begun with", NOT_THIS_CODE
+            return str(error), "holdfast check MODULE:WORKFLOW says it of all runs", NOT_THIS_CODE
         case NewerFormat():
             return str(error), "pip install --upgrade holdfast", NOT_THIS_CODE
         case CannotUnseal():

@@ -21,7 +21,8 @@ HoldfastError
     │   └── CannotUnseal     its key was not given                     → give the key
     ├── CommitConflict
     ├── RunBusy
-    ├── GraphChanged
+    ├── GraphChanged         carries the differences
+    │   └── MigrationFailed
     ├── StoreUnavailable
     │   └── NewerFormat      a newer Holdfast has written it           → upgrade
     └── CodecError           carries the path of the value
@@ -149,11 +150,15 @@ class RunBusy(DurabilityError):
 
 
 class GraphChanged(DurabilityError):
-    """The stored run belongs to another shape of the graph. `differences` says how, in words."""
+    """This code cannot go on with the stored run. `differences` says in words what the run needs and does not find."""
 
     def __init__(self, message: str, *, differences: Sequence[str]) -> None:
         self.differences = tuple(differences)
         super().__init__(message)
+
+
+class MigrationFailed(GraphChanged):
+    """A migration could not be applied to the stored run. Nothing was changed."""
 
 
 class StoreUnavailable(DurabilityError):

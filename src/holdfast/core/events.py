@@ -39,6 +39,7 @@ WorkflowEventType = Literal[
     "executor_retrying",
     "sleeping",
     "restored",
+    "migrated",
     "output",
     "intermediate",
     "request_info",

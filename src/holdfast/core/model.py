@@ -151,6 +151,7 @@ class Outcome(msgspec.Struct, frozen=True):
     requests: tuple[Request, ...] = ()
     children: Mapping[str, Child | None] = {}  # None: it waits no more
     attempts: int = 1  # how often the handler was called for it
+    version: int = 1  # of the workflow whose handler that was
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -188,6 +189,7 @@ class CommitKind(StrEnum):
     FORKED = "forked"
     PARKED = "parked"  # nothing can be done before a certain time
     RESTORED = "restored"  # moved back to an earlier checkpoint of the same run
+    MIGRATED = "migrated"  # taken over by code whose graph or version is another
     SAVED = "saved"  # a checkpoint that was handed to a storage by hand
 
 
@@ -228,6 +230,7 @@ class Commit(msgspec.Struct, frozen=True):
     children: Mapping[str, Child | None] = {}  # those that changed; None: it waits no more
     wake: str | None = None  # nothing can be done before
     restored: int | None = None  # the number of the commit that the run was moved back to
+    migrated: tuple[str, ...] = ()  # what changed when other code took the run over, in words
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -235,7 +238,8 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class RunHeader(msgspec.Struct, frozen=True):
-    """What never changes in a run, but for the epoch: it counts how often the run was moved back."""
+    """What never changes in a run, but for the epoch, which counts how often the run was moved back, and for the graph
+    and its version: they are those of the code that took it over last."""
 
     run_id: str
     workflow: str
@@ -249,6 +253,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     parent_number: int | None = None  # and its number: it may be gone by now
     tags: Mapping[str, str] = {}
     retention: Retention = Retention.FullHistory
+    version: int = 1  # of the workflow, as its code says
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

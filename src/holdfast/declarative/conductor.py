@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..core.errors import GraphChanged
+from ..core.parcel import Parcel
 from ..durable import clock
 from ..graph.context import WorkflowContext
 from ..graph.executor import Executor
@@ -59,15 +60,19 @@ class Values(Mapping[str, Any]):
 
 def check_ways(ways: Sequence[str], plan: Plan, run_id: str) -> None:
     """Raises GraphChanged if a run was begun with other edges: where it is would mean something else."""
-    now = [way.key for way in plan.ways]
-    if list(ways) != now:
-        gone = [f"edge {key!r} is gone" for key in ways if key not in now]
-        new = [f"edge {key!r} is new" for key in now if key not in ways]
+    if changed := _other_ways(ways, plan):
         raise GraphChanged(
-            f"run {run_id!r} was begun with other edges: {'; '.join(gone + new) or 'their order is another'}. "
+            f"run {run_id!r} was begun with other edges: {'; '.join(changed)}. "
             f"Resume it with AgentWorkflow.of_run(...), which has those it began with",
-            differences=gone + new,
+            differences=changed,
         )
+
+
+def _other_ways(ways: Sequence[str], plan: Plan) -> list[str]:
+    now = [way.key for way in plan.ways]
+    gone = [f"edge {key!r} is gone" for key in ways if key not in now]
+    new = [f"edge {key!r} is new" for key in now if key not in ways]
+    return gone + new if gone or new or list(ways) == now else ["the order of the edges is another"]
 
 
 class Conductor(Executor):
@@ -82,6 +87,9 @@ class Conductor(Executor):
         assert isinstance(twin, Conductor)
         twin.plan = self.plan  # what it means is the same for every run
         return twin
+
+    def objections(self, state: Mapping[str, Parcel]) -> list[str]:
+        return _other_ways(state["begun"].open().ways, self.plan) if "begun" in state else []
 
     @handler
     async def begin(self, message: Begin, ctx: ConductorContext) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..core.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict, RunError
 from ..core.events import CheckpointInfo, WorkflowRunState
-from ..core.model import Checkpoint, Child, Commit, Memory, Note, Outcome, Retention, RunHeader, Stamp
+from ..core.model import Checkpoint, Child, Commit, CommitKind, Memory, Note, Outcome, Retention, RunHeader, Stamp
 from ..core.request import Request
 from ..kernel.history import apply, fork, still_true, whole
 from . import clock
@@ -156,8 +156,9 @@ class StoreArchive:
         settled: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
-        # a run that was moved back has another header from there on, and only frames hold it
-        framed = commit.number == 0 or commit.restored is not None or self._chain.wants_frame(after)
+        # a run that was moved back, or taken over by other code, has another header from there on: only frames hold it
+        new_header = commit.restored is not None or commit.kind is CommitKind.MIGRATED
+        framed = commit.number == 0 or new_header or self._chain.wants_frame(after)
         along = Along(
             settled,
             consumed,
@@ -354,6 +355,7 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool, before: Checkpoin
             warnings=commit.warnings,
             metadata=commit.metadata,
             restored=commit.restored,
+            migrated=commit.migrated,
         )
     entry = Entry(
         header.run_id,

@@ -1,4 +1,4 @@
-"""Formats 1 to 3: how a commit, an outcome and a note look as JSON text. `docs/format.md` says it in words.
+"""Formats 1 to 5: how a commit, an outcome and a note look as JSON text. `docs/format.md` says it in words.
 
 These shapes are for ever: a change is a new format number, and the old one stays readable.
 """
@@ -18,6 +18,7 @@ from ..core.model import (
     Checkpoint,
     Child,
     Commit,
+    CommitKind,
     Deleted,
     Done,
     Edited,
@@ -42,6 +43,7 @@ from .texts import json_of
 from .wire_checks import check_commit, check_requests
 from .wire_shapes import (
     FORMAT,
+    MIGRATED,
     NOTHING,
     READABLE,
     Raw,
@@ -74,8 +76,9 @@ def write_commit(
     """The body of a record; with `frame` it stands alone."""
     held = commit.held
     executors, executor_splices = _executors(commit.executors, {} if before is None else before.executors)
+    new = commit.migrated or commit.kind is CommitKind.MIGRATED or (frame is not None and frame.version != 1)
     shape = WireCommit(
-        format=FORMAT,
+        format=MIGRATED if new else FORMAT,
         kind=commit.kind,
         status=commit.status,
         iteration=commit.iteration,
@@ -93,6 +96,7 @@ def write_commit(
         children=_children(commit.children),
         wake=commit.wake,
         restored=commit.restored,
+        migrated=commit.migrated,
         done=[WireDone(d.delivery, d.executor, d.sent, _outputs(d.outputs), d.asked, d.attempts) for d in commit.done],
         failures=[_failure(f) for f in commit.failures],
         warnings=commit.warnings,
@@ -131,6 +135,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         children=_read_children(shape.children),
         wake=shape.wake,
         restored=shape.restored,
+        migrated=shape.migrated,
         done=tuple(
             Done(d.delivery, d.executor, d.sent, _read_outputs(d.outputs, codec), d.asked, d.attempts)
             for d in shape.done
@@ -146,14 +151,14 @@ def header_of(shape: WireCommit) -> RunHeader:
     assert shape.run is not None
     run = shape.run
     known = (run.signature, run.input_digest, run.epoch, run.parent_id, run.caller, run.trace)
-    later = (run.parent_run, run.parent_number, run.tags, run.retention)
+    later = (run.parent_run, run.parent_number, run.tags, run.retention, run.version)
     return RunHeader(run.run_id, run.workflow, *known, *later)
 
 
 def write_outcome(outcome: Outcome) -> bytes:
     return _encode(
         WireOutcome(
-            format=FORMAT,
+            format=FORMAT if outcome.version == 1 else MIGRATED,
             delivery=outcome.delivery,
             executor=outcome.executor,
             sent=[WireSent(_raw(s.payload), s.target) for s in outcome.sent],
@@ -163,6 +168,7 @@ def write_outcome(outcome: Outcome) -> bytes:
             requests=[_request(r) for r in outcome.requests],
             children=_children(outcome.children),
             attempts=outcome.attempts,
+            version=outcome.version,
         )
     )
 
@@ -184,6 +190,7 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
         requests=tuple(_read_request(r, codec) for r in shape.requests),
         children=_read_children(shape.children),
         attempts=shape.attempts,
+        version=shape.version,
     )
 
 
@@ -222,7 +229,7 @@ def _parcel(raw: Raw, codec: Codec) -> Parcel:
 
 def _run(header: RunHeader) -> WireRun:
     known = (header.input_digest, header.epoch, header.parent_id, header.caller, header.trace)
-    later = (header.parent_run, header.parent_number, dict(header.tags), header.retention)
+    later = (header.parent_run, header.parent_number, dict(header.tags), header.retention, header.version)
     return WireRun(header.run_id, header.workflow, dict(header.signature), *known, *later)
 
 

@@ -15,7 +15,8 @@ _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 def check_commit(shape: WireCommit, what: str) -> None:
     """Raises CheckpointCorrupt, saying what it is, if a commit cannot have been written so."""
-    if min(shape.iteration, shape.since_input, shape.place, shape.restored or 0) < 0:
+    version = 1 if shape.run is None else shape.run.version
+    if min(shape.iteration, shape.since_input, shape.place, shape.restored or 0, version - 1) < 0:
         raise damaged(what, "it counts below 0")
     if shape.wake is not None:
         moment(shape.wake, f"when to wake, in {what}")

@@ -1,4 +1,4 @@
-"""The shapes of formats 1 to 4, field by field. `docs/format.md` says in words what they mean.
+"""The shapes of formats 1 to 5, field by field. `docs/format.md` says in words what they mean.
 
 They are for ever: a change is a new format number, and the old one stays readable.
 """
@@ -13,9 +13,11 @@ from ..core.events import WorkflowRunState
 from ..core.model import CommitKind, Retention
 
 FORMAT = 4
-READABLE = (1, 2, 3, 4)
+MIGRATED = 5  # of what 4 does not know; all else stays readable for programs that know only 4
+READABLE = (1, 2, 3, 4, 5)
 """2 added requests, replies and intake; 3 children, timers, attempts, moving back and callers; 4 tags, retention and
-where a fork began. What is not there was not known yet, and its default is what it meant."""
+where a fork began; 5 versions of workflows, and what was done to a run when other code took it over. What is not there
+was not known yet, and its default is what it meant."""
 Raw = msgspec.Raw
 
 
@@ -113,6 +115,7 @@ class WireRun(_Shape):
     parent_number: int | None = None
     tags: dict[str, str] = {}
     retention: Retention = Retention.FullHistory
+    version: int = 1
 
 
 class WireCommit(_Shape, kw_only=True):
@@ -134,6 +137,7 @@ class WireCommit(_Shape, kw_only=True):
     children: dict[str, WireChild | None] = {}
     wake: str | None = None
     restored: int | None = None
+    migrated: tuple[str, ...] = ()
     done: list[WireDone] = []
     failures: list[WireFailure] = []
     warnings: tuple[str, ...] = ()
@@ -156,6 +160,7 @@ class WireOutcome(_Shape, kw_only=True):
     requests: list[WireRequest] = []
     children: dict[str, WireChild | None] = {}
     attempts: int = 1
+    version: int = 1
 
 
 class WireNote(_Shape):

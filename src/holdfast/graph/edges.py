@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,23 @@ class FanIn:
 
     def describe(self) -> str:
         return f"all of {shown(*self.sources)} -> {shown(self.target)}"
+
+
+_ID = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.:/-]+)"""
+_FAN_IN = re.compile(rf"all of ({_ID}(?:, {_ID})*) -> ({_ID})")
+
+
+def fan_in_of(key: str) -> FanIn | None:
+    """The fan-in that goes by a key in a checkpoint; None if it is no key."""
+    found = _FAN_IN.fullmatch(key)
+    if found is None:
+        return None
+    sources = [_unquoted(id) for id in re.findall(_ID, found[1])]
+    return FanIn(tuple(sources), _unquoted(found[2]))
+
+
+def _unquoted(id: str) -> str:
+    return str(ast.literal_eval(id)) if id[0] in "'\"" else id
 
 
 Edge = Direct | FanOut | Switch | Select | FanIn

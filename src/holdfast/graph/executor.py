@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import Any, ClassVar, Self
 
 from ..core.errors import DefinitionError
-from ..core.parcel import plain_copy
+from ..core.parcel import Parcel, plain_copy
 from .handlers import HandlerSpec, is_marked, read_method
 from .persistent import persistent_names
 from .policy import NO_LIMITS, Limits, RetryPolicy, limits
@@ -118,6 +118,7 @@ class Executor:
     _executor_limits: Limits = NO_LIMITS
     description: ClassVar[str | None] = None
     takes_many: ClassVar[bool] = False  # it keeps nothing between messages, so that they are handled side by side
+    keeps_under: ClassVar[tuple[str, ...]] = ()  # how the keys begin that are its own in the state of a run: "x/{id}/"
     speaks: ClassVar[bool] = False  # it tells what it says while it says it (`update` events), before it is committed
 
     def __init__(
@@ -173,6 +174,10 @@ class Executor:
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
         """Take back what `on_checkpoint_save` gave. Called for every executor when a run is resumed."""
+
+    def objections(self, state: Mapping[str, Parcel]) -> Iterable[str]:
+        """Why it could not go on with a stored run that has this state, one sentence each; asked before it does."""
+        return ()
 
     def clone(self) -> Self:
         """An executor for another run: plain data is copied, clients, locks and the like are shared.

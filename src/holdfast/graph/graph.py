@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -47,7 +48,7 @@ def _asks(edge: Edge) -> bool:
 
 
 def signature(graph: Graph) -> dict[str, Any]:
-    """What must be the same for a stored run to go on: where messages can go, by declared names.
+    """What a graph is known by: where messages can go, by declared names.
 
     Modules and classes are not in it, nor the code of handlers and conditions: they may move and change.
     The order within one edge is in it, because deliveries follow it; the order of the edges is not.
@@ -63,8 +64,17 @@ def signature_hash(signature: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(signature, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def made_up_name(signature: Mapping[str, Any]) -> str:
+    """What a workflow is called that nobody gave a name."""
+    return f"workflow-{signature_hash(signature)[:12]}"
+
+
+def is_made_up(name: str) -> bool:
+    return re.fullmatch(r"workflow-[0-9a-f]{12}", name) is not None
+
+
 def differences(stored: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
-    """What changed between two signatures, one sentence each; empty if a run may go on."""
+    """What changed between two signatures, one sentence each."""
     found = []
     if stored.get("start") != present.get("start"):
         found.append(f"the start was {stored.get('start')!r} and is now {present.get('start')!r}")

@@ -10,6 +10,8 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
     merge         checkpoint, plan, outcomes      → the next commit
     fail, cancel, park  checkpoint                → a commit that changes only the status
     restore       head, an earlier checkpoint     → a commit that moves the run back
+    unmet         checkpoint, another graph       → why the run cannot go on with it
+    Migrator      checkpoint, migrations          → the run as they leave it; `migrated` is the commit
     apply         checkpoint, commit              → the next checkpoint
     events        commit                          → what observers may be told
 """
@@ -17,6 +19,8 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
 from .history import apply, begin, cancel, fail, fork, park, restore
 from .intake import Answer, Arrival, Input, intake
 from .merging import Merged, inner_id, merge
+from .migrating import Migrator, migrated
+from .needs import unmet
 from .planning import plan, status_of, waiting_joins
 from .routing import route
 from .telling import events, output_events, request_events
@@ -26,6 +30,7 @@ __all__ = [
     "Arrival",
     "Input",
     "Merged",
+    "Migrator",
     "apply",
     "begin",
     "cancel",
@@ -35,6 +40,7 @@ __all__ = [
     "inner_id",
     "intake",
     "merge",
+    "migrated",
     "output_events",
     "park",
     "plan",
@@ -42,5 +48,6 @@ __all__ = [
     "restore",
     "route",
     "status_of",
+    "unmet",
     "waiting_joins",
 ]

@@ -23,6 +23,8 @@ def events(
     teller = _Teller(run_id, commit, replayed)
     if commit.restored is not None:
         yield teller.say("restored", commit.restored)
+    if commit.migrated:
+        yield teller.say("migrated", list(commit.migrated))
     requests = {request.id: request for request in commit.asked}
     payloads = {message.id: message.payload for message in commit.messages or ()}
     for done in commit.done:

@@ -2,6 +2,7 @@
 
 from .answering import answer
 from .cancelling import Cancelled, cancel
+from .checking import Checked, CheckedRun, check
 from .comparing import Change, compare, patched
 from .differing import Difference, NotForked, diff, diff_from_parent
 from .drawing import Progress, draw
@@ -21,6 +22,8 @@ __all__ = [
     "Ambiguous",
     "Cancelled",
     "Change",
+    "Checked",
+    "CheckedRun",
     "Difference",
     "EditRefused",
     "Examined",
@@ -37,12 +40,13 @@ __all__ = [
     "Question",
     "answer",
     "cancel",
+    "check",
     "compare",
+    "delete_runs",
     "diff",
     "diff_from_parent",
     "draw",
     "examine",
-    "delete_runs",
     "export_run",
     "export_to",
     "find_checkpoint",

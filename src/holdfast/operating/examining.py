@@ -13,17 +13,15 @@ import msgspec
 from ..core.errors import CodecError, DurabilityError, StoreUnavailable
 from ..core.events import WorkflowRunState
 from ..core.model import Checkpoint, Child
-from ..core.parcel import Parcel
 from ..durable.archive import parent_of, pending_of, wake_of
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.letters import read_letter
 from ..durable.ports import Record, RunEntry, Store
 from ..durable.storage import BuiltInStorage
-from ..durable.texts import json_of
 from ..durable.wire import header_of, read_commit, read_note, read_outcome
-from ..graph.graph import differences
 from ..kernel.history import apply
 from ..workflow.workflow import Workflow
+from .checking import why_stranded
 from .redacting import LOCK
 from .snapshots import PAGE, PARTLY_HERE, Snapshot, snapshot
 
@@ -266,7 +264,11 @@ class _Examination:
             words = f"it works for run {at.header.caller!r}, which is not stored: nobody will ever go on with it"
             found.append(Finding("warning", words, run_id))
         workflow = self._workflows.get(at.header.workflow)
-        return found + ([] if workflow is None else list(_unfit(at, workflow)))
+        if workflow is None or at.status is WorkflowRunState.IDLE:  # one that is done needs nobody to go on with it
+            return found
+        why = await why_stranded(self._store, run_id, workflow)
+        words = f"this code cannot go on with it: {'; '.join(why)}"
+        return [*found, Finding("error", words, run_id, at.number)] if why else found
 
     async def _child(self, at: Checkpoint, child: Child) -> list[Finding]:
         if await self._store.locate(child.checkpoint_id) is None and await self._store.head(child.run_id) is None:
@@ -282,27 +284,6 @@ def _unknown_executors(at: Checkpoint) -> Iterator[str]:
     for name in dict.fromkeys(named):
         if name not in known:
             yield f"its head names the executor {name!r}, which the graph it was stored with does not have"
-
-
-def _unfit(at: Checkpoint, workflow: Workflow) -> Iterator[Finding]:
-    """Why a workflow could not go on with a run. One that is done needs nobody to."""
-    if at.status is WorkflowRunState.IDLE:
-        return
-    changed = differences(at.header.signature, workflow.graph_signature)
-    if changed:
-        yield Finding("error", f"its workflow has changed: {'; '.join(changed)}", at.run_id, at.number)
-    for name, parcel in _values(at):
-        try:
-            workflow.definition.codec.decode(json_of(parcel), name)
-        except CodecError as error:
-            yield Finding("error", f"its workflow cannot read what it holds: {error}", at.run_id, at.number)
-
-
-def _values(at: Checkpoint) -> Iterator[tuple[str, Parcel]]:
-    yield from ((f"$.state.{key}", value) for key, value in at.state.items())
-    yield from ((f"$.executors.{key}", value) for key, value in at.executors.items())
-    yield from ((f"$.messages.{message.id}", message.payload) for message in at.messages)
-    yield from ((f"$.questions.{request.id}", request.payload) for request in at.requests.values())
 
 
 def _check_tags(tree: Any, what: str) -> None:

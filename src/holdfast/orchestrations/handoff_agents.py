@@ -70,6 +70,7 @@ class Ways:
 class HandoffAgentExecutor(AgentExecutor):
     """An agent with tools to hand over. Whoever is handed over to hears the whole conversation."""
 
+    keeps_under = (*AgentExecutor.keeps_under, "handoff/{id}/")
     ways: Ways
 
     @classmethod

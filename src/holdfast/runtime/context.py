@@ -406,6 +406,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
             tuple(self._requests),
             self._children,
             attempts,
+            self._at.header.version,
         )
 
     def _check_open(self, what: str) -> None:

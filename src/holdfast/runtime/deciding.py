@@ -8,8 +8,9 @@ from .. import kernel
 from ..core.errors import DurabilityError, HoldfastError, SuperstepLimit
 from ..core.model import Checkpoint, Commit, Plan, Stamp
 from ..core.parcel import Pack
+from .definition import Definition
 from .failing import Failure, failure
-from .opening import Definition, stamp
+from .opening import stamp
 from .routing import ask_routes
 from .runner import Superstep
 

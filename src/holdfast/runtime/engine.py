@@ -29,10 +29,11 @@ from . import claims, deferring, opening, watching
 from .answering import check_free, checked, expired, overdue, post_answers
 from .cast import Cast
 from .deciding import decide
+from .definition import Definition
 from .failing import failure
 from .finishing import finished
 from .mailbox import Mailbox
-from .opening import NO_MEMORY, Definition, Entered, Found, New, Older, Stored, Suspended, enter, find, stamp
+from .opening import NO_MEMORY, Entered, Found, New, Older, Stored, Suspended, enter, find, stamp
 from .options import Options, Troupe
 from .reporting import Reporter
 from .runner import Superstep
@@ -114,6 +115,8 @@ class Drive:
             plan: Plan | None = opening.planned(self._definition, at, memory)
             for event in await self._opening(entered, plan):
                 yield event
+            if entered.over:
+                return
             if (taken := await self._stop_first(entered)) is not None:
                 at, plan = taken.at, taken.next
                 for event in taken.told:
@@ -215,7 +218,7 @@ class Drive:
         if entered.at.requests:
             answered = await self._mailbox.answered(entered.at) | set(self._options.responses)
         told = await self._report.opening(entered, plan, self.yielded, answered)
-        return told if entered.first is not None else [*told, *self._withdrawn(entered, plan)]
+        return [*told, *self._withdrawn(entered, plan)] if entered.goes_on else told
 
     def _withdrawn(self, entered: Entered, plan: Plan) -> list[WorkflowEvent]:
         """Takes back what another drive may have told of a superstep before it died: its handlers speak again."""
@@ -226,7 +229,7 @@ class Drive:
     async def _stop_first(self, entered: Entered) -> _Taken | None:
         """Stop at once if that is what somebody wants: whoever drives it now, or a letter that nobody has read yet."""
         at = entered.at
-        letters = await self._mailbox.cancelled(at) if entered.first is None else ()
+        letters = await self._mailbox.cancelled(at) if entered.goes_on else ()
         stopped = at.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
         if letters or (self._cancelled and not stopped):
             return await self._stop_here(at, letters)

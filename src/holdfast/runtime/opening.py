@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from .. import kernel
-from ..core.errors import CheckpointCorrupt, CheckpointMissing, GraphChanged, InputMismatch, RoutingFailed, RunError
+from ..core.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch, RoutingFailed, RunError
 from ..core.events import WorkflowRunState
-from ..core.model import Checkpoint, Commit, Memory, Plan, RunHeader, Stamp
+from ..core.model import Checkpoint, Commit, CommitKind, Memory, Plan, RunHeader, Stamp
 from ..core.parcel import Pack
 from ..durable import clock
 from ..durable.archive import Archive
-from ..durable.codec import Codec
 from ..durable.ids import checkpoint_id, new_run_id
 from ..graph.executor import Executor
-from ..graph.graph import Graph, differences
+from ..graph.graph import is_made_up
 from ..graph.types import describe
 from .cast import Cast
+from .definition import Definition
+from .fitting import check_kin, fitted, is_changed
 from .storing import store
-
-
-class Definition(msgspec.Struct, frozen=True):
-    """What a workflow is, as far as the engine must know."""
-
-    name: str
-    graph: Graph
-    signature: Mapping[str, Any]
-    codec: Codec
-    max_iterations: int
 
 
 class Fresh(msgspec.Struct, frozen=True):
@@ -80,6 +70,9 @@ Position = Fresh | Continue | Rewind | Back | Suspended
 ClaimRun = Callable[[str], Awaitable[None]]
 
 
+NO_MEMORY = Memory()
+
+
 class New(msgspec.Struct, frozen=True):
     header: RunHeader
     message: object
@@ -94,7 +87,11 @@ class New(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    at: Checkpoint
+    at: Checkpoint  # as this code goes on with it
+    memory: Memory = NO_MEMORY
+    before: Checkpoint | None = None  # as it is stored, if this code takes it over from other code
+    words: tuple[str, ...] = ()  # what is not as it was then
+    over: bool = False  # it is done, and there is nothing to take in: it is only told again
 
     @property
     def run_id(self) -> str:
@@ -108,6 +105,7 @@ class Stored(msgspec.Struct, frozen=True):
 class Older(msgspec.Struct, frozen=True):
     source: Checkpoint
     header: RunHeader
+    words: tuple[str, ...] = ()  # what this code has made of it
 
     @property
     def run_id(self) -> str:
@@ -123,6 +121,7 @@ class Moved(msgspec.Struct, frozen=True):
 
     head: Checkpoint
     source: Checkpoint
+    words: tuple[str, ...] = ()  # what this code has made of it
 
     @property
     def run_id(self) -> str:
@@ -142,15 +141,18 @@ class Stopped(Exception):
     """The run failed or was cancelled, and is not to go on by itself. Never leaves the library."""
 
 
-NO_MEMORY = Memory()
-
-
 class Entered(msgspec.Struct, frozen=True):
     """A run that can be moved on."""
 
     at: Checkpoint
     first: Commit | None  # the commit that was just made; None if the run went on from its head
     memory: Memory = NO_MEMORY
+    over: bool = False  # it is only told again
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it stands where it stood before, perhaps taken over from other code."""
+        return self.first is None or self.first.kind is CommitKind.MIGRATED
 
 
 def stamp(run_id: str, epoch: int, number: int) -> Stamp:
@@ -173,9 +175,8 @@ async def find(definition: Definition, position: Position, archive: Archive | No
             if position.digest is None:
                 check_begun_with(definition, head, message)
             else:
-                _check_graph(definition, head)
                 _check_digest(head, position.digest)
-            return Stored(head)
+            return await _gone_on_with(definition, head, archive)
         case Continue(run_id=run_id):
             await claim(run_id)
             head = await archive.head(run_id)
@@ -185,8 +186,7 @@ async def find(definition: Definition, position: Position, archive: Archive | No
                 )
             if position.unless_stopped and head.status in STOPPED and head.number != position.except_at:
                 raise Stopped
-            _check_graph(definition, head)
-            return Stored(head)
+            return await _gone_on_with(definition, head, archive)
         case Back(run_id=run_id, checkpoint_id=id):
             return await _back(definition, archive, run_id, id, claim)
         case Rewind(checkpoint_id=id, run_id=new_id):
@@ -205,14 +205,18 @@ async def find(definition: Definition, position: Position, archive: Archive | No
 async def enter(definition: Definition, found: Found, archive: Archive | None, cast: Cast, pack: Pack) -> Entered:
     """Make what was found ready to move on; the first commit of a new run is made here."""
     match found:
-        case Stored(at=at):
+        case Stored(at=at, memory=memory, over=over):
+            if over:
+                return Entered(at, None, over=True)
             await cast.restore_all(at.executors)
-            return Entered(at, None, await _recalled(at, archive) if archive else NO_MEMORY)
-        case Moved(head=head, source=source):
+            if found.before is None or archive is None:
+                return Entered(at, None, memory)
+            return await _taken_over(found, found.before, archive)
+        case Moved(head=head, source=source, words=words):
             await cast.restore_all(source.executors)
-            return await _moved_back(head, source, archive)
-        case Older(source=source, header=header):
-            first = await first_of_fork(source, header, archive)
+            return await _moved_back(head, source, words, archive)
+        case Older(source=source, header=header, words=words):
+            first = replace(await first_of_fork(source, header, archive), migrated=words)
             await cast.restore_all(source.executors)
         case New(header=header, message=message):
             payload = pack(message, "$.input")
@@ -238,6 +242,29 @@ def forked_header(source: Checkpoint, run_id: str) -> RunHeader:
     return replace(source.header, **origin, run_id=run_id, epoch=0)
 
 
+async def _gone_on_with(definition: Definition, head: Checkpoint, archive: Archive) -> Stored:
+    """A stored run as this code goes on with it. Raises GraphChanged if it cannot.
+
+    One that is done asks nothing of anybody: as long as there is nothing to take in, its outputs can be told again by
+    whatever has become of its workflow.
+    """
+    changed = is_changed(definition, head)
+    if changed and head.status is WorkflowRunState.IDLE and not await archive.mail(head.run_id):
+        check_kin(definition, head)
+        return Stored(head, over=True)
+    found = fitted(definition, head, await _recalled(head, archive))
+    return Stored(found.at, found.memory, head if changed else None, found.words)
+
+
+async def _taken_over(found: Stored, before: Checkpoint, archive: Archive) -> Entered:
+    """Commit that this code goes on with a run that other code began, and what it made of it for that."""
+    here = stamp(before.run_id, before.header.epoch, before.number + 1)
+    first = kernel.migrated(before, found.at, found.words, here)
+    at = kernel.apply(found.at.header, None, first, previous_id=before.stamp.checkpoint_id)
+    await store(archive, first, at)
+    return Entered(at, first, found.memory)
+
+
 async def _recalled(at: Checkpoint, archive: Archive) -> Memory:
     """What was finished at a place. Raises CommitConflict if the run was moved on while we were held up.
 
@@ -249,10 +276,12 @@ async def _recalled(at: Checkpoint, archive: Archive) -> Memory:
     return memory
 
 
-async def _moved_back(head: Checkpoint, source: Checkpoint, archive: Archive | None) -> Entered:
+async def _moved_back(head: Checkpoint, source: Checkpoint, words: tuple[str, ...], archive: Archive | None) -> Entered:
     """What was posted to the run as it was is consumed: it was meant for what is no more."""
-    header = replace(head.header, epoch=head.header.epoch + 1)
+    graph = {"signature": source.header.signature, "version": source.header.version}
+    header = replace(head.header, epoch=head.header.epoch + 1, **graph)
     first = kernel.restore(head, source, stamp(head.run_id, header.epoch, head.number + 1))
+    first = replace(first, migrated=words)
     at = kernel.apply(header, None, first, previous_id=source.stamp.checkpoint_id)
     if archive is not None:
         mail = tuple(key for key, _ in await archive.mail(head.run_id))
@@ -267,8 +296,8 @@ async def _back(definition: Definition, archive: Archive, run_id: str, id: str, 
         raise CheckpointMissing(f"no run {run_id!r} is stored, so it cannot be moved back")
     if source is None or source.run_id != run_id:
         raise CheckpointMissing(f"run {run_id!r} has no checkpoint {id!r} to be moved back to")
-    _check_graph(definition, source)
-    return Moved(head, source)
+    found = fitted(definition, source, NO_MEMORY)
+    return Moved(head, found.at, found.words)
 
 
 def _unstored(definition: Definition, position: Fresh | Continue | Rewind | Back) -> New:
@@ -288,7 +317,8 @@ def _new(definition: Definition, position: Fresh, digest: str) -> New:
             f"the start executor {start.id!r} takes {taken}, not the {type(message).__name__} that run() was given",
             run_id=run_id,
         )
-    header = RunHeader(run_id, definition.name, definition.signature, digest, tags=position.tags or {})
+    tags, version = position.tags or {}, definition.version
+    header = RunHeader(run_id, definition.name, definition.signature, digest, tags=tags, version=version)
     return New(header, message)
 
 
@@ -298,12 +328,11 @@ async def _rewind(
     source = await archive.find(id)
     if source is None:
         raise CheckpointMissing(f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage says which are")
-    _check_graph(definition, source)
     if new_id in (None, source.run_id) and _nothing_since(source, await archive.head(source.run_id)):
         await claim(source.run_id)
         head = await archive.head(source.run_id)
         if head is not None and _nothing_since(source, head):
-            return Stored(head)
+            return await _gone_on_with(definition, head, archive)
     run_id = new_id or new_run_id()
     if run_id == source.run_id:
         raise RunError(
@@ -315,8 +344,9 @@ async def _rewind(
     if new_id is not None and (head := await archive.head(run_id)) is not None:
         if head.header.parent_id != id:
             raise RunError(f"a run {run_id!r} is stored already, and it was not begun from {id!r}", run_id=run_id)
-        return Stored(head)
-    return Older(source, replace(forked_header(source, run_id), workflow=definition.name))
+        return await _gone_on_with(definition, head, archive)
+    found = fitted(definition, source, NO_MEMORY)
+    return Older(found.at, replace(forked_header(found.at, run_id), workflow=definition.name), found.words)
 
 
 def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:
@@ -326,30 +356,9 @@ def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:
 
 def check_begun_with(definition: Definition, head: Checkpoint, message: object) -> None:
     """Raises unless a stored run is one that this workflow began with this message."""
-    _check_graph(definition, head)
+    check_kin(definition, head)
     _check_name(definition, head)
     _check_input(definition, head, message)
-
-
-def _check_graph(definition: Definition, at: Checkpoint) -> None:
-    changed = differences(at.header.signature, definition.signature)
-    if changed:
-        raise GraphChanged(
-            f"run {at.run_id!r} was stored by another shape of the workflow: {'; '.join(changed)}. "
-            f"Resume it with the graph that started it",
-            differences=changed,
-        )
-    known = definition.graph.executors
-    for name in (
-        *at.executors,
-        *(r.executor for r in at.requests.values()),
-        *(t for m in at.messages for t in m.takers),
-    ):
-        if name not in known:  # the graph is the one that was stored, so nobody can have meant it
-            raise CheckpointCorrupt(
-                f"checkpoint {at.stamp.checkpoint_id} of run {at.run_id!r} is damaged: it names the executor {name!r}, "
-                f"which the graph it was stored with does not have"
-            )
 
 
 def planned(definition: Definition, at: Checkpoint, memory: Memory) -> Plan:
@@ -367,7 +376,8 @@ def planned(definition: Definition, at: Checkpoint, memory: Memory) -> Plan:
 
 def _check_name(definition: Definition, head: Checkpoint) -> None:
     """To start a run is to start it in this workflow; only a resume may find it renamed."""
-    if head.header.workflow != definition.name:
+    names = (head.header.workflow, definition.name)
+    if names[0] != names[1] and not all(map(is_made_up, names)):  # those that nobody gave follow the graph
         raise RunError(
             f"run {head.run_id!r} is stored already, and it is one of the workflow {head.header.workflow!r}, not of "
             f"{definition.name!r}; give the new run an id of its own, or leave the message out to go on with that one",

@@ -106,7 +106,8 @@ class Reporter:
 
     async def _told_before(self, entered: Entered, yielded: Sequence[Commit]) -> list[WorkflowEvent]:
         at, told = entered.at, list[WorkflowEvent]()
-        has_past = entered.first is None or entered.first.restored is not None or at.header.parent_id is not None
+        moved_back = entered.first is not None and entered.first.restored is not None
+        has_past = entered.goes_on or moved_back or at.header.parent_id is not None
         if self._archive is not None and has_past:
             for run_id, commit in await self._archive.told(at):
                 told += kernel.output_events(run_id, commit)

@@ -13,6 +13,7 @@ from ..durable.contract import CheckpointStorage
 from ..graph.edges import Case, Condition, Default, Direct, Edge, FanIn, FanOut, Select, Selection, Switch, name_of
 from ..graph.executor import Executor
 from ..graph.graph import Graph, OnUnroutable, OutputKind
+from ..graph.migrations import Migration, version_of, wrong_migrations
 from ..graph.nested import unsent
 from ..graph.validate import problems
 from .agent import WorkflowAgent
@@ -32,6 +33,9 @@ class WorkflowBuilder:
 
     Wherever an executor is expected, an instance, a class, a factory, or the id of one that stands
     elsewhere in the same builder will do.
+
+    `version` says which version of the workflow this is, 1 if nothing is said; `migrations` how runs of each version
+    before become runs of the next. The version is that of the last migration, if it is not given.
     """
 
     def __init__(
@@ -46,12 +50,15 @@ class WorkflowBuilder:
         intermediate_output_from: OthersFrom = None,
         reducers: Mapping[str, Reducer] | None = None,
         on_unroutable: OnUnroutable = "fail",
+        version: int | None = None,
+        migrations: Sequence[Migration] = (),
     ) -> None:
         self._name, self._description = name, description
         self._max_iterations = max_iterations
         self._output_from, self._intermediate_from = output_from, intermediate_output_from
         self._reducers = dict(reducers or {})
         self._on_unroutable = on_unroutable
+        self._version, self._migrations = version, migrations
         self._nodes: dict[str, Node] = {}
         self._by_object: dict[Hashable, Node] = {}
         self._kept: list[object] = []  # what `_by_object` names by identity must not be collected
@@ -145,7 +152,9 @@ class WorkflowBuilder:
         # the graph can be looked at from outside: what is done to its executors must not reach those of a run
         shown = {id: pattern.clone() for id, pattern in patterns.items()}
         graph = Graph(self._start, shown, tuple(self._edges), outputs, dict(self._reducers), self._on_unroutable)
-        return Workflow(graph, nodes, self._name, self._description, self._max_iterations, self._storage)
+        known = (self._name, self._description, self._max_iterations, self._storage)
+        migrations = tuple(self._migrations)
+        return Workflow(graph, nodes, *known, version=version_of(migrations, self._version), migrations=migrations)
 
     def _wrong_settings(self) -> Iterator[str]:
         for key, reducer in self._reducers.items():
@@ -157,6 +166,10 @@ class WorkflowBuilder:
             yield f"the name of a workflow is a non-empty string of whole characters, not {self._name!r}"
         if self._on_unroutable not in ("fail", "drop"):
             yield f'on_unroutable must be "fail" or "drop", not {self._on_unroutable!r}'
+        if not _is_list(self._migrations):
+            yield f"migrations are a list of Migration(...), not {self._migrations!r}"
+        else:
+            yield from wrong_migrations(list(self._migrations), self._version)
 
     def _add(self, edge: Edge) -> Self:
         self._edges.append(edge)

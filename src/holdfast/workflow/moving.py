@@ -17,8 +17,9 @@ from ..durable import clock
 from ..durable.archive import Archive
 from ..durable.contract import CheckpointStorage
 from ..runtime import watching
+from ..runtime.definition import Definition
 from ..runtime.engine import Drive
-from ..runtime.opening import STOPPED, Back, Continue, Definition, Fresh, Position, Stopped, check_begun_with
+from ..runtime.opening import STOPPED, Back, Continue, Fresh, Position, Stopped, check_begun_with
 
 _LOG = logging.getLogger("holdfast")
 

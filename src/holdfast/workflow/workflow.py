@@ -17,10 +17,12 @@ from ..durable.contract import CheckpointStorage
 from ..durable.storage import open_archive
 from ..graph.edges import Edge
 from ..graph.executor import Executor
-from ..graph.graph import Graph, signature, signature_hash
+from ..graph.graph import Graph, made_up_name, signature, signature_hash
+from ..graph.migrations import Migration
 from ..runtime.deferring import LEVELS, Durability
+from ..runtime.definition import Definition
 from ..runtime.engine import Drive
-from ..runtime.opening import Definition, Fresh, Position, Rewind
+from ..runtime.opening import Fresh, Position, Rewind
 from ..runtime.options import Options, Troupe
 from ..runtime.stream import RunStream
 from .agent import WorkflowAgent
@@ -43,6 +45,9 @@ class Workflow:
         description: str | None,
         max_iterations: int,
         checkpoint_storage: CheckpointStorage | None,
+        *,
+        version: int = 1,
+        migrations: tuple[Migration, ...] = (),
     ) -> None:
         self._signature = signature(graph)
         self._graph, self._storage = graph, checkpoint_storage
@@ -52,11 +57,13 @@ class Workflow:
         self._memory: CheckpointStorage | None = None  # of runs held by a handle, if no storage was given
         types = [t for executor in graph.executors.values() for t in executor.handlers.every_type()]
         self._definition = Definition(
-            name or f"workflow-{signature_hash(self._signature)[:12]}",
+            name or made_up_name(self._signature),
             graph,
             self._signature,
             Codec(reachable_types(types)),
             max_iterations,
+            version,
+            migrations,
         )
 
     @property
@@ -72,6 +79,11 @@ class Workflow:
     @property
     def description(self) -> str | None:
         return self._description
+
+    @property
+    def version(self) -> int:
+        """Which version of the workflow this is; a run is of the version that began it, or took it over last."""
+        return self.definition.version
 
     @property
     def max_iterations(self) -> int:
@@ -92,7 +104,7 @@ class Workflow:
 
     @property
     def graph_signature(self) -> dict[str, Any]:
-        """What a stored run compares: start, executors and edges, by declared names."""
+        """What the graph is known by: start, executors and edges, by declared names."""
         return signature(self._graph)
 
     @property

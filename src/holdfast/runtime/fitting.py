@@ -1,0 +1,147 @@
+"""Whether this code can go on with a stored run, and the run as it goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from .. import kernel
+from ..core.errors import CheckpointCorrupt, GraphChanged
+from ..core.model import Checkpoint, Memory
+from ..durable.answers import schema_of, type_words
+from ..graph.graph import differences
+from ..graph.migrations import ChangeFanIn, Migration, in_words, renamed
+from .definition import Definition
+
+_HINT = "Go on with the code that has what is missing, or say in a Migration what becomes of it"
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """A stored run as this code goes on with it."""
+
+    at: Checkpoint
+    memory: Memory
+    words: tuple[str, ...] = ()  # what is not as it was stored; empty: everything is
+    migrations: tuple[Migration, ...] = ()  # those that were needed
+
+
+def is_changed(definition: Definition, at: Checkpoint) -> bool:
+    """Whether a run was stored by another graph, or by another version of the workflow."""
+    return (at.header.signature, at.header.version) != (definition.signature, definition.version)
+
+
+def fitted(definition: Definition, at: Checkpoint, memory: Memory) -> Fitted:
+    """The run as this code goes on with it, migrated if need be; nothing is stored.
+
+    Raises GraphChanged if it cannot, saying for this run why; CodecError for a value that cannot be read;
+    CheckpointCorrupt for a checkpoint that contradicts itself.
+    """
+    _check_sound(at)
+    migrations = _ahead(definition, at)
+    check_kin(definition, at)
+    migrator = kernel.Migrator(definition.graph, definition.codec.pack, _worded)
+    after = migrator.run(at, migrations) if migrations else at
+    if migrations and (memory.outcomes or memory.notes):
+        _check_places(at, after, migrations)
+    memory = _remembered(definition, after, memory, migrator)
+    lacking = [*kernel.unmet(definition.graph, after, memory), *_out_of_order(definition, after, memory)]
+    if lacking:
+        raise _cannot(at, lacking)
+    if not is_changed(definition, at):
+        return Fitted(at, memory)
+    header = replace(at.header, signature=definition.signature, version=definition.version)
+    known = {id: saved for id, saved in after.executors.items() if id in definition.graph.executors}
+    return Fitted(
+        replace(after, header=header, executors=known), memory, tuple(_told(definition, at, migrations)), migrations
+    )
+
+
+def check_kin(definition: Definition, at: Checkpoint) -> None:
+    """Raises GraphChanged if a run is plainly one of another workflow: nobody who played in it is here."""
+    stored = [str(id) for id in at.header.signature.get("executors", ())]
+    migrations = [one for one in definition.migrations if one.version > at.header.version]
+    if stored and not any(renamed(id, migrations) in definition.graph.executors for id in stored):
+        raise _cannot(at, differences(at.header.signature, definition.signature))
+
+
+def _ahead(definition: Definition, at: Checkpoint) -> tuple[Migration, ...]:
+    """The migrations that lead from the version of a run to that of the workflow."""
+    stored, present = at.header.version, definition.version
+    if stored > present:
+        raise _cannot(at, [f"it is a run of version {stored} of the workflow, and this code is version {present}"])
+    ahead = tuple(one for one in definition.migrations if one.version > stored)
+    if stored < present and (not ahead or ahead[0].version != stored + 1):
+        there = f"the first there is leads to {ahead[0].version}" if ahead else "there are none"
+        raise _cannot(at, [f"no migration leads from version {stored}, which it is of, to {stored + 1}: {there}"])
+    return ahead
+
+
+def _check_sound(at: Checkpoint) -> None:
+    """Nobody can have meant an executor that the graph a checkpoint was stored with does not have."""
+    known = at.header.signature.get("executors")
+    if not known:  # it was made by hand
+        return
+    asking = (request.executor for request in at.requests.values())
+    taking = (taker for message in at.messages for taker in message.takers)
+    for name in (*at.executors, *asking, *taking):
+        if name not in known:
+            raise CheckpointCorrupt(
+                f"checkpoint {at.stamp.checkpoint_id} of run {at.run_id!r} is damaged: it names the executor {name!r}, "
+                f"which the graph it was stored with does not have"
+            )
+
+
+def _check_places(before: Checkpoint, after: Checkpoint, migrations: Sequence[Migration]) -> None:
+    """What was begun in the superstep that is under way is known by its place in it: nobody may change places."""
+    slots = [renamed(taker, migrations) for message in before.messages for taker in message.takers]
+    changed = [one for migration in migrations for one in migration.steps if isinstance(one, ChangeFanIn)]
+    joins = {key for message in before.messages for key in message.joins}
+    if slots != [taker for message in after.messages for taker in message.takers] or any(
+        one.before.key in joins for one in changed
+    ):
+        words = "it is in the middle of a superstep, and who gets its messages would be changed"
+        raise _cannot(before, [f"{words}: let the version before finish that, or fork the run, which does it afresh"])
+
+
+def _remembered(definition: Definition, at: Checkpoint, memory: Memory, migrator: kernel.Migrator) -> Memory:
+    """What was finished in the superstep that is under way, as of this version."""
+    if all(outcome.version >= definition.version for outcome in memory.outcomes.values()):
+        return memory
+    outcomes = {}
+    for id, outcome in memory.outcomes.items():
+        ahead = [one for one in definition.migrations if one.version > outcome.version]
+        if not ahead or ahead[0].version != outcome.version + 1:
+            told = f"{outcome.executor!r} of version {outcome.version} has finished in the superstep that is under way"
+            raise _cannot(at, [f"{told}, and no migration leads from that version to the next"])
+        outcomes[id] = migrator.outcome(at, outcome, ahead)
+    return Memory(outcomes, memory.notes)
+
+
+def _out_of_order(definition: Definition, at: Checkpoint, memory: Memory) -> Iterator[str]:
+    """Fan-ins that fire in one superstep do so in the order of the edges, which only the graph that began it knows."""
+    if not (memory.outcomes or memory.notes) or not is_changed(definition, at):
+        return
+    alone = sum(len(message.takers) for message in at.messages)
+    planned = kernel.plan(definition.graph, at.place, at.messages, at.held).deliveries
+    if len(planned) - alone > 1:
+        yield "it is in the middle of a superstep that several fan-ins began, and which was first is not known here"
+
+
+def _told(definition: Definition, at: Checkpoint, migrations: Sequence[Migration]) -> Iterator[str]:
+    for migration in migrations:
+        yield f"version {migration.version - 1} became version {migration.version}"
+        yield from map(in_words, migration.steps)
+    yield from differences(at.header.signature, definition.signature)
+
+
+def _cannot(at: Checkpoint, why: Sequence[str]) -> GraphChanged:
+    return GraphChanged(
+        f"run {at.run_id!r} cannot go on with this code: {'; '.join(why)}. {_HINT}",
+        differences=why,
+    )
+
+
+def _worded(annotation: object) -> tuple[str, str]:
+    return type_words(annotation), schema_of(annotation)
