@@ -90,7 +90,7 @@ class Reader:
                 _filed(block)
             case "sql":
                 return _asked(block)
-            case "sh" if block.page in WITH_COMMANDS:
+            case "sh" if block.page in WITH_COMMANDS or "\nholdfast " in block.body:
                 return _commanded(block)
         return None
 
@@ -134,6 +134,7 @@ def _commanded(block: Block) -> list[str]:
         ["bash", "-c", commands], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert "Traceback" not in done.stderr, f"{block.where}: {done.stderr}"
+    assert "holdfast: " not in done.stderr, f"{block.where}: {done.stderr}"
     return done.stdout.splitlines()
 
 
@@ -186,6 +187,7 @@ def _timeless(line: str) -> str:
     """What a command prints, whenever it is run."""
     line = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d", "TIME", line)
     line = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "CHECKPOINT", line)
+    line = re.sub(r"\b[\d,]+ bytes\b", "SIZE", line)
     return re.sub(r"  +", "  ", re.sub(r"\b\d+ (s|min)\b", "AGE", line))
 
 

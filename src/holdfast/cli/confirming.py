@@ -10,14 +10,23 @@ from .failing import USAGE, CommandFailed
 from .settings import Settings
 
 
-def confirm(question: str, otherwise: str) -> bool:
-    """Whether it is wanted: --yes says so; else the person at the terminal is asked.
+def must_be_asked(otherwise: str, hint: str = "--yes says yes") -> bool:
+    """Whether a person has to be asked first: --yes says that it is wanted.
 
     Raises CommandFailed, saying `otherwise`, if nobody is there to be asked.
     """
     settings = click.get_current_context().ensure_object(Settings)
     if settings.yes:
-        return True
+        return False
     if settings.no_input or not sys.stdin.isatty():
-        raise CommandFailed(otherwise, "--yes says yes", USAGE)
-    return click.confirm(question, err=True)
+        raise CommandFailed(otherwise, hint, USAGE)
+    return True
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """Ask the person at the terminal. Raises CommandFailed, saying `otherwise`, unless the answer is yes.
+
+    Not to be called inside an event loop, which would keep an interrupt from whoever waits for the answer.
+    """
+    if not click.confirm(question, err=True):
+        raise CommandFailed(otherwise)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..confirming import confirm
+from ..confirming import confirm, must_be_asked
 from ..failing import USAGE, CommandFailed
 from ..output import document, note
 from ..running import on_the_store
@@ -44,22 +44,26 @@ def command(
         raise CommandFailed("stdout cannot hold both the file and --json", "give -o FILE", USAGE)
     without = ("*",) if redact_all else paths
 
-    async def work(storage: BuiltInStorage) -> None:
-        run_id, number = await _meant(storage, run, html)
+    async def find(storage: BuiltInStorage) -> tuple[str, int | None]:
         _check_open(storage, unsealed)
-        target = output or f"{_file_name(run_id)}.{'html' if html else 'holdfast'}"
-        if target != STDOUT:
-            _check_target(Path(target))
+        return await _meant(storage, run, html)
+
+    run_id, number = on_the_store(find)
+    target = output or f"{_file_name(run_id)}.{'html' if html else 'holdfast'}"
+    if target != STDOUT:
+        _check_target(Path(target))
+
+    async def write(storage: BuiltInStorage) -> dict[str, object]:
         try:
-            told = await (_page if html else _file)(storage, run_id, number, target, without)
+            return await (_page if html else _file)(storage, run_id, number, target, without)
         except (ValueError, TypeError) as error:
             raise CommandFailed(str(error), "holdfast show RUN --json shows what there is", USAGE) from None
-        if json:
-            document(run_id=run_id, file=target, redacted=list(without), **told)
-        elif target != STDOUT:
-            note(_words(run_id, target, told))
 
-    on_the_store(work)
+    told = on_the_store(write)
+    if json:
+        document(run_id=run_id, file=target, redacted=list(without), **told)
+    elif target != STDOUT:
+        note(_words(run_id, target, told))
 
 
 async def _meant(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, int | None]:
@@ -80,8 +84,8 @@ def _check_open(storage: BuiltInStorage, unsealed: bool) -> None:
 def _check_target(target: Path) -> None:
     if target.is_dir() or not target.parent.is_dir():
         raise CommandFailed(f"{target} cannot be written: {_why_not(target)}", "name another file with -o", USAGE)
-    if target.exists() and not confirm(f"Replace {target}?", f"{target} is there already"):
-        raise click.Abort
+    if target.exists() and must_be_asked(f"{target} is there already"):
+        confirm(f"Replace {target}?", f"{target} was left as it is")
 
 
 def _why_not(target: Path) -> str:
