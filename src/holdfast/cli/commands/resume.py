@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +11,6 @@ from ..settings import as_json, durable, everywhere, followed
 
 if TYPE_CHECKING:
     from ...core.model import Checkpoint
-    from ...core.parcel import Parcel
     from ...declarative.instance import AgentWorkflowInstance
     from ...durable.storage import BuiltInStorage
     from ...runtime.deferring import Durability
@@ -42,7 +40,7 @@ def command(run: str, workflow: str, durability: Durability, follow: bool, json:
 
         built = workflow_of(made)
         head = await _head(storage, built, run)
-        _check_code(made, head, workflow)
+        await _check_code(made, head, storage, workflow)
         return built.run_streaming(run_id=head.run_id, checkpoint_storage=storage, durability=durability)
 
     drive(workflow, begin, follow=follow, json=json)
@@ -67,26 +65,25 @@ async def _head(storage: BuiltInStorage, workflow: Workflow, name: str) -> Check
     return head
 
 
-def _needed(head: Checkpoint) -> Iterator[Parcel]:
-    """Every value that whoever goes on from here may open."""
-    yield from (message.payload for message in head.messages)
-    yield from (message.reply.question for message in head.messages if message.reply is not None)
-    yield from (one for sources in head.held.values() for held in sources.values() for one in held)
-    yield from (request.payload for request in head.requests.values())
-    yield from (*head.state.values(), *head.executors.values())
-
-
-def _check_code(made: Workflow | AgentWorkflowInstance, head: Checkpoint, name: str) -> None:
-    """Raises CommandFailed if the run was made by code that this is not."""
-    from ...core.errors import CodecError, GraphChanged
+async def _check_code(
+    made: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
+) -> None:
+    """Raises CommandFailed if this code cannot go on with the run. One that is done is only told again."""
+    from ...core.errors import GraphChanged
+    from ...operating.checking import why_stranded
     from ...workflow.workflow import Workflow
     from ..failing import NOT_THIS_CODE, CommandFailed
+    from ..hints import command_line
+    from ..loading import workflow_of
 
-    try:
-        for parcel in _needed(head):
-            parcel.open()
-        if not isinstance(made, Workflow):
+    if head.status.value == "IDLE":
+        return
+    why = await why_stranded(storage.store, head.run_id, workflow_of(made))
+    if not why and not isinstance(made, Workflow):
+        try:
             made.check(head)
-    except (CodecError, GraphChanged) as error:
-        told = f"{name} cannot go on with run {head.run_id!r}: {error}"
-        raise CommandFailed(told, "", NOT_THIS_CODE) from error
+        except GraphChanged as changed:
+            why = changed.differences
+    if why:
+        told = f"{name} cannot go on with run {head.run_id!r}: {'; '.join(why)}"
+        raise CommandFailed(told, command_line("check", name), NOT_THIS_CODE)
