@@ -148,3 +148,15 @@ def test_a_run_of_any_name_works_or_is_refused_in_words(name: str) -> None:
             assert any("\ud800" <= letter <= "\udfff" for letter in name)
 
     asyncio.run(tried())
+
+
+async def test_what_no_store_can_hold_is_not_found(store: Any) -> None:
+    storage, half = BuiltInStorage(store), "a\udc80"
+    await Payment().wait(store)
+    assert await storage.list_runs() != []
+    searches: list[dict[str, Any]] = [{"prefix": half}, {"text": half}, {"tags": {half: "x"}}, {"tags": {"x": half}}]
+    for search in [{"workflow_name": half}, *searches]:
+        assert await storage.list_runs(**search) == []
+    assert await storage.pending_requests(workflow_name=half) == []
+    assert await storage.pending_requests(run_id=half) == []
+    assert await storage.get_run(half) is None

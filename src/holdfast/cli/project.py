@@ -22,10 +22,11 @@ def _said(project: Path, name: str) -> str | None:
     import tomllib
 
     try:
-        known = tomllib.loads(project.read_text()).get("tool", {}).get("holdfast", {})
+        said: object = tomllib.loads(project.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CommandFailed(f"{project} is no TOML: {error}", "correct it, or give --store", USAGE) from None
-    said = known.get(name) if isinstance(known, dict) else None
+    for part in ("tool", "holdfast", name):  # somebody else's tables may be anything
+        said = said.get(part) if isinstance(said, dict) else None
     if said is not None and not isinstance(said, str):
         raise CommandFailed(f"{name} in [tool.holdfast] of {project} is not a text", code=USAGE)
     return said

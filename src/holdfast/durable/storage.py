@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from ..core.errors import DefinitionError
 from ..core.events import WorkflowRunState
-from ..core.model import Retention
+from ..core.model import Retention, is_text
 from . import clock
 from .due import DueRun, due_run, stored_moment
 from .guard import Guarded, Sealing
@@ -108,6 +108,8 @@ class BuiltInStorage:
         No payload is read. A page costs what is on it, however many runs there are; only by `text`, `changed_since` and
         `changed_until` each run is looked at that is passed over, and by `prefix` all that begin so.
         """
+        if not _may_be_stored(workflow_name, prefix, text, *(tags or {}), *(tags or {}).values()):
+            return []
         wanted = None if status is None else WorkflowRunState(status).value
         past = None if after is None else after.entry
         times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
@@ -118,7 +120,7 @@ class BuiltInStorage:
 
     async def get_run(self, run_id: str) -> RunInfo | None:
         """The run of that id, also if it is that of a sub-workflow; None if there is none. No payload is read."""
-        found = await self.store.run(run_id)
+        found = await self.store.run(run_id) if _may_be_stored(run_id) else None
         return None if found is None else run_info(found)
 
     async def get_latest(
@@ -171,6 +173,8 @@ class BuiltInStorage:
         of their deadlines. With `limit` at most so many, `after` the last one of the page before. No payload is read,
         and a page costs what is on it.
         """
+        if not _may_be_stored(workflow_name, run_id):
+            return []
         found = await self.store.pending(
             workflow=workflow_name,
             run_id=run_id,
@@ -204,6 +208,11 @@ class BuiltInStorage:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+def _may_be_stored(*names: str | None) -> bool:
+    """False if one of them is nothing that a store could hold, and so nothing to ask it for."""
+    return all(name is None or is_text(name) for name in names)
 
 
 def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Archive:

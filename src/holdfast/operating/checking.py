@@ -9,7 +9,7 @@ from typing import Literal
 from .. import kernel
 from ..core.errors import CheckpointMissing, CodecError, DurabilityError, GraphChanged, StoreUnavailable
 from ..core.events import WorkflowRunState
-from ..core.model import Checkpoint, Child, Memory
+from ..core.model import Checkpoint, Child, Memory, is_text
 from ..core.parcel import Parcel
 from ..durable.archive import StoreArchive
 from ..durable.ids import child_run_id
@@ -93,7 +93,7 @@ async def check(
 
 
 async def _entries(store: Store, name: str, statuses: tuple[WorkflowRunState, ...]) -> AsyncIterator[RunEntry]:
-    for status in statuses:
+    for status in statuses if is_text(name) else ():
         past: RunEntry | None = None
         while page := await store.runs(workflow=name, status=status.value, past=past, limit=_PAGE):
             for entry in page:

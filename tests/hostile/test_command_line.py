@@ -1,0 +1,200 @@
+"""Whatever is said to the command line, and whatever lies where it looks: it ends as it says it ends.
+
+The commands and what they take are asked of the program itself, so that a new one is attacked from its first day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from command_line import Place
+from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage
+from holdfast.cli.app import COMMANDS, holdfast
+from holdfast.operating import export_to
+from hostile.arguments import said
+from hostile.texts import CORPUS
+
+CODES = {0, 1, 2, 3, 4, 5}  # 130 is for whoever interrupts, and nobody does
+REFUSED = {2, 3, 5}
+SHOP = """
+from operating_runs import asking as _asking, counting as _counting
+workflow = _counting(None)
+def asking():
+    return _asking(None)
+def fails():
+    raise RuntimeError("no workflow today")
+"""
+HURRIED = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+
+
+@cache
+def sound() -> Path:
+    """A folder with two stores of the same two runs, a run that was exported, and code. It is copied, never used."""
+    folder = Path(mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    for storage in (SQLiteCheckpointStorage(folder / "runs.db"), FileCheckpointStorage(folder / "files")):
+        Place("", storage).fill()
+
+    async def export() -> None:
+        async with SQLiteCheckpointStorage(folder / "runs.db") as storage:
+            await export_to(folder / "run.holdfast", storage, "refund-7")
+
+    asyncio.run(export())
+    (folder / "shop.py").write_text(SHOP)
+    (folder / "data").write_bytes(b"")
+    (folder / "number").write_bytes(b"2")
+    return folder
+
+
+@contextmanager
+def folder_of(**files: bytes) -> Iterator[Path]:
+    """A copy of it to work in, with some files changed."""
+    before, path = Path.cwd(), list(sys.path)
+    with TemporaryDirectory() as name:
+        folder = Path(name) / "here"
+        shutil.copytree(sound(), folder)
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        os.chdir(folder)
+        try:
+            yield folder
+        finally:
+            os.chdir(before)
+            sys.path[:] = path
+
+
+def invoked(arguments: list[str], typed: bytes = b"") -> Result:
+    known = {"HOLDFAST_STORE": "sqlite:///runs.db", "HOLDFAST_HOME": None, "NO_COLOR": None, "HOLDFAST_KEYS": None}
+    return CliRunner().invoke(holdfast, arguments, input=typed, env=known)
+
+
+def check(done: Result, arguments: list[str]) -> None:
+    """It ended in one of the ways that are documented, and said why if it could not do what it was told."""
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    assert done.exit_code in CODES, done.stderr
+    assert "Traceback" not in done.output
+    assert "not foreseen" not in done.stderr
+    if done.exit_code in REFUSED:
+        assert "holdfast: " in done.stderr
+    if done.exit_code == 0 and "--json" in arguments and arguments[0] != "respond":
+        documents(done.stdout)
+
+
+def documents(printed: str) -> list[Any]:
+    """What was printed: one document, or one a line."""
+    try:
+        return [json.loads(printed)]
+    except ValueError:
+        return [json.loads(line) for line in printed.splitlines()]
+
+
+def kept(folder: Path) -> dict[str, object]:
+    """What the two stores hold, but for who drives what."""
+    db = sqlite3.connect(folder / "runs.db")
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'") if name != "leases"]
+    rows: dict[str, object] = {name: sorted(map(repr, db.execute(f"SELECT * FROM {name}"))) for name in tables}
+    db.close()
+    files = (path for path in (folder / "files").rglob("*.json") if path.name != "owner.json")
+    return rows | {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+BYTES = st.binary(max_size=50) | st.sampled_from([text for text in CORPUS.values() if len(text) < 1_000_000])
+
+
+@st.composite
+def spoilt(draw: st.DrawFn, content: bytes) -> bytes:
+    """A file that was cut, written over in places, or exchanged."""
+    match draw(st.sampled_from(["cut", "over", "over", "bytes"])):
+        case "cut":
+            return content[: draw(st.integers(0, max(0, len(content) - 1)))]
+        case "over":
+            changed = bytearray(content)
+            for _ in range(draw(st.integers(1, 4))):
+                at = draw(st.integers(0, len(content)))
+                changed[at : at + draw(st.integers(0, 8))] = draw(st.binary(max_size=8))
+            return bytes(changed)
+    return draw(BYTES)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@HURRIED
+@given(st.data())
+def test_any_arguments_end_a_command_as_documented(name: str, data: st.DataObject) -> None:
+    arguments, typed = data.draw(said(holdfast, name)), data.draw(st.sampled_from([b"", b"y\n", b"1\n\n", b"\xff\n"]))
+    with folder_of(data=data.draw(BYTES)) as folder:
+        before = kept(folder)
+        done = invoked(arguments, typed)
+        check(done, arguments)
+        if done.exit_code in REFUSED:
+            assert kept(folder) == before
+
+
+PLAIN = {"show": ["refund-7"], "events": ["refund-7"], "tail": ["refund-7"], "diff": ["refund-7@0", "refund-7@1"]}
+"""Commands that read, with arguments that would do."""
+
+
+@HURRIED
+@given(st.data())
+def test_a_spoilt_store_ends_a_command_as_documented(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([*COMMANDS, *PLAIN, "list", "requests"]))
+    arguments = [name, *PLAIN.get(name, [])] if data.draw(st.booleans()) else data.draw(said(holdfast, name))
+    with folder_of() as folder:
+        files = sorted(path for path in (folder / "files").rglob("*") if path.is_file())
+        victim = data.draw(st.sampled_from([folder / "runs.db", *files]))
+        victim.write_bytes(data.draw(spoilt(victim.read_bytes())))
+        store = "sqlite:///runs.db" if victim.name == "runs.db" else "files"
+        check(invoked(["--store", store, *arguments]), arguments)
+
+
+@HURRIED
+@given(st.data())
+def test_a_spoilt_file_is_imported_wholly_or_not_at_all(data: st.DataObject) -> None:
+    exported = (sound() / "run.holdfast").read_bytes()
+    with folder_of(data=data.draw(spoilt(exported))) as folder:
+        before = kept(folder)
+        done = invoked(arguments := ["import", "data", "--as", "new", "--to-look-at"])
+        check(done, arguments)
+        if done.exit_code:
+            assert kept(folder) == before
+        else:
+            assert invoked(["show", "new"]).exit_code == 0
+
+
+PROJECTS = [
+    "",
+    "[tool.holdfast]",
+    "[tool]\nholdfast = 1",
+    "tool = 1",
+    "[tool.holdfast]\nstore = 1",
+    "[[tool.holdfast]]",
+]
+
+
+@HURRIED
+@given(st.binary(max_size=40) | st.sampled_from(PROJECTS).map(str.encode), BYTES)
+def test_any_project_and_any_keys_are_read_or_refused(project: bytes, keys: bytes) -> None:
+    with folder_of(**{"pyproject.toml": project, "keys": keys}):
+        for known in ({"HOLDFAST_STORE": None}, {"HOLDFAST_KEYS_FILE": "keys"}):
+            done = CliRunner().invoke(
+                holdfast,
+                ["list", "--json"],
+                env={"HOLDFAST_KEYS": None, "HOLDFAST_HOME": None, "HOLDFAST_STORE": "files", **known},
+            )
+            check(done, ["list", "--json"])
