@@ -211,6 +211,7 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
     keep_to_the_page(monkeypatch)
     blocks = blocks_of(page)
     with reader_of(page) as reader, database_for(page, monkeypatch):
