@@ -12,7 +12,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import golden_migrated
 from golden_later import build_counting, build_nested, build_sleeping
+from golden_migrated import Loan, build_second
 from golden_workflow import GIVEN, build, build_asking
 from holdfast import (
     FileCheckpointStorage,
@@ -38,6 +40,7 @@ async def fill(storage: BuiltInStorage) -> None:
     await build_asking(storage).run("gold", run_id="waiting")
     await fill_later(storage)
     await build_counting(storage).run(1, run_id="tagged", tags={"customer": "ada", "urgent": "yes"})
+    await fill_migrated(storage)
     await storage.close()
 
 
@@ -57,6 +60,16 @@ async def fill_later(storage: BuiltInStorage) -> None:
     await storage.store.post("sent to", input_key(0, "golden"), input_letter(value))
     await build_asking(storage).run("gold", run_id="stopped")
     await storage.store.post("stopped", cancel_key(0, 1), cancel_letter(1))
+
+
+async def fill_migrated(storage: BuiltInStorage) -> None:
+    """Runs that the second version of their workflow took over: one waits, one failed with a finished sibling."""
+    for run_id in ("migrated", "failed in the second"):
+        await golden_migrated.build(storage).run(Loan(3), run_id=run_id)
+    await build_second(storage).run(run_id="migrated")
+    with suppress(HandlerFailed):
+        answers = {"golden loan": True}
+        await build_second(storage, broken=True).run(run_id="failed in the second", responses=answers)
 
 
 async def fill_latest(storage: BuiltInStorage) -> None:

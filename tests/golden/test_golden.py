@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
+from golden_stores import FORMATS, STORES, copy_of
 from golden_workflow import GIVEN, build, build_asking
 from holdfast import (
-    FileCheckpointStorage,
     InMemoryCheckpointStorage,
-    PostgresCheckpointStorage,
-    SQLiteCheckpointStorage,
     WorkflowCheckpoint,
     WorkflowRunState,
 )
 from holdfast.durable import clock
-from postgres_dump import load
-from postgres_server import dsn, fresh_schema
 
-FORMATS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
 LOG = ["counted", "left"]
 OUTPUTS = ["left was here", {"total": 6, "log": LOG, "parcel": GIVEN}]
-
-
-KINDS = {"runs.db": "sqlite", "runs": "file", "runs.sql": "postgres"}
-STORES = [(format.name, kind) for format in FORMATS for name, kind in KINDS.items() if (format / name).exists()]
 
 
 @pytest.fixture(params=STORES, ids="-".join)
@@ -52,22 +41,6 @@ async def latest_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Asyn
     """One that knows what came with format 4."""
     async with copy_of(*request.param, tmp_path) as storage:
         yield storage
-
-
-@asynccontextmanager
-async def copy_of(name: str, kind: str, tmp_path: Path) -> AsyncIterator[Any]:
-    """A copy of a golden store: reading must not change what is kept."""
-    format = Path(__file__).parent / name
-    shutil.copytree(format, tmp_path / "copy")
-    if kind == "sqlite":
-        yield SQLiteCheckpointStorage(tmp_path / "copy" / "runs.db")
-    elif kind == "file":
-        yield FileCheckpointStorage(tmp_path / "copy" / "runs")
-    else:
-        with fresh_schema() as schema:
-            load(format / "runs.sql", schema)
-            async with PostgresCheckpointStorage(dsn(), schema=schema) as storage:
-                yield storage
 
 
 def test_there_is_a_golden_store_of_every_format() -> None:

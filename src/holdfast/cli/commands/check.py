@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.argument("workflow", metavar="MODULE:WORKFLOW")
-@click.option(
-    "--stored-as", metavar="NAME", help="The name the runs are stored under, if it is another."
-)
+@click.option("--stored-as", metavar="NAME", help="The name the runs are stored under, if it is another.")
 @click.option("--all", "every", is_flag=True, help="Runs that are done or were cancelled, too.")
 @as_json
 @everywhere
