@@ -3,7 +3,9 @@
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,17 +51,20 @@ def test_a_name_loads_no_store_and_no_agents_unless_it_is_one() -> None:
     assert [name for name in loaded if name.startswith(not_needed)] == []
 
 
-def test_type_checkers_and_python_are_told_the_same_names() -> None:
-    stub = ast.parse(Path(holdfast.__file__).with_suffix(".pyi").read_text())
+@pytest.mark.parametrize("room", ["holdfast", "holdfast.operating"])
+def test_type_checkers_and_python_are_told_the_same_names(room: str) -> None:
+    module: Any = import_module(room)
+    stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
     told = {
-        one.name: f"holdfast.{line.module}"
+        one.name: f"{room}.{line.module}"
         for line in stub.body
         if isinstance(line, ast.ImportFrom)
         for one in line.names
     }
     (names,) = (ast.literal_eval(line.value) for line in stub.body if isinstance(line, ast.Assign))
-    assert told == {name: f"holdfast.{home}" for name, home in holdfast._HOMES.items()}  # type: ignore[attr-defined]
-    assert names == holdfast.__all__ == sorted(told, key=names.index)
+    assert told == {name: f"{room}.{home}" for name, home in module._HOMES.items()}
+    assert names == module.__all__ == sorted(told, key=names.index)
+    assert [name for name in names if not hasattr(module, name)] == []
 
 
 def test_every_name_is_there_and_no_other() -> None:

@@ -1,64 +1,65 @@
-"""Runs seen, compared, forked and cleaned up from outside, without the program that made them."""
+"""Runs seen, compared, forked and cleaned up from outside, without the program that made them.
 
-from .answering import answer
-from .cancelling import Cancelled, cancel
-from .checking import Checked, CheckedRun, check
-from .comparing import Change, compare, patched
-from .differing import Difference, NotForked, diff, diff_from_parent
-from .drawing import Progress, draw
-from .editing import EditRefused
-from .examining import Examined, Finding, examine
-from .exporting import Exported, export_run, export_to
-from .forking import fork, preview_fork
-from .importing import Imported, ImportRefused, import_from, import_run
-from .keeping import Keep
-from .naming import Ambiguous, NotFound, find_checkpoint, find_run
-from .pages import report_run, report_to
-from .pruning import PruneReport, delete_runs, prune
-from .questions import Question, open_questions
-from .searching import Holding, search
+Each name is at home in a module of its own, which is loaded when the name is asked for first. Type checkers read
+`__init__.pyi`.
+"""
 
-__all__ = [
-    "Ambiguous",
-    "Cancelled",
-    "Change",
-    "Checked",
-    "CheckedRun",
-    "Difference",
-    "EditRefused",
-    "Examined",
-    "Exported",
-    "Finding",
-    "Holding",
-    "ImportRefused",
-    "Imported",
-    "Keep",
-    "NotForked",
-    "NotFound",
-    "Progress",
-    "PruneReport",
-    "Question",
-    "answer",
-    "cancel",
-    "check",
-    "compare",
-    "delete_runs",
-    "diff",
-    "diff_from_parent",
-    "draw",
-    "examine",
-    "export_run",
-    "export_to",
-    "find_checkpoint",
-    "find_run",
-    "fork",
-    "import_from",
-    "import_run",
-    "open_questions",
-    "patched",
-    "preview_fork",
-    "prune",
-    "report_run",
-    "report_to",
-    "search",
-]
+from ..durable import own as _own
+
+_HOMES = {
+    "Ambiguous": "naming",
+    "Cancelled": "cancelling",
+    "Change": "comparing",
+    "Checked": "checking",
+    "CheckedRun": "checking",
+    "Difference": "differing",
+    "EditRefused": "editing",
+    "Examined": "examining",
+    "Exported": "exporting",
+    "Finding": "examining",
+    "Holding": "searching",
+    "ImportRefused": "importing",
+    "Imported": "importing",
+    "Keep": "keeping",
+    "NotForked": "differing",
+    "NotFound": "naming",
+    "Progress": "drawing",
+    "PruneReport": "pruning",
+    "Question": "questions",
+    "answer": "answering",
+    "cancel": "cancelling",
+    "check": "checking",
+    "compare": "comparing",
+    "delete_runs": "pruning",
+    "diff": "differing",
+    "diff_from_parent": "differing",
+    "draw": "drawing",
+    "examine": "examining",
+    "export_run": "exporting",
+    "export_to": "exporting",
+    "find_checkpoint": "naming",
+    "find_run": "naming",
+    "fork": "forking",
+    "import_from": "importing",
+    "import_run": "importing",
+    "open_questions": "questions",
+    "patched": "comparing",
+    "preview_fork": "forking",
+    "prune": "pruning",
+    "report_run": "pages",
+    "report_to": "pages",
+    "search": "searching",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        found = globals()[name] = getattr(_own.load(f"{__name__}.{_HOMES[name]}"), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
