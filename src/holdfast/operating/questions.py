@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,7 @@ from ..durable.archive import StoreArchive
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.damage import decoded
 from ..durable.letters import AnswerLetter, PlainLetter, is_of_epoch, read_letter
+from ..durable.pending import PendingRequest
 from ..durable.storage import BuiltInStorage
 from ..durable.texts import json_of
 from ..runtime.answering import check_free
@@ -58,6 +61,14 @@ async def questions_at(storage: BuiltInStorage, place: CheckpointInfo) -> list[Q
     entry = await entry_of(storage.store, place)
     at, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
     return [_question(at.run_id, one, answered=False) for one in at.requests.values()]
+
+
+async def answered_among(storage: BuiltInStorage, asked: Sequence[PendingRequest]) -> set[tuple[str, str]]:
+    """Those whose answer has come and was not taken in yet, as pairs of run and request. Reads only runs with mail."""
+    runs = list(dict.fromkeys(one.run_id for one in asked))
+    with_mail = await asyncio.to_thread(storage.store.mailed, runs) if runs else []
+    found = [one for run_id in with_mail for one in await open_questions(storage, run_id)]
+    return {(one.run_id, one.request_id) for one in found if one.answered}
 
 
 async def _answered(archive: StoreArchive, at: Checkpoint) -> set[str]:

@@ -116,6 +116,10 @@ def test_show_goes_back_to_any_commit(place: Place, say: Say) -> None:
     assert [one["progress"]["next"] for one in found] == [["count"], ["count"], ["count"], []]
     assert [one["progress"]["called"] for one in found] == [{}, {"count": 1}, {"count": 2}, {"count": 3}]
     assert document(say("--store", place.address, "show", found[2]["checkpoint_id"], "--json")) == found[2]
+    for named in ("2", "-2", found[2]["checkpoint_id"]):
+        assert document(say("--store", place.address, "show", "count-1", "--json", "--", named)) == found[2]
+    other = say("--store", place.address, "show", "refund-7", found[2]["checkpoint_id"])
+    assert (other.exit_code, "is not one of run 'refund-7', but of 'count-1'" in other.stderr) == (3, True)
 
 
 def test_show_says_that_a_history_is_not_whole(say: Say, tmp_path: Any) -> None:
@@ -254,6 +258,15 @@ def test_requests_are_the_inbox_of_all_runs_oldest_first(place: Place, say: Say,
     assert first == ["refund-1", "refund-1", "refunds", "desk", "Order", "bool", "15", "min", "-"]
     assert document(say("--store", place.address, "requests", "--workflow", "nobody", "--json"))["requests"] == []
     assert say("--store", place.address, "requests", "--workflow", "nobody").stderr == "no question matches\n"
+
+
+def test_a_question_whose_answer_is_there_says_so(place: Place, say: Say) -> None:
+    place.fill()
+    asked = ["--store", place.address, "requests"]
+    assert [one["answered"] for one in document(say(*asked, "--json"))["requests"]] == [False]
+    assert say("--store", place.address, "respond", "refund-7", "--json", "true").exit_code == 0
+    assert [one["answered"] for one in document(say(*asked, "--json"))["requests"]] == [True]
+    assert "bool (is there)" in say(*asked).stdout
 
 
 def test_requests_are_found_by_age_and_deadline(place: Place, say: Say, later: Any) -> None:

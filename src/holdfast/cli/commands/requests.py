@@ -49,6 +49,7 @@ def command(
 
     async def work(storage: BuiltInStorage) -> None:
         from ...durable import clock
+        from ...operating.questions import answered_among
 
         now = clock.now()
         found = await storage.pending_requests(
@@ -60,12 +61,13 @@ def command(
             limit=limit + 1,
         )
         page, more = found[:limit], len(found) > limit
+        answered = await answered_among(storage, page)
         following = f"{page[-1].run_id}/{page[-1].request_id}" if more else None
         if json:
-            document(requests=[_told(one, now) for one in page], next=following)
+            document(requests=[_told(one, now, answered) for one in page], next=following)
         elif page:
             columns = ["request", "run", "workflow", "asked by", "question", "answer", "age", "deadline"]
-            table(columns, [_row(one, now) for one in page])
+            table(columns, [_row(one, now, answered) for one in page])
         else:
             asked = workflow or run or older_than or overdue or due_within or after
             note("no question matches" if asked else "nobody is asked anything")
@@ -93,7 +95,7 @@ async def _last(storage: BuiltInStorage, name: str) -> PendingRequest:
     raise NotFound(f"no question {name!r} is open any more, so nobody knows what comes after it; begin without --after")
 
 
-def _told(one: PendingRequest, now: datetime) -> dict[str, Any]:
+def _told(one: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> dict[str, Any]:
     return {
         "request_id": one.request_id,
         "run_id": one.run_id,
@@ -104,11 +106,13 @@ def _told(one: PendingRequest, now: datetime) -> dict[str, Any]:
         "response_schema": one.response_schema,
         "asked_at": one.asked_at.isoformat(),
         "age_seconds": int((now - one.asked_at).total_seconds()),
+        "answered": (one.run_id, one.request_id) in answered,
         "deadline": None if one.deadline is None else one.deadline.isoformat(),
     }
 
 
-def _row(one: PendingRequest, now: datetime) -> list[str]:
-    asked = [one.executor_id, one.request_type, one.response_type]
+def _row(one: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> list[str]:
+    there = " (is there)" if (one.run_id, one.request_id) in answered else ""
+    asked = [one.executor_id, one.request_type, f"{one.response_type}{there}"]
     waits = [length(now - one.asked_at), deadline(one.deadline, now)]
     return [one.request_id, one.run_id, one.workflow_name, *asked, *waits]

@@ -22,22 +22,24 @@ RECENT = 500  # commits in which calls are counted
 
 @click.command("show")
 @click.argument("run", metavar="RUN[@N]")
+@click.argument("checkpoint", metavar="[CHECKPOINT]", required=False)
 @click.option("--full", is_flag=True, help="Cut no value, however large, and count all calls.")
 @as_json
 @everywhere
-def command(run: str, full: bool, json: bool) -> None:
+def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
     """Where RUN is and what it holds: its newest checkpoint, or number N of it.
 
     RUN is the id of a run or of a checkpoint, which may be shortened to 4 characters while it stays unique. RUN@0 is
-    the input, RUN@-1 the last that is stored. Values are always in full in JSON. Calls are counted in the newest
-    commits, unless in --full: what it costs does not grow with the run.
+    the input, RUN@-1 the last that is stored. CHECKPOINT, a number or an id, says the same apart. Values are always in
+    full in JSON. Calls are counted in the newest commits, unless in --full: what it costs does not grow with the run.
     """
 
     async def work(storage: BuiltInStorage) -> None:
         from ...operating.documents import document_of
         from ..progress import progress_of
 
-        at, commit, commits = await _read(storage, run, None if full else RECENT)
+        name = run if checkpoint is None else await _inside(storage, run, checkpoint)
+        at, commit, commits = await _read(storage, name, None if full else RECENT)
         progress = progress_of(at, commits)
         held = document_of(at)
         if json:
@@ -50,6 +52,19 @@ def command(run: str, full: bool, json: bool) -> None:
         lines(_titled("executors", {id: kept for id, kept in held["executors"].items() if kept != {}}, full))
 
     on_the_store(work)
+
+
+async def _inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
+    """The name of a checkpoint of a run. Raises NotFound if it is one of another run."""
+    from ...operating.naming import NotFound, find_checkpoint, find_run
+
+    run_id = (await find_run(storage, run)).run_id
+    if checkpoint.lstrip("-").isdigit():
+        return f"{run_id}@{checkpoint}"
+    found = await find_checkpoint(storage, checkpoint)
+    if found.run_id != run_id:
+        raise NotFound(f"checkpoint {found.checkpoint_id!r} is not one of run {run_id!r}, but of {found.run_id!r}")
+    return found.checkpoint_id
 
 
 async def _read(storage: BuiltInStorage, name: str, recent: int | None) -> tuple[Checkpoint, Commit, list[Commit]]:
