@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +338,38 @@ async def test_a_full_disk_leaves_mail_and_questions_as_they_were(
     found, before = await seen(store), {**before, **anyway}
     assert {**found, **anyway, "order": None, "runs": None} == {**before, "order": None, "runs": None}
     await store.close()
+
+
+async def test_whenever_thinning_out_is_killed_what_is_there_can_be_read(tmp_path: Path) -> None:
+    """Each act is the last one: what stays is as it was or whole, nothing beside the records changes, the rest goes."""
+    whole = record("r", 3, body="whole", checkpoint_id="r-3")
+    going = [0, 1, 2]
+
+    async def look(store: FileStore) -> dict[str, object]:
+        found = await seen(store)
+        return {name: found[name] for name in ("mail", "pending", "wakes", "runs")}
+
+    act = 0
+    while True:
+        path = tmp_path / str(act)
+        store = FileStore(path)
+        await prepare_more(store)
+        await store.append(record("r", 4, frame=False), Along(wake="2026-01-02"))
+        before = await look(store)
+        with killed_before(act, path) as done, suppress(Killed):
+            await store.thin_out("r", going, whole=[whole])
+        await store.close()
+        again = FileStore(path)
+        assert await look(again) == before
+        for one in await again.history("r"):
+            assert (await again.chain("r", one.entry.number))[-1] == one
+        assert len(await again.chain("r", 4)) in (2, 3)
+        await again.thin_out("r", going, whole=[whole])
+        assert [one.entry.number for one in await again.history("r")] == [3, 4]
+        assert await look(again) == before
+        await again.append(record("r", 5), Along(wake="2026-01-02"))
+        await again.close()
+        if len(done) < act:
+            break
+        act += 1
+    assert act > 4
