@@ -13,6 +13,7 @@ from command_line import Place, Say
 from driven_runs import READY
 from holdfast import SQLiteCheckpointStorage
 from holdfast.operating import answer
+from nesting import Asker, alone, deep
 
 STORE = "sqlite:///runs.db"
 RUNS = "driven_runs"
@@ -183,6 +184,21 @@ def test_an_older_checkpoint_is_not_resumed(say: Say) -> None:
     assert told.exit_code == 2
     assert told.stderr.splitlines()[-1] == f"hint: holdfast fork c-1@1 --store {STORE}"
     assert say("--store", STORE, "resume", "c-1@2", f"{RUNS}:counting").exit_code == 0
+
+
+def test_a_run_that_works_for_another_is_left_to_that_one(say: Say) -> None:
+    async def made() -> str:
+        async with SQLiteCheckpointStorage("runs.db") as storage:
+            await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
+            return next(run.run_id for run in await storage.store.runs(inner=True) if run.about.caller == "outer")
+
+    inner = asyncio.run(made())
+    resumed = say("--store", STORE, "resume", inner, f"{RUNS}:counting")
+    assert resumed.exit_code == 2
+    assert "works for run 'outer'" in resumed.stderr
+    cancelled = say("--store", STORE, "cancel", inner)
+    assert cancelled.exit_code == 1
+    assert "works for run 'outer'" in cancelled.stderr
 
 
 def test_a_run_that_nobody_drives_is_cancelled_at_once(place: Place, say: Say) -> None:

@@ -49,10 +49,10 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
         if not follow:
             _tell(await _last(storage, found, count), _plain(json))
             return None
-        reader, following = await _reader(storage, found, json)
+        reader, upcoming = await _reader(storage, found, json)
         with reader:
             _tell(await _last(storage, found, count), reader)
-            reader.expect(following)
+            reader.expect(upcoming)
             return found.run_id, await _tell_coming(storage, found, wait, reader)
 
     rests = on_the_store(work)
