@@ -28,6 +28,8 @@ COMMANDS = (
     "prune",
     "export",
     "import",
+    "doctor",
+    "migrate",
 )
 
 

@@ -25,7 +25,9 @@ class Format:
 
 
 class Kind(Protocol):
-    """A store that was named, and is not open yet. Nothing of this changes it."""
+    """A store that was named, and is not open yet. Nothing of this changes it, but for `bring_up_to_date`."""
+
+    reads_older: bool  # what is of an older format is read as it is
 
     def check(self, *, make: bool) -> None:
         """Raises CommandFailed if it cannot be one, and if there is none, unless one is to be made."""
@@ -39,11 +41,16 @@ class Kind(Protocol):
     def records(self) -> int:
         """How many commits are in it, whatever its format."""
 
+    async def bring_up_to_date(self) -> None:
+        """Make it a store of our format. Raises what opening it raises."""
+
 
 @dataclass(frozen=True)
 class SQLiteFile:
     path: Path
     hint: str = FORMS
+
+    reads_older = False
 
     def check(self, *, make: bool) -> None:
         if self.path.is_dir():
@@ -71,6 +78,9 @@ class SQLiteFile:
     def records(self) -> int:
         return self._asked("SELECT count(*) FROM commits") or 0
 
+    async def bring_up_to_date(self) -> None:
+        await _opened(self.storage())
+
     def _asked(self, question: str) -> Any:
         """The one value of an answer; None if there is none. What is wrong with the file, the store says."""
         import sqlite3
@@ -90,6 +100,8 @@ class SQLiteFile:
 @dataclass(frozen=True)
 class Directory:
     path: Path
+
+    reads_older = True
 
     def check(self, *, make: bool) -> None:
         from ..stores.file_layout import MARK
@@ -133,11 +145,21 @@ class Directory:
 
         return sum(1 for path in self.path.glob("*/*/*.json") if RECORD_NAME.fullmatch(path.name))
 
+    async def bring_up_to_date(self) -> None:
+        from ..durable.ownership import this_process
+
+        async with self.storage() as storage:
+            await storage.store.runs(limit=1)
+            # whoever is about to write marks the directory first; of a run that is not there nothing is written
+            await storage.store.release("there is no such run", this_process("migrate"))
+
 
 @dataclass(frozen=True)
 class Schema:
     dsn: str
     name: str
+
+    reads_older = False
 
     def check(self, *, make: bool) -> None:
         if not self._is_there() and not make:
@@ -163,6 +185,9 @@ class Schema:
     def records(self) -> int:
         return self._asked("SELECT count(*) FROM {schema}.commits") or 0
 
+    async def bring_up_to_date(self) -> None:
+        await _opened(self.storage())
+
     def _is_there(self) -> bool:
         return bool(self._asked("SELECT to_regclass($1) IS NOT NULL", ["{schema}.holdfast"]))
 
@@ -182,6 +207,12 @@ class Schema:
             advice = "check the address, the user and the password, and whether the server runs"
             raise CommandFailed(f"the PostgreSQL server cannot be used: {first_line(error)}", advice) from None
         return None if row is None else row[0]
+
+
+async def _opened(storage: BuiltInStorage) -> None:
+    """Open a store, which brings it up to date."""
+    async with storage:
+        await storage.store.runs(limit=1)
 
 
 def _missing(what: str, hint: str) -> CommandFailed:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
-from ..core.errors import CodecError, DurabilityError, StoreUnavailable
+from ..core.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
 from ..core.events import WorkflowRunState
 from ..core.model import Checkpoint, Child
 from ..durable.archive import parent_of, pending_of, wake_of
@@ -22,6 +22,7 @@ from ..durable.wire import header_of, read_commit, read_note, read_outcome
 from ..kernel.history import apply
 from ..workflow.workflow import Workflow
 from .checking import why_stranded
+from .gathering import together
 from .redacting import LOCK
 from .snapshots import PAGE, PARTLY_HERE, Snapshot, snapshot
 
@@ -63,8 +64,15 @@ class Examined:
         return self.records / self.seconds if self.seconds else 0.0
 
 
-async def examine(storage: BuiltInStorage, *, workflows: Iterable[Workflow] = ()) -> AsyncIterator[Finding | Examined]:
+async def examine(
+    storage: BuiltInStorage,
+    *,
+    workflows: Iterable[Workflow] = (),
+    progress: Callable[[Examined], None] | None = None,
+) -> AsyncIterator[Finding | Examined]:
     """Read everything in a storage, and tell what is not as it must be; the last thing told is what was looked at.
+
+    `progress` is called now and then with what was looked at so far.
 
     Nothing is changed, and runs may be moved on meanwhile. No class of the program is needed. For the runs of
     `workflows` it is found out, too, whether these could go on with them: by their graphs, and by reading what the
@@ -72,7 +80,13 @@ async def examine(storage: BuiltInStorage, *, workflows: Iterable[Workflow] = ()
     """
     seen, began = Examined(), time.perf_counter()
     known = {workflow.name: workflow for workflow in workflows}
-    looking = _Examination(storage.store, seen, known)
+
+    def looked() -> None:
+        seen.seconds = time.perf_counter() - began
+        if progress is not None:
+            progress(seen)
+
+    looking = _Examination(storage.store, seen, known, looked)
     try:
         async for finding in looking.findings():
             seen.errors += finding.severity == "error"
@@ -80,67 +94,59 @@ async def examine(storage: BuiltInStorage, *, workflows: Iterable[Workflow] = ()
             yield finding
     except DurabilityError as error:
         seen.errors += 1
-        words = "cannot be reached" if isinstance(error, StoreUnavailable) else "cannot be read any further"
+        words = "cannot be reached" if _is_away(error) else "cannot be read any further"
         yield Finding("error", f"the store {words}: {error}")
     seen.seconds = time.perf_counter() - began
     yield seen
 
 
 class _Examination:
-    def __init__(self, store: Store, seen: Examined, workflows: Mapping[str, Workflow]) -> None:
-        self._store, self._seen, self._workflows = store, seen, workflows
+    def __init__(
+        self, store: Store, seen: Examined, workflows: Mapping[str, Workflow], looked: Callable[[], None]
+    ) -> None:
+        self._store, self._seen, self._workflows, self._looked = store, seen, workflows, looked
         self._wakes: Mapping[str, str] = {}
 
     async def findings(self) -> AsyncIterator[Finding]:
         past: RunEntry | None = None
         await self._read_wakes()
         while page := await self._store.runs(inner=True, past=past, limit=_RUNS):
-            for entry in page:
-                self._seen.runs += 1
-                self._seen.statuses[entry.status] += 1
-                async for finding in self._run(entry):
+            for found in await together(self._run(entry) for entry in page):
+                for finding in found:
                     yield finding
             past = page[-1]
 
     async def _read_wakes(self) -> None:
         self._wakes = {one.run_id: one.at for one in await self._store.wakes()}
 
-    async def _run(self, entry: RunEntry) -> AsyncIterator[Finding]:
-        damaged = False
-        async for finding in self._records(entry.run_id):
-            damaged = True
-            yield finding
-        for finding in await self._mail(entry.run_id):
-            yield finding
-        if damaged:
-            return  # its head may not be readable, and what is said of it would be said twice
+    async def _run(self, entry: RunEntry) -> list[Finding]:
+        self._seen.runs += 1
+        self._seen.statuses[entry.status] += 1
+        damage = await self._records(entry.run_id)
+        found = [*damage, *await self._mail(entry.run_id)]
+        if damage:
+            return found  # its head may not be readable, and what is said of it would be said twice
         try:
             one = await snapshot(self._store, entry.run_id, "run")
             if one is None:
-                return  # it was deleted while we looked
-            for finding in [*self._memory(one), *await self._listed(entry, one), *await self._head(one)]:
-                yield finding
-        except StoreUnavailable:
-            raise
+                return found  # it was deleted while we looked
+            return [*found, *self._memory(one), *await self._listed(entry, one), *await self._head(one)]
         except DurabilityError as error:
-            yield Finding("error", str(error), entry.run_id)
+            return [*found, _finding(error, entry.run_id)]
 
-    async def _records(self, run_id: str) -> AsyncIterator[Finding]:
+    async def _records(self, run_id: str) -> list[Finding]:
         numbers = sorted(entry.number for entry in await self._store.entries(run_id=run_id))
         before: Checkpoint | None = None
+        damage: list[Finding] = []
         for begin in range(0, len(numbers), PAGE):
             async for number, found in self._read(run_id, numbers[begin : begin + PAGE]):
-                if isinstance(found, DurabilityError):
-                    yield Finding("error", str(found), run_id, number)
-                    before = None
-                    continue
-                self._seen.records += 1
-                self._seen.bytes += len(found.body)
                 try:
                     before = self._checked(found, before)
                 except DurabilityError as error:
-                    yield Finding("error", str(error), run_id, number)
+                    damage.append(_finding(error, run_id, number))
                     before = None
+            self._looked()
+        return damage
 
     async def _read(self, run_id: str, numbers: list[int]) -> AsyncIterator[tuple[int, Record | DurabilityError]]:
         """A page of records; if one of them cannot be read, the others are read one by one."""
@@ -148,21 +154,23 @@ class _Examination:
             for record in await self._store.history(run_id, after=numbers[0] - 1, upto=numbers[-1]):
                 yield record.entry.number, record
             return
-        except StoreUnavailable:
-            raise
-        except DurabilityError:
-            pass
+        except DurabilityError as error:
+            if _is_away(error):
+                raise
         for number in numbers:
             try:
                 for record in await self._store.history(run_id, after=number - 1, upto=number):
                     yield number, record
-            except StoreUnavailable:
-                raise
             except DurabilityError as error:
                 yield number, error
 
-    def _checked(self, record: Record, before: Checkpoint | None) -> Checkpoint | None:
-        """Where a record leads. Raises CheckpointCorrupt or CodecError if it is not as it must be."""
+    def _checked(self, record: Record | DurabilityError, before: Checkpoint | None) -> Checkpoint | None:
+        """Where a record leads. Raises what kept it from being read, CheckpointCorrupt or CodecError if it is not as it
+        must be."""
+        if isinstance(record, DurabilityError):
+            raise record
+        self._seen.records += 1
+        self._seen.bytes += len(record.body)
         commit, shape = read_commit(record, DEFAULT_CODEC)
         entry = record.entry
         self._seen.formats[shape.format] += 1
@@ -185,10 +193,8 @@ class _Examination:
     async def _mail(self, run_id: str) -> list[Finding]:
         try:
             letters = await self._store.mail(run_id)
-        except StoreUnavailable:
-            raise
         except DurabilityError as error:
-            return [Finding("error", str(error), run_id)]
+            return [_finding(error, run_id)]
         found = []
         for key, body in letters:
             self._seen.letters += 1
@@ -217,8 +223,10 @@ class _Examination:
         """Whether lists say of a run what its head says. If it was moved on meanwhile, it is looked at again."""
         for _ in range(_TRIES):
             found = await self._differences(entry, one.at)
+            if not found:
+                return []
             again = await snapshot(self._store, one.run_id, "run")
-            if again is None or not found or again.at.number == one.at.number == entry.number:
+            if again is None or again.at.number == one.at.number == entry.number:
                 return found
             one = again
             head = await self._store.head(one.run_id)
@@ -257,10 +265,10 @@ class _Examination:
         for child in at.children.values():
             found += await self._child(at, child)
         parent = await parent_of(self._store, at.header)
-        if at.header.parent_id is not None and (parent is None or await self._store.head(parent[0]) is None):
+        if at.header.parent_id is not None and (parent is None or await self._store.run(parent[0]) is None):
             words = f"it was forked from checkpoint {at.header.parent_id}, whose run is gone: what that told is, too"
             found.append(Finding("warning", words, run_id))
-        if at.header.caller is not None and await self._store.head(at.header.caller) is None:
+        if at.header.caller is not None and await self._store.run(at.header.caller) is None:
             words = f"it works for run {at.header.caller!r}, which is not stored: nobody will ever go on with it"
             found.append(Finding("warning", words, run_id))
         workflow = self._workflows.get(at.header.workflow)
@@ -271,10 +279,22 @@ class _Examination:
         return [*found, Finding("error", words, run_id, at.number)] if why else found
 
     async def _child(self, at: Checkpoint, child: Child) -> list[Finding]:
-        if await self._store.locate(child.checkpoint_id) is None and await self._store.head(child.run_id) is None:
+        if await self._store.locate(child.checkpoint_id) is None and await self._store.run(child.run_id) is None:
             words = f"it waits for run {child.run_id!r} inside {child.executor!r}, which is not stored: answers fail"
             return [Finding("error", words, at.run_id, at.number)]
         return []
+
+
+def _is_away(error: DurabilityError) -> bool:
+    """Whether the store cannot be asked any more. That something in it is too new says nothing of the rest."""
+    return isinstance(error, StoreUnavailable) and not isinstance(error, NewerFormat)
+
+
+def _finding(error: DurabilityError, run_id: str, number: int | None = None) -> Finding:
+    """What was found instead of what was looked for. Raises the error again if the store is away."""
+    if _is_away(error):
+        raise error
+    return Finding("error", str(error), run_id, number)
 
 
 def _unknown_executors(at: Checkpoint) -> Iterator[str]:

@@ -1,0 +1,236 @@
+"""`holdfast doctor` and `holdfast migrate`: what is wrong with a store is told, and only `migrate` changes one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from command_line import Place, Say, postgres_address
+from postgres_server import ask, dsn, fresh_schema
+
+TESTS = Path(__file__).resolve().parents[2]
+OLD = TESTS / "golden" / "v1"
+POSTGRES_1 = TESTS / "stores" / "data" / "postgres-1.sql"
+
+
+def content(place: Place, folder: Path) -> object:
+    """Everything that is in a store, and its format."""
+    if place.address.startswith("sqlite"):
+        db = sqlite3.connect(folder / "runs.db")
+        try:
+            return [*db.iterdump(), db.execute("PRAGMA user_version").fetchone()]
+        finally:
+            db.close()
+    if place.address == "runs":
+        return {path: path.read_bytes() for path in (folder / "runs").rglob("*") if path.is_file()}
+    schema = schema_of(place)
+    tables = ask(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}' ORDER BY 1")
+    return {name: ask(f'SELECT t::text FROM "{schema}"."{name}" AS t ORDER BY 1') for (name,) in tables}
+
+
+def schema_of(place: Place) -> str:
+    return place.address.rpartition("schema=")[2]
+
+
+def test_a_healthy_store_is_said_to_be_so_with_the_rate_and_left_as_it_is(
+    place: Place, say: Say, tmp_path: Path
+) -> None:
+    place.fill()
+    before = content(place, tmp_path)
+    done = say("--store", place.address, "doctor")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("healthy: 2 runs, 6 records, ")
+    assert done.stdout.endswith(" (1 done, 1 waiting)\n")
+    assert done.stderr.endswith(" records/s\n")
+    told = json.loads(say("--store", place.address, "doctor", "--json").stdout)
+    assert (told["schema"], told["healthy"], told["findings"]) == (1, True, [])
+    assert told["format"]["found"] == told["format"]["known"]
+    assert (told["looked_at"]["records"], told["looked_at"]["questions"]) == (6, 1)
+    assert told["looked_at"]["records_per_second"] > 0
+    assert content(place, tmp_path) == before
+
+
+def damage(place: Place, folder: Path) -> None:
+    """The last record of `count-1` is not what was written any more."""
+    change = "UPDATE {}commits SET body = replace(body, 'count', 'cuont') WHERE run_id = 'count-1' AND number = 3"
+    if place.address == "runs":
+        (record,) = (folder / "runs" / "counting" / "count-1").glob("000003-*.json")
+        record.write_text(record.read_text().replace('"sum": "', '"sum": "0', 1))
+    elif place.address.startswith("sqlite"):
+        db = sqlite3.connect(folder / "runs.db")
+        db.execute(change.format(""))
+        db.commit()
+        db.close()
+    else:
+        ask(change.format(f'"{schema_of(place)}".') + " RETURNING 1")
+
+
+def test_a_damaged_record_is_found_and_the_rest_is_looked_at(place: Place, say: Say, tmp_path: Path) -> None:
+    place.fill()
+    damage(place, tmp_path)
+    done = say("--store", place.address, "doctor")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("error: run count-1@3: ")
+    assert done.stdout.splitlines()[-1].startswith("1 finding: 2 runs, 5 records, ")
+    told = json.loads(say("--store", place.address, "doctor", "--json").stdout)
+    (finding,) = told["findings"]
+    assert (told["healthy"], finding["severity"], finding["run_id"], finding["number"]) == (
+        False,
+        "error",
+        "count-1",
+        3,
+    )
+    shown = say("--store", place.address, "show", "count-1")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "count-1" in shown.stderr
+
+
+CODE = """
+from holdfast import WorkflowBuilder, WorkflowContext, executor
+
+@executor(id="other")
+async def other(number: int, ctx: WorkflowContext[int, list]) -> None: ...
+
+workflow = WorkflowBuilder(name="refunds", start_executor=other).build()
+"""
+
+
+def test_code_that_cannot_go_on_with_a_run_is_found(sqlite: Place, say: Say, tmp_path: Path) -> None:
+    (tmp_path / "code_of_today.py").write_text(CODE)
+    done = say("--store", sqlite.address, "doctor", "code_of_today:workflow")
+    assert done.exit_code == 1
+    assert "error: run refund-7@1: " in done.stdout
+    assert "'desk'" in done.stdout
+    assert say("--store", sqlite.address, "doctor", "no_such_module:workflow").exit_code == 5
+    assert say("--store", sqlite.address, "doctor", "nonsense").exit_code == 2
+
+
+def test_a_terminal_is_told_how_far_it_is(sqlite: Place) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "holdfast.cli", "--store", sqlite.address, "doctor"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"}, text=True
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        try:
+            while more := os.read(ours, 65536):
+                seen += more
+        except OSError:  # the other end is closed
+            pass
+        assert process.stdout is not None
+        assert process.stdout.read().startswith("healthy: ")
+    os.close(ours)
+    assert b"records/s\r" in seen
+
+
+@pytest.fixture(params=["sqlite", "file", "postgres"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A store of the first format, of each kind."""
+    if request.param == "sqlite":
+        shutil.copy(OLD / "runs.db", tmp_path / "runs.db")
+        yield Place("sqlite:///runs.db", None)
+    elif request.param == "file":
+        shutil.copytree(OLD / "runs", tmp_path / "runs")
+        yield Place("runs", None)
+    else:
+        with fresh_schema() as schema:
+            ask(f"CREATE SCHEMA {schema}")
+            with psycopg.connect(dsn()) as db:
+                db.execute(POSTGRES_1.read_text().replace("{schema}", schema).encode())
+            yield Place(postgres_address(schema), None)
+
+
+def test_an_older_store_is_only_brought_up_to_date_if_that_is_said(old: Place, say: Say, tmp_path: Path) -> None:
+    before = content(old, tmp_path)
+    done = say("--store", old.address, "doctor")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("warning: the store is of format 1, and this Holdfast works with ")
+    assert "holdfast migrate" in done.stdout
+    told = json.loads(say("--store", old.address, "migrate", "--dry-run", "--json").stdout)
+    assert (told["from"], told["needed"], told["dry_run"]) == (1, True, True)
+    assert told["commits"] > 3
+    assert content(old, tmp_path) == before
+    done = say("--store", old.address, "migrate")
+    words = f"the store was brought from format 1 to {told['to']}; it holds {told['commits']} commits\n"
+    assert (done.exit_code, done.stdout) == (0, words), done.stderr
+    assert content(old, tmp_path) != before
+    again = say("--store", old.address, "migrate")
+    assert again.stdout == f"nothing to do: the store is of format {told['to']}, the newest that this Holdfast knows\n"
+    looked = json.loads(say("--store", old.address, "doctor", "--json").stdout)["looked_at"]
+    assert looked["records"] == told["commits"]
+
+
+def test_a_store_that_is_brought_up_to_date_is_healthy(say: Say, tmp_path: Path) -> None:
+    shutil.copy(OLD / "runs.db", tmp_path / "runs.db")
+    assert say("--store", "sqlite:///runs.db", "migrate").exit_code == 0
+    done = say("--store", "sqlite:///runs.db", "doctor")
+    assert done.exit_code == 0, done.stdout
+
+
+def newer(place: Place, folder: Path) -> None:
+    if place.address.startswith("sqlite"):
+        db = sqlite3.connect(folder / "runs.db")
+        db.execute("PRAGMA user_version = 99")
+        db.close()
+    elif place.address == "runs":
+        (folder / "runs" / "holdfast.json").write_text('{"format": 99}\n')
+    else:
+        ask(f'UPDATE "{schema_of(place)}".holdfast SET format = 99 RETURNING 1')
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["doctor"],
+        ["migrate"],
+        ["migrate", "--dry-run"],
+        ["prune", "--keep-last", "1", "--yes"],
+        ["prune", "count-1", "--all", "--yes"],
+        ["export", "count-1"],
+        ["import", "run.holdfast"],
+        ["list"],
+    ],
+)
+def test_a_store_of_a_newer_holdfast_is_left_as_it_is(
+    place: Place, say: Say, tmp_path: Path, command: list[str]
+) -> None:
+    place.fill()
+    assert say("--store", place.address, "export", "count-1", "-o", "run.holdfast").exit_code == 0
+    newer(place, tmp_path)
+    before = content(place, tmp_path)
+    done = say("--store", place.address, *command)
+    assert done.exit_code == 5, done.output
+    assert "a newer Holdfast" in done.stderr
+    assert "hint: pip install --upgrade holdfast" in done.stderr
+    assert content(place, tmp_path) == before
+    assert not (tmp_path / "count-1.holdfast").exists()
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["migrate"], ["prune", "--keep-last", "1", "--yes"], ["export", "r"]])
+@pytest.mark.parametrize(("store", "code"), [("sqlite:///no.db", 3), ("no", 3), ("sqlite:///text", 1), ("odd://x", 2)])
+def test_a_wrong_store_is_an_error(say: Say, tmp_path: Path, command: list[str], store: str, code: int) -> None:
+    (tmp_path / "text").write_text("This is a text, and longer than any header would be." * 40)
+    done = say("--store", store, *command)
+    assert done.exit_code == code, done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text"]
+
+
+def test_missing_keys_are_an_error_and_no_findings(place: Place, say: Say) -> None:
+    from holdfast import Seal
+
+    place.storage.store._sealing = Seal({"first": bytes(32)}, "first")
+    place.fill()
+    done = say("--store", place.address, "doctor")
+    assert (done.exit_code, done.stdout) == (5, "")
+    assert say("--store", place.address, "doctor", env={"HOLDFAST_KEYS": f"first={'A' * 43}="}).exit_code == 0
