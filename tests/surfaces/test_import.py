@@ -52,6 +52,24 @@ def test_a_name_loads_no_store_and_no_agents_unless_it_is_one() -> None:
 
 
 @pytest.mark.parametrize("room", ["holdfast", "holdfast.operating"])
+def test_a_workflow_without_agents_loads_nothing_of_them() -> None:
+    define = """
+import sys
+from holdfast import WorkflowBuilder, WorkflowContext, executor
+@executor(id="echo")
+async def echo(said: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.yield_output(said)
+workflow = WorkflowBuilder(start_executor=echo, checkpoint_storage="memory").build()
+assert workflow.run_sync("hello").get_outputs() == ["hello"]
+print(*(name for name in sys.modules if name.startswith(("holdfast.agents", "holdfast.stores"))))
+"""
+    assert set(printed(define).split()) <= {
+        "holdfast.stores",
+        "holdfast.stores.memory",
+        "holdfast.stores.memory_records",
+    }
+
+
 def test_type_checkers_and_python_are_told_the_same_names(room: str) -> None:
     module: Any = import_module(room)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())

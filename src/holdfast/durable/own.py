@@ -15,12 +15,16 @@ HOMES: set[str] = set()
 """The modules in which the public names of the library are at home. `holdfast` itself fills it."""
 
 # Packages import their modules, and modules their package: threads that load both at once could wait for each other.
+# So one is loaded at a time, and a package before its modules, as a package does.
 _one_at_a_time = RLock()
 
 
 def load(name: str) -> ModuleType:
     """A module of the library, from any thread."""
+    package = name.rpartition(".")[0]
     with _one_at_a_time:
+        if package and package not in sys.modules:
+            load(package)
         return import_module(name)
 
 

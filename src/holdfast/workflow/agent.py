@@ -6,17 +6,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mappi
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol, overload
 
-from ..agents.values import (
+from ..agents import (
     AgentExecutorResponse,
     AgentResponse,
     AgentResponseUpdate,
     Message,
-    MessagesLike,
     Usage,
     UserInputRequest,
     messages_of,
-    total,
 )
+from ..agents.values import MessagesLike, total
 from ..core.errors import CheckpointMissing, DefinitionError, RunError
 from ..core.events import WorkflowEvent, WorkflowRunState
 from ..durable.ids import new_run_id

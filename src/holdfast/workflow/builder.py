@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from ..core.errors import DefinitionError
 from ..core.model import is_text
@@ -16,16 +16,14 @@ from ..graph.graph import Graph, OnUnroutable, OutputKind
 from ..graph.migrations import Migration, version_of, wrong_migrations
 from ..graph.nested import unsent
 from ..graph.validate import problems
-from .agent import WorkflowAgent
-from .nested_agent import WorkflowAgentExecutor
 from .nodes import ExecutorLike, Node, frozen, identity, node_of
 from .storages import StorageLike, storage_of
 from .workflow import Workflow
 
 DEFAULT_MAX_ITERATIONS = 100
 
-OutputsFrom = Sequence[ExecutorLike] | Literal["all"] | None
-OthersFrom = Sequence[ExecutorLike] | Literal["all", "all_other"] | None
+OutputsFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all'] | None"
+OthersFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all', 'all_other'] | None"
 
 
 class WorkflowBuilder:
@@ -190,7 +188,7 @@ class WorkflowBuilder:
         known = self._by_object.get(identity(given))
         if known is None:
             try:
-                known = node_of(WorkflowAgentExecutor(given) if isinstance(given, WorkflowAgent) else given)
+                known = node_of(_spoken_for(given))
             except DefinitionError as error:
                 self._problems += error.problems
                 return getattr(given, "__name__", None) or repr(given)
@@ -238,3 +236,13 @@ class WorkflowBuilder:
 
 def _is_list(given: object) -> bool:
     return isinstance(given, Iterable) and not isinstance(given, (str, Executor, type))
+
+
+def _spoken_for(given: ExecutorLike) -> ExecutorLike:
+    """A workflow that is an agent is heard through an executor of its own."""
+    if isinstance(given, Executor):  # a workflow without agents does without what they need
+        return given
+    from .agent import WorkflowAgent
+    from .nested_agent import WorkflowAgentExecutor
+
+    return WorkflowAgentExecutor(given) if isinstance(given, WorkflowAgent) else given

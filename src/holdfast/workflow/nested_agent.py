@@ -7,17 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..agents import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, Usage, messages_of
 from ..agents.hearing import conversation_of, forget, hear, length_of, say, send_on
-from ..agents.values import (
-    AgentExecutorRequest,
-    AgentExecutorResponse,
-    AgentResponse,
-    Message,
-    Usage,
-    messages_of,
-    total,
-    usage_key,
-)
+from ..agents.values import total, usage_key
 from ..core.errors import DefinitionError
 from ..core.model import Checkpoint
 from ..core.request import Request

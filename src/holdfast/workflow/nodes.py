@@ -7,18 +7,18 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..agents.adapting import is_agent
-from ..agents.executor import AgentExecutor
-from ..agents.protocol import Agent
 from ..core.errors import DefinitionError
 from ..core.parcel import plain_copy
 from ..graph.edges import name_of
 from ..graph.executor import Executor
 from ..graph.persistent import persistent_names
 
-ExecutorLike = Executor | type[Executor] | Callable[[], Executor] | Agent | str | Any
+if TYPE_CHECKING:
+    from ..agents import Agent
+
+ExecutorLike: TypeAlias = "Executor | type[Executor] | Callable[[], Executor] | Agent | str | Any"
 """What stands for an executor in a builder. Any: also an agent of a library that Holdfast knows."""
 
 
@@ -41,6 +41,8 @@ def node_of(given: ExecutorLike) -> Node:
     if isinstance(given, Executor):
         _begin_state(given)
         return Node(_checked_id(given), given, given=given)
+    from ..agents import AgentExecutor, is_agent  # a workflow without agents does without
+
     if is_agent(given):
         return node_of(AgentExecutor(given))
     if inspect.iscoroutinefunction(given):

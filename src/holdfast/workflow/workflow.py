@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from msgspec.structs import replace
 
@@ -25,13 +25,15 @@ from ..runtime.engine import Drive
 from ..runtime.opening import Fresh, Position, Rewind
 from ..runtime.options import Options, Troupe
 from ..runtime.stream import RunStream
-from .agent import WorkflowAgent
 from .handle import RunHandle
 from .nodes import Casting, Node
 from .positions import OMITTED, position_of, waiting_at
 from .result import WorkflowRunResult
 from .storages import StorageLike, storage_of
 from .waiting import Waiting, WaitingRuns
+
+if TYPE_CHECKING:
+    from .agent import WorkflowAgent
 
 
 class Workflow:
@@ -309,6 +311,8 @@ class Workflow:
 
         Its start executor must take list[Message], Message or str.
         """
+        from .agent import WorkflowAgent
+
         return WorkflowAgent(self, name=name, description=description, checkpoint_storage=checkpoint_storage)
 
     def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
