@@ -51,7 +51,6 @@ def test_a_name_loads_no_store_and_no_agents_unless_it_is_one() -> None:
     assert [name for name in loaded if name.startswith(not_needed)] == []
 
 
-@pytest.mark.parametrize("room", ["holdfast", "holdfast.operating"])
 def test_a_workflow_without_agents_loads_nothing_of_them() -> None:
     define = """
 import sys
@@ -70,6 +69,7 @@ print(*(name for name in sys.modules if name.startswith(("holdfast.agents", "hol
     }
 
 
+@pytest.mark.parametrize("room", ["holdfast", "holdfast.operating"])
 def test_type_checkers_and_python_are_told_the_same_names(room: str) -> None:
     module: Any = import_module(room)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
