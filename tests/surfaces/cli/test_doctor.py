@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from command_line import Place, Say, postgres_address
+from holdfast import FileCheckpointStorage, Seal
 from postgres_server import ask, dsn, fresh_schema
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -93,6 +94,17 @@ def test_a_damaged_record_is_found_and_the_rest_is_looked_at(place: Place, say: 
     shown = say("--store", place.address, "show", "count-1")
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert "count-1" in shown.stderr
+
+
+def test_what_keeps_it_from_reading_on_is_a_finding_too(say: Say, tmp_path: Path) -> None:
+    Place("runs", FileCheckpointStorage(tmp_path / "runs")).fill()
+    (record,) = (tmp_path / "runs" / "counting" / "count-1").glob("000003-*.json")
+    record.write_text('{"half')
+    told = say("--store", "runs", "doctor", "--json")
+    assert told.exit_code == 1
+    (finding,) = json.loads(told.stdout)["findings"]
+    assert "the store cannot be read any further" in finding["what"]
+    assert record.name in finding["what"]
 
 
 CODE = """
@@ -227,8 +239,6 @@ def test_a_wrong_store_is_an_error(say: Say, tmp_path: Path, command: list[str],
 
 
 def test_missing_keys_are_an_error_and_no_findings(place: Place, say: Say) -> None:
-    from holdfast import Seal
-
     place.storage.store._sealing = Seal({"first": bytes(32)}, "first")
     place.fill()
     done = say("--store", place.address, "doctor")

@@ -47,7 +47,7 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
     async def work(storage: BuiltInStorage) -> None:
         from ...operating.examining import Examined, examine
 
-        await _check_keys(storage)
+        await _check_readable(storage)
         line = _Line()
         given = [await code.workflow() for code in codes]
         async for one in examine(storage, workflows=given, progress=line.show):
@@ -72,17 +72,18 @@ def _older_words(kind: Kind, known: Format | None) -> str:
     return told if kind.reads_older else f"{told}; its records can be looked at after that"
 
 
-async def _check_keys(storage: BuiltInStorage) -> None:
-    """Raises CannotUnseal if the keys of the store were not given: then nothing can be said of what is in it."""
-    for run in await storage.store.runs(limit=1):
-        from ...core.errors import CannotUnseal, DurabilityError
+async def _check_readable(storage: BuiltInStorage) -> None:
+    """Raises CannotUnseal or NewerFormat if the keys of the store were not given, or it is too new: then nothing can be
+    said of what is in it. Whatever else is wrong is a finding."""
+    from ...core.errors import CannotUnseal, DurabilityError, NewerFormat
 
-        try:
+    try:
+        for run in await storage.store.runs(limit=1):
             await storage.store.head(run.run_id)
-        except CannotUnseal:
-            raise
-        except DurabilityError:
-            return  # whoever looks at everything says so
+    except (CannotUnseal, NewerFormat):
+        raise
+    except DurabilityError:
+        return
 
 
 class _Line:
