@@ -458,9 +458,8 @@ async def test_a_changed_graph_inside_is_named_and_the_old_one_still_goes_on(sto
     with pytest.raises(HandlerFailed):
         await around(shaky(book, broken), storage).run("a", run_id="r")
     broken.put_down()
-    with pytest.raises(GraphChanged, match="executor 'shaky' is gone") as got:
+    with pytest.raises(GraphChanged, match="executor 'shaky' is gone, and a message from 'first' is on its way to it"):
         await around(stepping(book), storage).run(run_id="r")
-    assert "executor 'steps' is new" in got.value.differences
     assert (await around(shaky(book, broken), storage).run(run_id="r")).get_outputs() == ["first a", "last a"]
     assert book.lines == ["first", "shaky", "shaky", "last"]
 

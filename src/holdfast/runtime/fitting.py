@@ -40,7 +40,6 @@ def fitted(definition: Definition, at: Checkpoint, memory: Memory) -> Fitted:
     """
     _check_sound(at)
     migrations = _ahead(definition, at)
-    check_kin(definition, at)
     migrator = kernel.Migrator(definition.graph, definition.codec.pack, _worded)
     after = migrator.run(at, migrations) if migrations else at
     if migrations and (memory.outcomes or memory.notes):
@@ -51,6 +50,7 @@ def fitted(definition: Definition, at: Checkpoint, memory: Memory) -> Fitted:
         raise _cannot(at, lacking)
     if not is_changed(definition, at):
         return Fitted(at, memory)
+    check_kin(definition, at)
     header = replace(at.header, signature=definition.signature, version=definition.version)
     known = {id: saved for id, saved in after.executors.items() if id in definition.graph.executors}
     return Fitted(

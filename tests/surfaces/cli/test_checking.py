@@ -1,0 +1,69 @@
+"""`holdfast check`: what becomes of stored runs, and the code it ends with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import Place, Say
+
+CODE = """
+from holdfast import Migration, WorkflowBuilder
+from operating_runs import Desk, asking
+
+same = asking(None)
+
+def renamed(*migrations):
+    return WorkflowBuilder(name="refunds", start_executor=Desk("counter"), migrations=migrations).build()
+
+def migrating():
+    return renamed(Migration(2).rename_executor("desk", "counter"))
+
+def broken():
+    step = Migration(2).rename_executor("desk", "counter").change_state("order", lambda order: order["none"])
+    return renamed(step)
+
+other = WorkflowBuilder(name="nobody's", start_executor=Desk("desk")).build()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _code(tmp_path: Path) -> None:
+    (tmp_path / "checked_code.py").write_text(CODE)
+
+
+def test_each_kind_of_store_is_checked_and_the_code_says_what_came_of_it(place: Place, say: Say) -> None:
+    place.fill()
+    fine = say("check", "checked_code:same", "--store", place.address)
+    assert (fine.exit_code, fine.stdout.split()[4:9]) == (0, ["refund-7", "waiting", "goes", "on"])
+    stranded = say("check", "checked_code:renamed", "--store", place.address, "--json")
+    told = json.loads(stranded.stdout)
+    assert (stranded.exit_code, told["schema"], told["workflow"], told["version"]) == (5, 1, "refunds", 1)
+    (run,) = told["runs"]
+    assert (run["run_id"], run["verdict"], run["status"]) == ("refund-7", "stranded", "IDLE_WITH_PENDING_REQUESTS")
+    assert run["why"] == ["executor 'desk' is gone, and its question 'refund-7' is open"]
+    assert "1 run of 'refunds': 1 stranded" in stranded.stderr
+    migrating = say("check", "checked_code:migrating", "--store", place.address)
+    assert (migrating.exit_code, "executor 'desk' renamed to 'counter'" in migrating.stdout) == (0, True)
+
+
+def test_a_migration_that_fails_strands_the_run(sqlite: Place, say: Say) -> None:
+    failed = say("check", "checked_code:broken", "--store", sqlite.address)
+    assert failed.exit_code == 5
+    assert "version 2, state['order'] changed: TypeError" in failed.stdout
+
+
+def test_no_runs_are_no_failure(sqlite: Place, say: Say) -> None:
+    nothing = say("check", "checked_code:other", "--store", sqlite.address)
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert nothing.stderr == 'no run of "nobody\'s" is unfinished here\n'
+    found = say("check", "checked_code:other", "--store", sqlite.address, "--stored-as", "refunds")
+    assert (found.exit_code, "refund-7" in found.stdout) == (0, True)
+
+
+def test_code_that_is_not_there_is_told(sqlite: Place, say: Say) -> None:
+    missing = say("check", "nowhere_at_all:workflow", "--store", sqlite.address)
+    assert (missing.exit_code, missing.stdout) == (5, "")
+    assert "there is no module 'nowhere_at_all'" in missing.stderr
