@@ -162,6 +162,7 @@ class Schema:
     reads_older = False
 
     def check(self, *, make: bool) -> None:
+        self.storage()  # says so if that cannot be an address, or if there is no driver
         if not self._is_there() and not make:
             hint = "another schema is named with ?schema=NAME at the end of the address"
             raise _missing(f"the database has no schema {self.name!r} of Holdfast", hint)
