@@ -76,6 +76,11 @@ def _left(subject: str) -> Ratio:
     return lambda figures: figures[subject]["left"] / (figures[subject]["turns"] * KIB)
 
 
+def _added(subject: str) -> Ratio:
+    """What came to an empty store, over what was said."""
+    return lambda figures: (figures[subject]["left"] - figures[subject]["empty"]) / (figures[subject]["turns"] * KIB)
+
+
 def _later(after: str, before: str, subject: str) -> Ratio:
     return lambda figures: figures[subject][after] / figures[subject][before]
 
@@ -147,12 +152,15 @@ GROWTH = Case(
     quick={"turns": 100, "window": 128},
     tiny={"turns": 10, "window": 128},
     count=lambda sizes: sizes["turns"],
+    columns=("empty",),
     goals=(
         Goal("SQLite, times LangGraph SQLite with delta channels", _times_delta("sqlite"), least=3),
         Goal("PostgreSQL, times LangGraph PostgreSQL with delta channels", _times_delta("postgres"), least=3),
         Goal("SQLite, disk left over the conversation", _left("holdfast-sqlite"), most=3),
         Goal("files, disk left over the conversation", _left("holdfast-files"), most=3),
         Goal("PostgreSQL, disk left over the conversation", _left("holdfast-postgres"), most=3),
+        Goal("SQLite, the same without the empty store", _added("holdfast-sqlite"), most=3),
+        Goal("PostgreSQL, the same without the empty store", _added("holdfast-postgres"), most=3),
     ),
 )
 

@@ -67,6 +67,10 @@ class Job:
         yield
         self.stop()
 
+    def note_empty(self) -> None:
+        """What is there now is the store itself, which is the same however much is kept in it."""
+        self.notes["empty"] = self._size()
+
     @contextmanager
     def lap(self, note: str) -> Iterator[None]:
         """Notes how many milliseconds something took: the median, if it is done several times."""
@@ -78,11 +82,13 @@ class Job:
 
     def figures(self) -> dict[str, Any]:
         """After the subject has closed what it opened."""
-        left = self._gauge.size() - self._size_before if self._gauge else machine.bytes_in(self.folder)
-        found: dict[str, Any] = {"left": left, "rss": machine.most_memory(), "notes": self.notes}
+        found: dict[str, Any] = {"left": self._size(), "rss": machine.most_memory(), "notes": self.notes}
         if self._began is not None and self._ended is not None:
             found |= self._between(self._began, self._ended)
         return found
+
+    def _size(self) -> int:
+        return self._gauge.size() - self._size_before if self._gauge else machine.bytes_in(self.folder)
 
     def _between(self, began: machine.Reading, ended: machine.Reading) -> dict[str, float]:
         seconds, cpu, written = ended.wall - began.wall, ended.cpu - began.cpu, ended.written - began.written

@@ -113,7 +113,7 @@ def _shown(found: Mapping[str, float], key: str) -> str:
     if key not in found:
         return NOT_MEASURED
     value = found[key]
-    if key in {"left", "rss", "written_each", "bytes"}:
+    if key in {"left", "empty", "rss", "written_each", "bytes"}:
         return size(value)
     if key == "quiet":
         return f"{found['quiet']:.0f}/{found['repeats']:.0f}"

@@ -23,5 +23,5 @@ def nobody_moves(run_id: str, schema: str) -> Iterator[None]:
 async def come_to_wait(schema: str, count: int = 1) -> None:
     """Until so many statements of the store wait for a lock."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
-    while ask(query, f"%{schema}%work%") < [(count,)]:  # noqa: ASYNC110 - the server tells nobody
+    while ask(query, f"%{schema}%") < [(count,)]:  # noqa: ASYNC110 - the server tells nobody
         await asyncio.sleep(0.005)

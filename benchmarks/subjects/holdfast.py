@@ -46,6 +46,14 @@ async def close(kept: Any) -> None:
         await kept.close()
 
 
+async def note_empty(place: str, job: Job) -> None:
+    """A store in which nothing is kept, closed again."""
+    kept = storage(place, job)
+    await kept.get_latest(run_id="nobody")
+    await kept.close()
+    job.note_empty()
+
+
 def looping(start: Any, kept: Any, *, limit: int) -> Workflow:
     """One executor that sends to itself."""
     builder = WorkflowBuilder(limit + WARM, name="loop", start_executor=start, checkpoint_storage=kept)
@@ -114,6 +122,7 @@ async def growth(job: Job, place: str, how: str = "append") -> None:
     laps, warming = Laps(), Laps()
     turns = job["turns"]
     messages = conversation(turns)
+    await note_empty(place, job)
     kept = storage(place, job)
     await looping(talking(how, messages, warming), kept, limit=turns).run(WARM)
     workflow = looping(talking(how, messages, laps), kept, limit=turns)

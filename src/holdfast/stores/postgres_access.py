@@ -21,11 +21,11 @@ from ..core.errors import DurabilityError, StoreUnavailable
 from .awaiting import Awaited
 from .postgres_direct import Direct, Sign
 from .postgres_errors import ONES_OWN
-from .postgres_job import Job, tell
+from .postgres_job import Columns, Job, Line, tell
 from .postgres_link import Guest, Link
 from .postgres_schema import Connection, quoted
 from .postgres_sending import Statement
-from .postgres_tables import FORMAT
+from .postgres_tables import COLUMNS, FORMAT
 
 Row = tuple[Any, ...]
 
@@ -55,6 +55,12 @@ class Database:
         """
         waiting: Awaited[Any] = Awaited()
         self._submit(Job(line, sheet, waiting))
+        return await waiting
+
+    async def append(self, line: Line, sheet: str, columns: Columns | None = None) -> Any:
+        """The same for a record, which may have columns to be added by."""
+        waiting: Awaited[Any] = Awaited()
+        self._submit(Job(line, sheet, waiting, columns))
         return await waiting
 
     def write_blocking(self, line: bytes) -> Any:
@@ -134,7 +140,10 @@ class _Lanes:
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="holdfast-postgres-read")
         self.room_for_guests = threading.BoundedSemaphore(connections)
         self.link = Link(dsn, schema, patience)
-        work = Statement(f"SELECT to_jsonb({quoted(schema)}.work({FORMAT}, $1, $2))".encode())
+        work = Statement(
+            f"SELECT to_jsonb({quoted(schema)}.work({FORMAT}, $1, $2))".encode(),
+            f"SELECT {quoted(schema)}.add({FORMAT}, {', '.join(f'${n}' for n in range(1, COLUMNS + 1))})".encode(),
+        )
         self.direct = Direct(self.link, work)
         self._writer = threading.Thread(
             target=_write_for_ever, args=(self.direct, self.link, work), name="holdfast-postgres-write", daemon=True

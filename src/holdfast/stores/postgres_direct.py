@@ -86,7 +86,7 @@ class Direct:
             self._link.take_back(db)
             return False
         try:
-            all_of_it = self._work.send(db, b"[" + job.line + b"]", [job.sheet])
+            all_of_it = self._work.send(db, job)
         except psycopg.Error as error:
             sent.look_away()
             job.again = self._link.is_in_doubt(db, error)

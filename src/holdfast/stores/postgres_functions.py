@@ -8,6 +8,9 @@ Every job is a JSON object: what to `do` and with what. `sheet` is the body that
 job may have been done already, by a statement whose answer was lost: what was refused and is there, word for word,
 was done by that one. Whoever calls `work` says which format it writes: a program that was running when a newer one
 completed the schema is told so, and writes nothing.
+
+Most of what is written is a record after the first, alone, that brings nothing else. For that there is `add`: it takes
+the columns as they are, which costs the server half as much.
 """
 
 FUNCTIONS = r"""
@@ -90,6 +93,36 @@ BEGIN
         PERFORM {schema}.along(entry.run_id, job);
     END IF;
     RETURN 'true';
+END $holdfast$;
+
+-- What `append` does for a record after the first that brings nothing but what is told here. Says what `work` would.
+CREATE FUNCTION {schema}.add(
+    format integer, of_run text, n bigint, checkpoint text, of_workflow text, now_status text, iterations bigint,
+    made_at text, is_frame boolean, has_outputs boolean, is_fleeting boolean, sheet text, settled bigint,
+    wake_at text, claim bigint
+) RETURNS text LANGUAGE plpgsql
+    SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+AS $holdfast$
+BEGIN
+    IF format <> {format} THEN
+        RAISE EXCEPTION 'a newer Holdfast made it format {format} while this program ran; start that Holdfast instead';
+    END IF;
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    UPDATE {schema}.runs SET latest = n, wake = wake_at, status = now_status
+    WHERE run_id = of_run AND latest = n - 1 AND workflow = of_workflow AND fence <= claim;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_array({schema}.standing(of_run));
+    END IF;
+    INSERT INTO {schema}.commits
+        (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body)
+    VALUES (of_run, n, checkpoint, of_workflow, now_status, iterations, made_at, is_frame, has_outputs, is_fleeting,
+            sheet);
+    IF settled IS NOT NULL THEN
+        DELETE FROM {schema}.memory WHERE run_id = of_run AND place <= settled;
+    END IF;
+    RETURN '[true]';
 END $holdfast$;
 
 CREATE FUNCTION {schema}.put(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from ..core.errors import DurabilityError
 from .awaiting import Awaited, wake_up
 
+Line = bytes | Callable[[], bytes]
+"""The JSON object that says what to do, or what makes it if the job does not go by its columns."""
+Columns = Sequence[bytes | None]
+"""What `add` wants to know, as text."""
+
 
 class Job:
     """Something to write, who waits for it, and how it went."""
 
-    __slots__ = ("_error", "_line", "_result", "again", "sheet", "waiting")
+    __slots__ = ("_error", "_line", "_result", "again", "columns", "sheet", "waiting")
 
-    def __init__(self, line: bytes, sheet: str | None, waiting: Awaited[Any] | Future[Any]) -> None:
-        self._line, self.sheet, self.waiting = line, sheet, waiting
+    def __init__(
+        self,
+        line: Line,
+        sheet: str | None,
+        waiting: Awaited[Any] | Future[Any],
+        columns: Columns | None = None,
+    ) -> None:
+        """With `columns` it is a record that `add` may add, if the job is alone."""
+        self._line, self.sheet, self.waiting, self.columns = line, sheet, waiting, columns
         self.again = False  # it was sent before, and nobody said how it went
         self._result: object = None
         self._error: Exception | None = None
 
     @property
     def line(self) -> bytes:
-        return b'{"again":true,' + self._line[1:] if self.again else self._line
+        """What to do, for `work`."""
+        line = self._line if isinstance(self._line, bytes) else self._line()
+        return b'{"again":true,' + line[1:] if self.again else line
 
     @property
     def load(self) -> int:
-        return len(self._line) + len(self.sheet or "")
+        """How much is to be sent; of what has columns, only the sheet may be long."""
+        return len(self.sheet or "") + (len(self._line) if isinstance(self._line, bytes) else 0)
 
     def is_wanted(self) -> bool:
         return self.waiting.is_wanted if isinstance(self.waiting, Awaited) else True

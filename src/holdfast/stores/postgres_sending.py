@@ -17,6 +17,7 @@ from psycopg.abc import Buffer
 from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from .postgres_job import Job
 from .postgres_schema import Connection
 
 _TEXT = 25  # the oid of the type
@@ -31,11 +32,13 @@ class Statement:
 
     A pooler may hand what follows to another connection, which knows of no such statement. Then nothing was done, and
     from there on each is sent whole. Its name says what it is: one that is there under that name is the same.
+    What is sent without waiting may have a shorter form, with columns for values, which is prepared along with it.
     """
 
-    def __init__(self, query: bytes) -> None:
+    def __init__(self, query: bytes, shorter: bytes | None = None) -> None:
         self._query = query
-        self._name = b"holdfast_" + hashlib.sha256(query).hexdigest()[:32].encode()
+        self._name = _name_of(query)
+        self._shorter = None if shorter is None else (_name_of(shorter), shorter)
         self._prepared_on: PGconn | None = None
         self._whole = False
 
@@ -46,10 +49,13 @@ class Statement:
     def is_prepared_on(self, db: Connection) -> bool:
         return self._prepared_on is db.pgconn
 
-    def send(self, db: Connection, jobs: bytes, sheets: Sequence[str | None]) -> bool:
+    def send(self, db: Connection, job: Job) -> bool:
         """Where it is prepared, without waiting. Whether all of it is on its way; if not, somebody has to wait."""
-        values: list[Buffer] = [jobs, _array(sheets)]
-        db.pgconn.send_query_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
+        if self._shorter is not None and job.columns is not None and not job.again:
+            db.pgconn.send_query_prepared(self._shorter[0], job.columns)
+        else:
+            values: list[Buffer] = [b"[" + job.line + b"]", _array([job.sheet])]
+            db.pgconn.send_query_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
         return db.pgconn.flush() == 0
 
     def understood(self, db: Connection, result: PGresult | None) -> list[object]:
@@ -72,15 +78,20 @@ class Statement:
     def _send(self, server: PGconn, values: list[Buffer]) -> PGresult:
         if not self._whole:
             if self._prepared_on is not server:
-                made = server.prepare(self._name, self._query)
-                if made.status != ExecStatus.COMMAND_OK and _code(made) != _PREPARED_ALREADY:
-                    return made
+                for name, query in ((self._name, self._query), *([self._shorter] if self._shorter else [])):
+                    made = server.prepare(name, query)
+                    if made.status != ExecStatus.COMMAND_OK and _code(made) != _PREPARED_ALREADY:
+                        return made
                 self._prepared_on = server
             result = server.exec_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
             if _code(result) != _NOT_PREPARED:
                 return result
             self._whole, self._prepared_on = True, None
         return server.exec_params(self._query, values, param_formats=_FORMATS, result_format=_AS_TEXT)
+
+
+def _name_of(query: bytes) -> bytes:
+    return b"holdfast_" + hashlib.sha256(query).hexdigest()[:32].encode()
 
 
 def _code(result: PGresult) -> bytes | None:

@@ -76,10 +76,18 @@ class PostgresStore:
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
-        job = {"do": "append", **_plain(entry), **_along(along)}
-        if along.closed or along.asked:  # what is asked again is the last one asked
-            job["closed"] = list({*map(shown, along.closed), *(shown(p.request_id) for p in along.asked)})
-        said = await self._db.write(_encode(job), record.body.decode())
+
+        def line() -> bytes:
+            job = {"do": "append", **_plain(entry), **_along(along)}
+            if along.closed or along.asked:  # what is asked again is the last one asked
+                job["closed"] = list({*map(shown, along.closed), *(shown(p.request_id) for p in along.asked)})
+            return _encode(job)
+
+        more = along.consumed or along.asked or along.closed or along.about or along.drop_below
+        if more or not 0 < entry.number <= entry.iteration + entry.number <= NO_LIMIT:
+            said = await self._db.append(line(), record.body.decode())
+        else:  # all that is said in the line is in the columns, too, so it can be made if it is needed
+            said = await self._db.append(line, record.body.decode(), _columns(record, along))
         if said is not True:
             raise _refusal(entry, said, along.fence)
 
@@ -317,6 +325,27 @@ def _along(along: Along) -> dict[str, Any]:
         "fence": along.fence,
     }
     return {name: value for name, value in parts.items() if value not in (None, [])}
+
+
+def _columns(record: Record, along: Along) -> tuple[bytes | None, ...]:
+    """A record, and what most often goes along with it, as `add` wants to know them."""
+    entry = record.entry
+    return (
+        shown(entry.run_id).encode(),
+        b"%d" % entry.number,
+        shown(entry.checkpoint_id).encode(),
+        shown(entry.workflow).encode(),
+        shown(entry.status).encode(),
+        b"%d" % entry.iteration,
+        shown(entry.at).encode(),
+        b"t" if entry.frame else b"f",
+        b"t" if entry.outputs else b"f",
+        b"t" if entry.fleeting else b"f",
+        record.body,
+        None if along.settled is None else b"%d" % along.settled,
+        None if along.wake is None else along.wake.encode(),
+        b"%d" % (NO_LIMIT if along.fence is None else along.fence),
+    )
 
 
 def _about(about: About) -> dict[str, Any]:

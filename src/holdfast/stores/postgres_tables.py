@@ -125,5 +125,9 @@ CREATE INDEX requests_by_workflow_and_deadline ON {schema}.requests (workflow, d
     WHERE deadline IS NOT NULL;
 """
 
-STEPS = (FIRST, SECOND, THIRD)
+# No table changes. There is a new function, `add`, and functions are made anew with every step.
+FOURTH = "SELECT"
+
+STEPS = (FIRST, SECOND, THIRD, FOURTH)
 FORMAT = len(STEPS)
+COLUMNS = 14  # what `add` takes besides the format
