@@ -607,6 +607,18 @@ def test_a_class_whose_module_changed_its_name_is_found_by_its_own(stored_as: st
             codec.decode(body)
 
 
+def test_a_class_that_its_old_module_still_leads_to_is_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`from .models import Moved` in the module it was moved from; what only has another name is not that class."""
+    old = ModuleType("old_shop")
+    cls = class_in("old_shop.models")
+    vars(old).update({"Moved": cls, "Renamed": cls, "Path": Path})
+    monkeypatch.setitem(sys.modules, "old_shop", old)
+    assert alike(DEFAULT_CODEC.decode(tagged("old_shop:Moved", {"id": 1})), cls(1))
+    for tag, why in (("old_shop:Renamed", "not known here"), ("old_shop:Path", "cannot be stored")):
+        with pytest.raises(CodecError, match=why):
+            DEFAULT_CODEC.decode(tagged(tag, {"id": 1}))
+
+
 def test_a_moved_class_is_not_guessed_between_two() -> None:
     with pytest.raises(CodecError, match="not known here"):
         Codec([class_in("a"), class_in("b")]).decode(tagged("c:Moved", {"id": 1}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -206,6 +207,11 @@ async def test_a_run_that_keeps_only_its_latest_is_migrated(storage: Any) -> Non
 # --- the superstep that is under way ----------------------------------------------------------------------------------
 
 
+class Texts(Executor):
+    @handler
+    async def take(self, text: str, ctx: WorkflowContext[Any]) -> None: ...
+
+
 class Pair:
     """Two side by side, the second of which fails as long as it is broken, and one that gathers what they send."""
 
@@ -270,14 +276,33 @@ async def test_a_handler_that_takes_something_else_now_is_refused_before_it_is_c
     pair = Pair(storage)
     await pair.begun()
 
-    class Texts(Executor):
-        @handler
-        async def take(self, text: str, ctx: WorkflowContext[Any]) -> None: ...
-
     other = WorkflowBuilder(name="pair", start_executor="start", checkpoint_storage=storage, on_unroutable="drop")
     other.add_fan_out_edges(Texts("start"), [Texts("left"), Texts("right")])
     with pytest.raises(GraphChanged, match="on its way to 'right' is a int, and 'right' takes str"):
         await other.build().run(run_id="r")
+
+
+async def test_a_run_that_sleeps_sleeps_on_after_it_was_taken_over(storage: Any) -> None:
+    def sleeping(*more: Executor) -> Workflow:
+        @executor(id="sleeper")
+        async def sleeper(text: str, ctx: WorkflowContext[str, str]) -> None:
+            await ctx.sleep(timedelta(days=1))
+            await ctx.yield_output(text)
+
+        builder = WorkflowBuilder(name="sleeping", start_executor=sleeper, checkpoint_storage=storage)
+        for one in more:
+            builder.add_edge(sleeper, one)
+        return builder.build()
+
+    asleep = await sleeping().run("awake", run_id="r")
+    again = await sleeping(Texts("texts")).run(run_id="r")
+    assert again.wakes_at == asleep.wakes_at
+    (due,) = await storage.due_runs(by=again.wakes_at)
+    assert due.run_id == "r"
+    assert [event.type for event in await storage.event_history("r") if event.type in ("migrated", "sleeping")] == [
+        "sleeping",
+        "migrated",
+    ]
 
 
 # --- runs inside ------------------------------------------------------------------------------------------------------

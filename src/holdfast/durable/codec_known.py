@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
+
+import msgspec
 
 from holdfast.durable import own
 from holdfast.durable.codec_classes import tag_of
@@ -21,8 +22,7 @@ _TAG = re.compile(r"[^:\s]+:[^:]+")
 _NEVER_PICKLED = frozenset({str, bool, type(None), int, float, list, *VALUES})
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """What was said about a class when it was registered."""
 
     versions: Versions = FIRST
@@ -67,7 +67,8 @@ def loaded(tag: str) -> type | None:
             place = object.__getattribute__(place, "__dict__").get(name)
         except AttributeError:
             return None
-    return place if isinstance(place, type) and tag_of(place) == tag else None
+    # a class that was moved, and that its old module still leads to under its name, is the one that is meant
+    return place if isinstance(place, type) and place.__qualname__ == ".".join(names) else None
 
 
 @functools.lru_cache(maxsize=1024)

@@ -174,6 +174,8 @@ def _row(row: Row, before: str | None, chosen: int) -> Iterator[str]:
     yield _rest(len(commit.done) - _DONE, "executors")
     for failure in commit.failures[:_OUTPUTS]:
         yield _failure(failure)
+    for words in commit.migrated[:_DONE]:
+        yield f"<div>{escaped(shortened(words, _OUTPUT))}</div>"
     for warning in commit.warnings[:_OUTPUTS]:
         yield f"<div>warning: {escaped(shortened(warning, _OUTPUT))}</div>"
     yield from _changed(row, commit)

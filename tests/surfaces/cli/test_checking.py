@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command_line import Place, Say
+from holdfast import Migration, WorkflowBuilder
+from holdfast.operating import report_run
+from operating_runs import Desk
 
 CODE = """
 from holdfast import Migration, WorkflowBuilder
@@ -67,3 +72,25 @@ def test_code_that_is_not_there_is_told(sqlite: Place, say: Say) -> None:
     missing = say("check", "nowhere_at_all:workflow", "--store", sqlite.address)
     assert (missing.exit_code, missing.stdout) == (5, "")
     assert "there is no module 'nowhere_at_all'" in missing.stderr
+
+
+def test_a_run_that_was_taken_over_shows_it(sqlite: Place, say: Say) -> None:
+    asyncio.run(_taken_over(sqlite.storage))
+    words = "executor 'desk' renamed to 'counter'"
+    lines = [line for line in say("events", "refund-7", "--store", sqlite.address).stdout.splitlines() if words in line]
+    assert len(lines) == 1
+    assert " migrated " in lines[0]
+    shown = say("show", "refund-7", "--store", sqlite.address).stdout
+    assert "(migrated)" in shown
+    assert "asked by counter" in shown
+    compared = say("diff", "refund-7@1", "refund-7@2", "--store", sqlite.address).stdout
+    assert "counter" in compared
+    page = asyncio.run(report_run(sqlite.storage, "refund-7"))
+    assert words.replace("'", "&#x27;") in page
+
+
+async def _taken_over(storage: Any) -> None:
+    step = Migration(2).rename_executor("desk", "counter")
+    known = {"name": "refunds", "checkpoint_storage": storage, "migrations": [step]}
+    await WorkflowBuilder(start_executor=Desk("counter"), **known).build().run(run_id="refund-7")
+    await storage.close()
