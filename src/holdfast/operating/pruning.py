@@ -169,9 +169,8 @@ class _Pruning:
     async def _looked_at(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:
         """What has to be stored whole if neighbours go; None if that would take more space than it gives back."""
         run_id, first, last = follower.run_id, gap[-1].number, gap[0].number
-        texts = await self._store.history(run_id, after=first - 1, upto=last)
-        size = sum(len(one.body) for one in texts)
         if follower.frame:
+            size = await _size(self._store, run_id, first, last)
             self._bytes += size
             return []
         chain = await self._store.chain(run_id, follower.number)
@@ -179,6 +178,7 @@ class _Pruning:
             return None  # the run went meanwhile
         checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
         whole = record(commit, checkpoint, framed=True)
+        size = sum(len(one.body) for one in chain if first <= one.entry.number <= last)
         size -= len(whole.body) - len(chain[-1].body)
         if size <= 0:
             return None
@@ -204,18 +204,21 @@ def _gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> Iterator[tupl
         yield cut()
 
 
-async def _size(store: Store, run_id: str) -> int:
+async def _size(store: Store, run_id: str, first: int = 0, last: int | None = None) -> int:
     """How long the texts of a run are, as they are stored; what cannot be read is not counted."""
     inner: Store = getattr(store, "inner", store)  # nobody need open what goes
-    size, last = 0, -1
-    try:
-        while page := await inner.history(run_id, after=last, upto=last + _PAGE):
-            size += sum(len(one.body) for one in page)
-            last += _PAGE
-    except StoreUnavailable:
-        raise
-    except DurabilityError:
-        pass  # it goes all the same
+    if last is None:
+        run = await store.run(run_id)
+        last = -1 if run is None else run.number
+    size = 0
+    for begin in range(first, last + 1, _PAGE):
+        try:
+            page = await inner.history(run_id, after=begin - 1, upto=min(begin + _PAGE - 1, last))
+        except StoreUnavailable:
+            raise
+        except DurabilityError:
+            continue  # it goes all the same
+        size += sum(len(one.body) for one in page)
     return size
 
 
