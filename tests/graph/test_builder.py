@@ -1,7 +1,6 @@
 """Saying a workflow: every way to add to it, every problem at once, and what was built stays as it was."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import FrozenInstanceError
 from typing import Any, Literal, Never
 
 import pytest
@@ -773,7 +772,7 @@ def test_the_parts_of_a_workflow_cannot_be_changed() -> None:
     workflow = start_of().add_edge("a", End("z")).build()
     with pytest.raises(TypeError):
         workflow.executors["new"] = Step("new")  # type: ignore[index]
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         workflow.edges[0].source = "z"  # type: ignore[misc]
     workflow.graph_signature["edges"].clear()
     assert workflow.graph_signature["edges"] == ["a -> z"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ..core.errors import CheckpointCorrupt
 from ..core.parcel import Parcel
@@ -13,8 +13,7 @@ WORTH_IT = 1024  # bytes; what is smaller is written as it is, so that it can be
 _BLOCK = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
+class Splice(msgspec.Struct, frozen=True):
     """What changed in a text: from `start` on up to the last `tail` bytes it says something else now."""
 
     start: int
@@ -125,8 +124,7 @@ def _cut(parts: list[memoryview], start: int, end: int) -> list[memoryview]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEdit:
+class StoredEdit(msgspec.Struct, frozen=True):
     """A splice as it was read, to be made to what was there before."""
 
     splice: Splice

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+
 Condition = Callable[[Any], bool | Awaitable[bool]]
 Selection = Callable[[Any, list[str]], Sequence[str] | Awaitable[Sequence[str]]]
 
@@ -28,8 +30,7 @@ class Default:
     target: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Direct:
+class Direct(msgspec.Struct, frozen=True):
     source: str
     target: str
     condition: Condition | None = None
@@ -47,8 +48,7 @@ class Direct:
         return f"{shown(self.source)} -> {shown(self.target)}{asked}"
 
 
-@dataclass(frozen=True, slots=True)
-class FanOut:
+class FanOut(msgspec.Struct, frozen=True):
     source: str
     targets: tuple[str, ...]
 
@@ -60,8 +60,7 @@ class FanOut:
         return f"{shown(self.source)} -> each of {shown(*self.targets)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(msgspec.Struct, frozen=True):
     source: str
     cases: tuple[tuple[Condition, str], ...]
     default: str
@@ -79,8 +78,7 @@ class Switch:
         return f"{shown(self.source)} -> first of {', '.join([*cases, f'{shown(self.default)} otherwise'])}"
 
 
-@dataclass(frozen=True, slots=True)
-class Select:
+class Select(msgspec.Struct, frozen=True):
     source: str
     targets: tuple[str, ...]
     choose: Selection

@@ -8,90 +8,78 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from .edges import FanIn
 
 Change = Callable[[Any], Any]
 """Makes the new value from the old one, which is its own copy."""
 
 
-@dataclass(frozen=True, slots=True)
-class RenameExecutor:
+class RenameExecutor(msgspec.Struct, frozen=True):
     executor: str
     to: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveExecutor:
+class RemoveExecutor(msgspec.Struct, frozen=True):
     executor: str
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOver(msgspec.Struct, frozen=True):
     executor: str
     to: str
     join: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class RedirectMessages:
+class RedirectMessages(msgspec.Struct, frozen=True):
     executor: str
     to: str
 
 
-@dataclass(frozen=True, slots=True)
-class DropMessages:
+class DropMessages(msgspec.Struct, frozen=True):
     executor: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeMessages:
+class ChangeMessages(msgspec.Struct, frozen=True):
     executor: str
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class RedirectQuestions:
+class RedirectQuestions(msgspec.Struct, frozen=True):
     executor: str
     to: str
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawQuestions:
+class WithdrawQuestions(msgspec.Struct, frozen=True):
     executor: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeQuestions:
+class ChangeQuestions(msgspec.Struct, frozen=True):
     executor: str
     change: Change | None
     response_type: object  # None: as it was
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeState:
+class ChangeState(msgspec.Struct, frozen=True):
     key: str
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class RenameState:
+class RenameState(msgspec.Struct, frozen=True):
     key: str
     to: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveState:
+class RemoveState(msgspec.Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeExecutorState:
+class ChangeExecutorState(msgspec.Struct, frozen=True):
     executor: str
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeFanIn:
+class ChangeFanIn(msgspec.Struct, frozen=True):
     before: FanIn
     after: FanIn
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ..core.model import Checkpoint, Commit, CommitKind, Message, Reply, Stamp
 from ..core.parcel import Parcel
@@ -12,14 +13,12 @@ from .merging import Merged
 from .planning import plan, status_of
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     request_id: str
     value: Parcel
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     value: Parcel
 
 

@@ -10,11 +10,11 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from .. import kernel
@@ -48,8 +48,7 @@ _LOG = logging.getLogger("holdfast")
 _GOING_ON = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(msgspec.Struct, frozen=True):
     """Where a run is once what came from outside is taken in."""
 
     at: Checkpoint

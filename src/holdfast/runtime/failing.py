@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+
+import msgspec
 
 from ..core.errors import HandlerFailed, HandlerTimeout, HoldfastError
 from ..core.events import WorkflowErrorDetails
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     error: HoldfastError
     details: WorkflowErrorDetails
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -30,8 +29,7 @@ from .answering import overdue, post_defaults, typed
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(msgspec.Struct, frozen=True):
     """What arrived, and the keys it came under."""
 
     arrived: tuple[Arrival, ...] = ()

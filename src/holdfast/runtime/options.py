@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ..core.model import Checkpoint, Commit
 from ..durable.archive import Archive
@@ -19,8 +20,7 @@ def no_archive(name: str, codec: Codec) -> Archive | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What one call of `run` asks for."""
 
     position: Position
@@ -34,8 +34,7 @@ class Options:
     by_right: Callable[[], Awaitable[bool]] | None = None  # whether who wants to drive it may take it from others
 
 
-@dataclass(frozen=True, slots=True)
-class Troupe:
+class Troupe(msgspec.Struct, frozen=True):
     """Where a drive gets its executors, and gives them back to."""
 
     take: Callable[[], Mapping[str, Executor]]

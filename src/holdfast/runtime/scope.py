@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ..core.errors import PrivateMissing
 from ..core.events import WorkflowEvent
@@ -40,8 +41,7 @@ class Private(Mapping[str, Any]):
         return f"<private values {sorted(self._values)}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """What is the same for every handler call of a drive."""
 
     graph: Graph

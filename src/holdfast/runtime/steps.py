@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from ..core.errors import CodecError, CommitConflict, HandlerTimeout, StepFailed
 from ..core.events import WorkflowErrorDetails
@@ -24,8 +25,7 @@ _IN_VAIN = (CodecError, CommitConflict)  # the result cannot be stored; the run 
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What is to be done once, and how."""
 
     name: str
@@ -38,8 +38,7 @@ class Step:
     transaction: bool = False  # done in the database of the storage, together with remembering its result
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a step is done."""
 
     run_id: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from ..core.errors import DefinitionError
 from ..core.parcel import plain_copy
@@ -22,8 +23,7 @@ ExecutorLike: TypeAlias = "Executor | type[Executor] | Callable[[], Executor] | 
 """What stands for an executor in a builder. Any: also an agent of a library that Holdfast knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """One executor of a definition: the pattern it was at `build()`, and how each run gets its own."""
 
     id: str

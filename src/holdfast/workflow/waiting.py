@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ..core.errors import CheckpointMissing, RunBusy, RunError
 from ..core.events import WorkflowRunState
@@ -14,8 +15,7 @@ from ..graph.executor import Executor
 _MOST = 1000  # stored runs can be found in their storage: remembering them here is only for short programs
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """A run that waits: in a storage, or, if it is kept nowhere else, right here."""
 
     run_id: str
