@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..core.errors import DurabilityError, StoreUnavailable
+from ..core.errors import CannotUnseal, DurabilityError, StoreUnavailable
 from ..durable.archive import parent_of
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.ports import Entry, RunEntry, Store
@@ -56,8 +56,8 @@ async def _known(
         try:
             entries = await _entries(store, run) if run.run_id in thinned else ()
             parent = await _parent(store, run, entries) if run.workflow in workflows else None
-        except StoreUnavailable:
-            raise
+        except (StoreUnavailable, CannotUnseal):
+            raise  # it is not damaged: we cannot know what it was forked from
         except DurabilityError as error:
             return Known(run, (), None, asks, mail, str(error))
         return Known(run, entries, parent, asks, mail)

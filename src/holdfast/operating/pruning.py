@@ -58,6 +58,8 @@ async def prune(
     space than it gave back, they stay. It may end anywhere, also by a crash: what is left is whole, and the next call
     goes on. Runs that somebody drives, or that moved on meanwhile, or are damaged, are skipped as a whole.
 
+    Raises CannotUnseal if the storage is sealed and was opened without its keys.
+
     Reads the list of runs, the list of each run's checkpoints, one frame of each run for its lineage, and what goes.
     """
     runs = await all_known(storage.store, only, lambda run: policy.of(run.status) is not None)

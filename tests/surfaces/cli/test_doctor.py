@@ -91,9 +91,22 @@ def test_a_damaged_record_is_found_and_the_rest_is_looked_at(place: Place, say: 
         "count-1",
         3,
     )
-    shown = say("--store", place.address, "show", "count-1")
-    assert (shown.exit_code, shown.stdout) == (1, "")
-    assert "count-1" in shown.stderr
+    for command in (["show", "count-1"], ["export", "count-1"], ["export", "count-1", "--html"]):
+        refused = say("--store", place.address, *command)
+        assert (refused.exit_code, refused.stdout) == (1, ""), command
+        assert "count-1" in refused.stderr
+    assert not list(tmp_path.glob("count-1.*"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["export", "nobody"], ["export", "nobody@3", "--html"], ["prune", "nobody", "--all", "--yes"], ["show", "co"]],
+)
+def test_an_id_that_is_not_there_is_not_found(place: Place, say: Say, command: list[str]) -> None:
+    place.fill()
+    done = say("--store", place.address, *command)
+    assert (done.exit_code, done.stdout) == (3, ""), done.stderr
+    assert "is stored here" in done.stderr
 
 
 def test_what_keeps_it_from_reading_on_is_a_finding_too(say: Say, tmp_path: Path) -> None:

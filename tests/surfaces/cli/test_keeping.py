@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Place, Say
-from holdfast import SQLiteCheckpointStorage
+from holdfast import Seal, SQLiteCheckpointStorage
 from holdfast.operating import fork
 from operating_runs import counting
 from postgres_server import ask
@@ -137,6 +137,18 @@ def test_wrong_usage_takes_nothing_away(sqlite: Place, say: Say, arguments: list
 def test_a_run_that_is_not_there_is_not_found(sqlite: Place, say: Say) -> None:
     assert say("--store", sqlite.address, "prune", "nobody", "--all", "--yes").exit_code == 3
     assert say("--store", "sqlite:///nothing.db", "prune", "--keep-last", "1", "--yes").exit_code == 3
+
+
+def test_a_sealed_store_is_pruned_with_its_key_and_stays_sealed(place: Place, say: Say) -> None:
+    place.storage.store._sealing = Seal({"first": bytes(32)}, "first")
+    place.fill()
+    prune = ["--store", place.address, "prune", "--keep-last", "1", "--yes"]
+    for refused in (say(*prune), say("--store", place.address, "prune", "count-1", "--all", "--yes")):
+        assert (refused.exit_code, refused.stdout) == (5, "")
+    key = {"HOLDFAST_KEYS": f"first={'A' * 43}="}
+    assert say(*prune, env=key).stdout.startswith("gone: 3 checkpoints of 1 run, ")
+    assert say("--store", place.address, "show", "count-1").exit_code == 5
+    assert say("--store", place.address, "doctor", env=key).exit_code == 0
 
 
 def _at_the_terminal() -> None:
