@@ -364,8 +364,7 @@ async def test_the_searches_use_their_indexes(store: SQLiteStore) -> None:
         (by_run, ("w", "r", "c", 1), "sqlite_autoindex_commits_1 (run_id=?)"),
         (sql.MAIL, ("r",), "mail_to_read"),
         (sql.MAILED, ("[]",), "mail_to_read (run_id=?)"),
-        (sql.PENDING.format(where=""), (), "requests_by_age"),
-        (sql.PENDING.format(where="WHERE workflow = ?"), ("w",), "requests_by_workflow"),
+        (sql.CHECKPOINTS.format(where="WHERE checkpoint_id >= ? AND checkpoint_id < ?"), ("c", "d", 1), "_by_checkpoint"),
         (sql.WAKES.format(where="WHERE at <= ?"), ("2026",), "wakes_by_time"),
     ]:
         assert index in await plan_of(store, query, values)
