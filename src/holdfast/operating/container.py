@@ -152,7 +152,9 @@ class Reader:
         found = decoded(_decode_version, text, self._name)
         if found.format != _NAME:
             raise CheckpointCorrupt(f"{self._name} is no exported run: its first line does not say so")
-        if found.version != VERSION:
+        if found.version < 1:
+            raise damaged(self._name, f"there is no version {found.version}")
+        if found.version > VERSION:
             raise NewerFormat(
                 f"{self._name} is of version {found.version}, and this Holdfast reads {VERSION}; use a newer one"
             )

@@ -79,7 +79,7 @@ async def snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
         if head is not None and head.entry.checkpoint_id == at.stamp.checkpoint_id:
             if any(key == PARTLY_HERE for key, _ in mail):
                 raise CheckpointCorrupt(
-                    f"run {run_id!r} is only partly here: its import was cut short; import it again"
+                    f"run {run_id!r} is only partly here: its import was cut short; import it again, or delete it"
                 )
             return Snapshot(at, role, dict(sorted(memory.items())), mail)
     raise CommitConflict(f"run {run_id!r} is moved on faster than it can be read: try again when it rests")
