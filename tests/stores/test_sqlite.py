@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -429,3 +429,17 @@ async def test_a_compacted_file_is_smaller_and_others_that_have_it_open_go_on(st
     assert numbers(await other.history("s")) == [0, 1, 2, 3]
     assert numbers(await other.history("r")) == [49]
     await other.close()
+
+
+def test_without_an_event_loop_what_is_awaited_is_there_at_once(tmp_path: Path) -> None:
+    def at_once(work: Coroutine[Any, Any, Any]) -> Any:
+        with pytest.raises(StopIteration) as done:
+            work.send(None)
+        return done.value.value
+
+    store = SQLiteStore(tmp_path / "runs.db")
+    assert at_once(store.post("r", "k", b"{}")) is True
+    assert at_once(store.mail("r")) == [("k", b"{}")]
+    at_once(store.close())
+    assert asyncio.run(store.mail("r")) == [("k", b"{}")]
+    at_once(store.close())

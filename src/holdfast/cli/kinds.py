@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from .failing import NOT_FOUND, USAGE, CommandFailed
 from .keys import seal_of
@@ -16,8 +17,7 @@ PATIENCE = 5.0  # seconds; a person waits for the answer
 FORMS = "a store is sqlite:///runs.db, postgresql://host/database, or a directory"
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """Of which format a store is, and which this Holdfast works with."""
 
     found: int
@@ -45,8 +45,7 @@ class Kind(Protocol):
         """Make it a store of our format. Raises what opening it raises."""
 
 
-@dataclass(frozen=True)
-class SQLiteFile:
+class SQLiteFile(msgspec.Struct, frozen=True):
     path: Path
     hint: str = FORMS
 
@@ -97,8 +96,7 @@ class SQLiteFile:
             db.close()
 
 
-@dataclass(frozen=True)
-class Directory:
+class Directory(msgspec.Struct, frozen=True):
     path: Path
 
     reads_older = True
@@ -154,8 +152,7 @@ class Directory:
             await storage.store.release("there is no such run", this_process("migrate"))
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     dsn: str
     name: str
 

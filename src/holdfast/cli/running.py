@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .kinds import SQLiteFile
 from .settings import Settings
-from .stores import opened
+from .stores import meant, opened
 
 if TYPE_CHECKING:
     from ..durable.storage import BuiltInStorage
@@ -17,13 +17,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def on_the_store(work: Callable[[BuiltInStorage], Awaitable[T]], *, make: bool = False) -> T:
+def on_the_store(
+    work: Callable[[BuiltInStorage], Awaitable[T]], *, make: bool = False, waits_for_nothing_else: bool = False
+) -> T:
     """Do the work on the store that is meant; what comes of it. Raises CommandFailed if there is none, unless it is to
-    be made."""
-    settings = click.get_current_context().ensure_object(Settings)
+    be made.
+
+    For work that waits for nothing but its store no event loop is loaded, if the store can do without.
+    """
+    kind = meant(click.get_current_context().ensure_object(Settings))
 
     async def done() -> T:
-        async with opened(settings, make=make) as storage:
+        async with opened(kind, make=make) as storage:
             return await work(storage)
 
+    if waits_for_nothing_else and isinstance(kind, SQLiteFile):
+        return _without_a_loop(done())
+    import asyncio
+
     return asyncio.run(done())
+
+
+def _without_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("the work waits for something that is no store")

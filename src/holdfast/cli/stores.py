@@ -23,9 +23,8 @@ SQLITE, POSTGRES = ("sqlite",), ("postgresql", "postgres")
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, make: bool = False) -> AsyncIterator[BuiltInStorage]:
-    """The store that is meant, open. Raises CommandFailed if there is none, unless it is to be made when it is used."""
-    kind = meant(settings)
+async def opened(kind: Kind, *, make: bool = False) -> AsyncIterator[BuiltInStorage]:
+    """A store, open. Raises CommandFailed if there is none, unless it is to be made when it is used."""
     storage = kind.storage()
     kind.check(make=make)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,7 +61,13 @@ def this_process(drive: str) -> Owner:
 @cache
 def _self(pid: int) -> tuple[str, str, int, str]:
     """Looked up once per process; a forked child asks with another pid."""
-    return socket.gethostname(), _machine(), pid, process_start(pid)
+    return _host(), _machine(), pid, process_start(pid)
+
+
+def _host() -> str:
+    import socket  # only whoever drives a run needs it
+
+    return socket.gethostname()
 
 
 @cache
@@ -71,7 +76,7 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:  # no such files outside Linux: the host name has to do
-        return socket.gethostname()
+        return _host()
 
 
 def process_start(pid: int) -> str:

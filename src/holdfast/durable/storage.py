@@ -17,7 +17,6 @@ from . import clock
 from .due import DueRun, due_run, stored_moment
 from .guard import Guarded, Sealing
 from .listing import listed
-from .pending import PendingRequest, pending_request
 from .ports import Sieve, Store
 from .runs import RunInfo, run_info
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from .checkpoint import WorkflowCheckpoint, WorkflowMessage
     from .codec import Codec
     from .contract import CheckpointStorage
+    from .pending import PendingRequest
 
 
 class BuiltInStorage:
@@ -173,6 +173,8 @@ class BuiltInStorage:
         of their deadlines. With `limit` at most so many, `after` the last one of the page before. No payload is read,
         and a page costs what is on it.
         """
+        from .pending import pending_request
+
         if not _may_be_stored(workflow_name, run_id):
             return []
         found = await self.store.pending(

@@ -2,24 +2,29 @@
 
 The writer takes every piece of work that is waiting and commits it as one transaction, so that many
 runs share one wait for the disk. Whoever waits is told only after COMMIT.
+
+Where no event loop runs, what is awaited is there when `await` returns, without one: a program that only looks
+something up need not load asyncio, which takes longer than the looking up.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import queue
 import sqlite3
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
-from .awaiting import Awaited, wake_up
+
+if TYPE_CHECKING:
+    from .awaiting import Awaited
 
 PATIENCE = 30.0  # seconds to wait for other processes on the same file
 READERS = 4
@@ -47,6 +52,10 @@ class Database:
 
         Whoever is cancelled meanwhile is so when it is done.
         """
+        if not _in_a_loop():
+            return self.write_blocking(work)
+        from .awaiting import Awaited
+
         waiting: Awaited[T] = Awaited(unbroken=True)
         self._submit(_Job(work, waiting))
         return await waiting
@@ -59,7 +68,11 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """What `work` finds. Everything that was committed before is seen."""
-        return await asyncio.wrap_future(self._start_reading(work))
+        if not _in_a_loop():
+            return self.read_blocking(work)
+        from asyncio import wrap_future
+
+        return await wrap_future(self._start_reading(work))
 
     def read_blocking(self, work: Work[T]) -> T:
         """The same from a thread without an event loop."""
@@ -68,8 +81,14 @@ class Database:
     async def close(self) -> None:
         with self._lock:
             lanes, self._lanes = self._lanes, None
-        if lanes is not None:
-            await asyncio.to_thread(lanes.close)
+        if lanes is None:
+            return
+        if not _in_a_loop():
+            lanes.close()
+            return
+        from asyncio import to_thread
+
+        await to_thread(lanes.close)
 
     def _start_reading(self, work: Work[T]) -> Future[T]:
         with self._lock:
@@ -273,7 +292,17 @@ def _all_done(batch: list[_Job], db: sqlite3.Connection) -> bool:
 def _tell(batch: list[_Job]) -> None:
     for job in batch:
         job.tell()
-    wake_up(job.waiting for job in batch if isinstance(job.waiting, Awaited))
+    awaited = [job.waiting for job in batch if not isinstance(job.waiting, Future)]
+    if awaited:
+        from .awaiting import wake_up
+
+        wake_up(awaited)
+
+
+def _in_a_loop() -> bool:
+    """Whether an event loop runs in this thread. It cannot, where asyncio was never loaded."""
+    running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    return running is not None and running() is not None
 
 
 def open_database(path: str, prepare: Prepare) -> sqlite3.Connection:

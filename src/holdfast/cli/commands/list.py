@@ -70,7 +70,7 @@ def command(
         if more:
             note(f"there are more: --after {page[-1].run_id}")
 
-    on_the_store(work)
+    on_the_store(work, waits_for_nothing_else=holds is None)
 
 
 async def _found(storage: BuiltInStorage, name: str) -> RunInfo:
