@@ -7,6 +7,7 @@ import sys
 import click
 
 from .failing import USAGE, CommandFailed
+from .output import note
 from .settings import Settings
 
 
@@ -24,9 +25,10 @@ def must_be_asked(otherwise: str, hint: str = "--yes says yes") -> bool:
 
 
 def confirm(question: str, otherwise: str) -> None:
-    """Ask the person at the terminal. Raises CommandFailed, saying `otherwise`, unless the answer is yes.
+    """Ask the person at the terminal. Unless the answer is yes, say `otherwise`, and end as if interrupted.
 
     Not to be called inside an event loop, which would keep an interrupt from whoever waits for the answer.
     """
     if not click.confirm(question, err=True):
-        raise CommandFailed(otherwise)
+        note(otherwise)
+        raise click.Abort

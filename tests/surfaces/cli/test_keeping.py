@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import os
-import pty
-import signal
 import sqlite3
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -21,8 +14,7 @@ from holdfast import Seal, SQLiteCheckpointStorage
 from holdfast.operating import fork
 from operating_runs import counting
 from postgres_server import ask
-
-PROGRAM = [sys.executable, "-m", "holdfast.cli"]
+from terminal import Terminal
 
 
 def runs(say: Say, place: Place) -> list[str]:
@@ -151,45 +143,18 @@ def test_a_sealed_store_is_pruned_with_its_key_and_stays_sealed(place: Place, sa
     assert say("--store", place.address, "doctor", env=key).exit_code == 0
 
 
-def _at_the_terminal() -> None:
-    """In a new process: what is typed there is for it, an interrupt, too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-def typed(arguments: list[str], answer: bytes) -> tuple[int, str]:
-    """What a terminal shows of a command that asks, once that was typed."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*PROGRAM, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "dumb"},
-        start_new_session=True,
-        preexec_fn=_at_the_terminal,
-    )
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            more = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        seen += more
-        if b"[y/N]" in more:
-            os.write(ours, answer)
-    os.close(ours)
-    return process.wait(timeout=30), seen.decode()
-
-
-@pytest.mark.parametrize(("answer", "code", "left"), [(b"y\n", 0, 1), (b"n\n", 1, 2), (b"\x03", 130, 2)])
-def test_a_person_is_asked_first(sqlite: Place, say: Say, answer: bytes, code: int, left: int) -> None:
-    done, seen = typed(["--store", sqlite.address, "prune", "--keep-last", "0"], answer)
-    assert "would go: 1 run" in seen
-    assert done == code, seen
+@pytest.mark.parametrize(("way", "code", "left"), [("y", 0, 1), ("n", 130, 2), ("ctrl-c", 130, 2)])
+def test_a_person_is_asked_first(sqlite: Place, say: Say, way: str, code: int, left: int) -> None:
+    with Terminal("--store", sqlite.address, "prune", "--keep-last", "0") as terminal:
+        if way == "ctrl-c":
+            terminal.interrupt("Take that away for good? [y/N]:")
+        else:
+            terminal.answer("Take that away for good? [y/N]:", f"{way}\n")
+        assert terminal.end() == code, terminal.seen
+        assert "would go: 1 run" in terminal.seen
+        assert ("gone: 1 run" in terminal.seen) is (code == 0)
+        assert ("nothing was taken away" in terminal.seen) is (way == "n")
     assert len(runs(say, sqlite)) == left
-    assert ("gone: 1 run" in seen) is (code == 0)
 
 
 def test_the_disk_space_is_given_back(say: Say, tmp_path: Path) -> None:
