@@ -256,4 +256,42 @@ STORES = (
     ),
 )
 
-BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES)
+CHANGES = (
+    Bug(
+        "a migration is made again each time the run is opened",
+        "runtime/opening.py",
+        "            if found.before is None or archive is None:\n",
+        "            if True:\n",
+        ("runtime/test_code_changes.py",),
+    ),
+    Bug(
+        "a migrated run keeps the version it had",
+        "durable/archive.py",
+        "        framed = commit.number == 0 or new_header or self._chain.wants_frame(after)\n",
+        "        framed = commit.number == 0 or self._chain.wants_frame(after)\n",
+        ("runtime/test_code_changes.py",),
+    ),
+    Bug(
+        "a migrated run forgets what had finished before",
+        "runtime/opening.py",
+        "    return Stored(found.at, found.memory, head if changed else None, found.words)\n",
+        "    return Stored(found.at, NO_MEMORY, head if changed else None, found.words)\n",
+        ("runtime/test_code_changes.py",),
+    ),
+    Bug(
+        "migrated runs keep what had finished as it was",
+        "runtime/fitting.py",
+        "    memory = _remembered(definition, after, memory, migrator)\n",
+        "    memory = memory if migrations else _remembered(definition, after, memory, migrator)\n",
+        ("runtime/test_code_changes.py",),
+    ),
+    Bug(
+        "what waits in a fan-in that is gone is not missed when code is migrated",
+        "kernel/needs.py",
+        "        if key not in there and counts:\n",
+        "        if False:\n",
+        ("kernel/test_needs.py",),
+    ),
+)
+
+BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES)

@@ -83,13 +83,13 @@ async def check(
     graph and handlers must have what it needs, every value must be readable, and migrations are tried. Nothing is
     changed, and no handler is called.
     """
-    found = []
+    found: dict[str, CheckedRun] = {}  # one that moves on while we look is listed twice
     name = workflow.name if stored_as is None else stored_as
     async for entry in _entries(storage.store, name, UNFINISHED + FINISHED if every else UNFINISHED):
         run = await _checked(storage.store, entry, workflow)
         if run is not None:
-            found.append(run)
-    return Checked(name, workflow.version, tuple(found))
+            found[run.run_id] = run
+    return Checked(name, workflow.version, tuple(found.values()))
 
 
 async def _entries(store: Store, name: str, statuses: tuple[WorkflowRunState, ...]) -> AsyncIterator[RunEntry]:
