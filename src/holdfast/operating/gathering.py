@@ -22,23 +22,23 @@ Wanted = Callable[[RunEntry], bool]
 
 
 async def all_known(store: Store, only: Collection[str] | None, wanted: Wanted) -> list[Known]:
-    """All runs, as far as must be known of them if those that are `wanted` may go, or `only` these of them."""
+    """All runs, as far as must be known of them if those that are `wanted` may go, or `only` these of them. Which
+    checkpoints they have is not: those of all runs may be millions."""
     runs = await _listed(store)
     asking = {one.run_id for one in await store.pending()}
     meant = {run.run_id for run in runs if wanted(run) and (only is None or run.run_id in only)}
-    return await _known(store, runs, meant, meant, asking)
+    return await _known(store, runs, meant, asking)
 
 
 async def known_for(store: Store, run_ids: Collection[str]) -> list[Known]:
     """All runs, as far as must be known of them if these go."""
-    return await _known(store, await _listed(store), run_ids, (), ())
+    return await _known(store, await _listed(store), run_ids, ())
 
 
 async def _known(
     store: Store,
     runs: Sequence[RunEntry],
     meant: Collection[str],
-    thinned: Collection[str],
     asking: Collection[str],
 ) -> list[Known]:
     """`meant` may go, and with them those that work for them."""
@@ -54,13 +54,12 @@ async def _known(
     async def look(run: RunEntry) -> Known:
         asks, mail = run.run_id in asking, run.run_id in mailed
         try:
-            entries = await _entries(store, run) if run.run_id in thinned else ()
-            parent = await _parent(store, run, entries) if run.workflow in workflows else None
+            parent = await _parent(store, run) if run.workflow in workflows else None
         except (StoreUnavailable, CannotUnseal):
             raise  # it is not damaged: we cannot know what it was forked from
         except DurabilityError as error:
             return Known(run, (), None, asks, mail, str(error))
-        return Known(run, entries, parent, asks, mail)
+        return Known(run, (), parent, asks, mail)
 
     return await together(look(run) for run in runs)
 
@@ -72,16 +71,16 @@ async def _listed(store: Store) -> list[RunEntry]:
     return found
 
 
-async def _entries(store: Store, run: RunEntry) -> tuple[Entry, ...]:
-    return tuple(sorted(await store.entries(run_id=run.run_id), key=lambda one: one.number))
+async def entries_of(store: Store, run_id: str) -> tuple[Entry, ...]:
+    """The checkpoints of a run, by number."""
+    return tuple(sorted(await store.entries(run_id=run_id), key=lambda one: one.number))
 
 
-async def _parent(store: Store, run: RunEntry, entries: Sequence[Entry]) -> tuple[str, int] | None:
+async def _parent(store: Store, run: RunEntry) -> tuple[str, int] | None:
     """What a run was forked from. Any frame of it says so; the first record is the cheapest to find."""
     first = await store.history(run.run_id, upto=0)
     if not first or not first[0].entry.frame:
-        stored = entries or await _entries(store, run)
-        frame = next((entry for entry in stored if entry.frame), None)
+        frame = next((entry for entry in await entries_of(store, run.run_id) if entry.frame), None)
         first = [] if frame is None else await store.chain(run.run_id, frame.number)
     return await parent_of(store, header_of(read_commit(first[0], DEFAULT_CODEC)[1])) if first else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -98,13 +98,13 @@ def what_goes(
         and (why := _why_it_stays(policy, one, now, named, only)) is not None
     }
     going, needed = _without_the_needed(known.keys() - stays.keys(), known)
-    begun_at = {one.parent for id, one in known.items() if id not in going and one.parent is not None}
+    begun_at = beginnings(runs, going)
     fewer = {
         id: numbers
         for id, one in known.items()
         if id not in going
-        and (only is None or id in only)
-        and (numbers := _old_ones(policy, one, begun_at, now, named))
+        and may_lose_some(policy, one, named, only)
+        and (numbers := old_ones(policy, one, begun_at, now))
     }
     told = {id: why for id, why in {**stays, **needed}.items() if (only is None or id in only) and why}
     return Removal(_in_waves(going, known), fewer, told)
@@ -166,12 +166,22 @@ def _without_the_needed(going: Collection[str], known: Mapping[str, Known]) -> t
         needed |= more
 
 
-def _old_ones(
-    policy: Keep, one: Known, begun_at: Collection[tuple[str, int]], now: datetime, named: Collection[str]
-) -> tuple[int, ...]:
-    """The checkpoints of a run that stays which may go, newest first."""
+def beginnings(runs: Iterable[Known], going: Collection[str]) -> set[tuple[str, int]]:
+    """The checkpoints at which runs that stay were begun."""
+    return {one.parent for one in runs if one.run.run_id not in going and one.parent is not None}
+
+
+def may_lose_some(policy: Keep, one: Known, named: Collection[str], only: Collection[str] | None) -> bool:
+    """Whether single checkpoints of a run that stays may go. Its entries are not looked at."""
+    id = one.run.run_id
+    is_meant = (only is None or id in only) and policy.of(one.run.status) is not None
+    return is_meant and not one.damage and one.run.about.caller is None and (not one.asks or id in named)
+
+
+def old_ones(policy: Keep, one: Known, begun_at: Collection[tuple[str, int]], now: datetime) -> tuple[int, ...]:
+    """The checkpoints which may go, newest first, of a run that may lose some."""
     keep, id = policy.of(one.run.status), one.run.run_id
-    if keep is None or one.damage or one.run.about.caller is not None or (one.asks and id not in named):
+    if keep is None:
         return ()
     last = max(keep.last or 0, 1)
     older = [entry for entry in one.entries[:-last] if not entry.fleeting and not entry.outputs]

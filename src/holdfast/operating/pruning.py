@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from ..core.errors import CommitConflict, DurabilityError, RunBusy, StoreUnavailable
@@ -16,8 +16,8 @@ from ..durable.ownership import this_process
 from ..durable.ports import Entry, Record, Store
 from ..durable.storage import BuiltInStorage
 from ..runtime import claims
-from .gathering import all_known, known_for, together
-from .keeping import Keep, Known, Removal, what_goes, whole_runs
+from .gathering import all_known, entries_of, known_for, together
+from .keeping import Keep, Known, Removal, beginnings, may_lose_some, old_ones, what_goes, whole_runs
 
 _PAGE = 500  # records whose texts are in memory at a time
 _AT_ONCE = 1000  # checkpoints that go in one transaction
@@ -62,9 +62,18 @@ async def prune(
 
     Reads the list of runs, the list of each run's checkpoints, one frame of each run for its lineage, and what goes.
     """
-    runs = await all_known(storage.store, only, lambda run: policy.of(run.status) is not None)
-    removal = what_goes(policy, runs, clock.now(), named, only)
-    return await _Pruning(storage.store, runs, dry_run).done(removal)
+    store, now = storage.store, clock.now()
+    runs = await all_known(store, only, lambda run: policy.of(run.status) is not None)
+    removal = what_goes(policy, runs, now, named, only)
+    whole = set(removal.runs)
+    begun_at = beginnings(runs, whole)
+    pruning = _Pruning(store, runs, dry_run)
+    await pruning.drop(removal.waves)
+    await pruning.thin_out(
+        (one for one in runs if one.run.run_id not in whole and may_lose_some(policy, one, named, only)),
+        lambda one: old_ones(policy, one, begun_at, now),
+    )
+    return pruning.report(removal)
 
 
 async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_run: bool = False) -> PruneReport:
@@ -75,7 +84,10 @@ async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_
     left is whole.
     """
     runs = await known_for(storage.store, run_ids)
-    return await _Pruning(storage.store, runs, dry_run, unread_too=True).done(whole_runs(run_ids, runs))
+    removal = whole_runs(run_ids, runs)
+    pruning = _Pruning(storage.store, runs, dry_run, unread_too=True)
+    await pruning.drop(removal.waves)
+    return pruning.report(removal)
 
 
 class _Pruning:
@@ -89,11 +101,17 @@ class _Pruning:
         self._skipped: dict[str, str] = {}
         self._bytes = 0
 
-    async def done(self, removal: Removal) -> PruneReport:
-        for wave in removal.waves:
+    async def drop(self, waves: Sequence[Sequence[str]]) -> None:
+        """Take whole runs away."""
+        for wave in waves:
             await together(self._drop(run_id) for run_id in wave)
-        await together(self._thin_out(run_id, numbers) for run_id, numbers in removal.checkpoints.items())
-        order = {id: n for n, id in enumerate((*removal.runs, *removal.checkpoints))}
+
+    async def thin_out(self, runs: Iterable[Known], choose: Callable[[Known], Sequence[int]]) -> None:
+        """Take the chosen checkpoints of runs away. Those of a few runs are known at a time: all may be millions."""
+        await together(self._thin_out(one, choose) for one in runs)
+
+    def report(self, removal: Removal) -> PruneReport:
+        order = {id: n for n, id in enumerate(dict.fromkeys((*removal.runs, *self._known)))}
         return PruneReport(
             tuple(sorted(self._runs, key=order.__getitem__)),
             tuple(sorted(self._checkpoints, key=lambda one: (order[one.run_id], -one.number))),
@@ -141,13 +159,15 @@ class _Pruning:
         finally:
             await claims.let_go(held)
 
-    async def _thin_out(self, run_id: str, numbers: Sequence[int]) -> None:
-        """Take checkpoints of a run away, given newest first, many in one transaction."""
-        entries = {entry.number: entry for entry in self._known[run_id].entries}
+    async def _thin_out(self, one: Known, choose: Callable[[Known], Sequence[int]]) -> None:
+        """Take checkpoints of a run away, many in one transaction."""
+        run_id = one.run.run_id
         going: list[Entry] = []
         whole: list[Record] = []
         try:
-            for gap, follower in _gaps(entries, numbers):
+            entries = await entries_of(self._store, run_id)
+            numbers = choose(replace(one, entries=entries))
+            for gap, follower in _gaps({entry.number: entry for entry in entries}, numbers):
                 if (found := await self._looked_at(gap, follower)) is None:
                     continue
                 going += gap
