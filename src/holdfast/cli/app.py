@@ -10,6 +10,7 @@ import click
 
 from .failing import OK, Ending, silenced
 from .settings import Settings, everywhere
+from .streams import make_writable
 
 COMMANDS = (
     "list",
@@ -55,6 +56,7 @@ class Program(click.Group):
     def main(self, *args: Any, **known: Any) -> Any:
         """Do what the arguments say, tell on stderr what went wrong, and end the process with the code for it."""
         settings = Settings()
+        make_writable()
         with Ending(settings):
             code = super().main(*args, **{"prog_name": "holdfast", **known, "standalone_mode": False, "obj": settings})
             sys.exit(code if isinstance(code, int) else OK)

@@ -57,12 +57,12 @@ class Ending:
             sys.exit(INTERRUPTED)
         if self._settings.debug:
             _say("".join(traceback.format_exception(error)).rstrip())
-        sys.exit(_tell(error))
+        sys.exit(_tell(error, self._settings))
 
 
-def _tell(error: BaseException) -> int:
+def _tell(error: BaseException, settings: Settings) -> int:
     """Say what went wrong and what to do; the code to end with."""
-    sentence, hint, code = _told(error)
+    sentence, hint, code = _told(error, settings)
     first, *more = sentence.splitlines() or [type(error).__name__]
     _say(f"holdfast: {printable(first)}")
     for line in more:
@@ -82,8 +82,10 @@ def silenced() -> None:
         os.close(nowhere)
 
 
-def _told(error: BaseException) -> tuple[str, str, int]:
+def _told(error: BaseException, settings: Settings) -> tuple[str, str, int]:
     """The sentence, the hint and the code of an error."""
+    from .hints import typed
+
     match error:
         case CommandFailed():
             return str(error), error.hint, error.code
@@ -93,7 +95,7 @@ def _told(error: BaseException) -> tuple[str, str, int]:
         case click.ClickException():
             return error.format_message(), "", error.exit_code
         case CheckpointMissing():
-            return str(error), "holdfast list", NOT_FOUND
+            return str(error), typed(settings, "list"), NOT_FOUND
         case GraphChanged():
             return str(error), "holdfast check MODULE:WORKFLOW says it of all runs", NOT_THIS_CODE
         case NewerFormat():
@@ -101,9 +103,10 @@ def _told(error: BaseException) -> tuple[str, str, int]:
         case CannotUnseal():
             return str(error), KEYS, NOT_THIS_CODE
         case RunBusy():
-            return str(error), f"holdfast tail {error.run_id} --follow", FAILED
+            return str(error), typed(settings, "tail", str(error.run_id), options=["--follow"]), FAILED
         case InputMismatch():
-            return str(error), f"holdfast resume {error.run_id} MODULE:WORKFLOW, or give another --run-id", USAGE
+            resume = typed(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
+            return str(error), f"{resume}, or give another --run-id", USAGE
         case HoldfastError():
             return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
         case OSError():

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
 MISSING = "holdfast: the command line needs click and rich\nhint: pip install 'holdfast[cli]'"
+INTERRUPTED = 130  # as in `failing`, which cannot be loaded yet
 
 
 def main() -> NoReturn:
     """Do what the arguments of the process say, and end it."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # while the program is still being loaded, or once more while it says that it ends
+        os._exit(INTERRUPTED)
+
+
+def _main() -> NoReturn:
     try:
         import click  # noqa: F401
     except ModuleNotFoundError as missing:
@@ -19,4 +28,16 @@ def main() -> NoReturn:
         sys.exit(2)
     from .app import holdfast
 
-    sys.exit(holdfast.main())
+    try:
+        sys.exit(holdfast.main())
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            _end_at_the_next_interrupt()
+        raise
+
+
+def _end_at_the_next_interrupt() -> None:
+    """Python waits for handlers in threads before it ends: whoever interrupts that, too, wants no traceback of it."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

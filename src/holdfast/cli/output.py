@@ -15,6 +15,7 @@ from .words import leaf, printable
 
 SCHEMA = 1  # of the JSON documents: it changes when a field goes or means something else
 _COLOURS = {"failed": "red", "waiting": "yellow", "asking": "yellow", "running": "cyan", "cancelled": "magenta"}
+_ANY_WIDTH = 1_000_000
 
 
 _ours: list[TextIO] = []  # stdout as it was before code of others got another
@@ -66,9 +67,7 @@ def note(text: str) -> None:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Rows under the names of their columns. On a terminal nothing that was stored is obeyed or cut."""
     cells = [[printable(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _drawn(columns, cells)
-    else:
+    if not (sys.stdout.isatty() and _drawn(columns, cells)):
         lines(_aligned([[column.upper() for column in columns], *cells]))
 
 
@@ -78,18 +77,22 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether it can be drawn: rich may not be here, and ids that people copy must not be broken into pieces."""
     try:
         from rich import box
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
-    except ModuleNotFoundError:  # only click is here: what a pipe gets is good enough
-        lines(_aligned([[column.upper() for column in columns], *rows]))
-        return
+    except ModuleNotFoundError:
+        return False
     drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        drawn.add_column(column, overflow="fold")
+    for column in zip(columns, *rows, strict=True):
+        drawn.add_column(column[0], overflow="fold", no_wrap=" " not in max(column, key=len))
     for row in rows:
         drawn.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
-    Console(file=sys.stdout, highlight=False).print(drawn)
+    console = Console(file=sys.stdout, highlight=False)
+    if console.measure(drawn, options=console.options.update(width=_ANY_WIDTH)).minimum > console.width:
+        return False
+    console.print(drawn)
+    return True

@@ -24,7 +24,7 @@ def _said(project: Path, name: str) -> str | None:
     try:
         said: object = tomllib.loads(project.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"{project} is no TOML: {error}", "correct it, or give --store", USAGE) from None
+        raise CommandFailed(f"{project} is no TOML: {error}", "correct it", USAGE) from None
     for part in ("tool", "holdfast", name):  # somebody else's tables may be anything
         said = said.get(part) if isinstance(said, dict) else None
     if said is not None and not isinstance(said, str):

@@ -22,6 +22,8 @@ class Settings:
 
 
 def _noted(context: click.Context, option: click.Parameter, value: Any) -> None:
+    if value == "":  # of a variable that is not set, say: another store than was meant would be taken
+        raise click.BadParameter("it is empty")
     if value not in (None, False) and option.name is not None:
         setattr(context.ensure_object(Settings), option.name, value)
 

@@ -100,7 +100,7 @@ def test_a_run_that_is_driven_is_left_to_its_driver_until_it_is_cancelled(say: S
         busy = say(*RESUME)
         assert busy.exit_code == 1
         assert f"is being driven by process {process.pid} on " in busy.stderr
-        assert busy.stderr.splitlines()[-1] == "hint: holdfast tail c-1 --follow"
+        assert busy.stderr.splitlines()[-1] == f"hint: holdfast tail c-1 --follow --store {STORE}"
         told = say("--store", STORE, "cancel", "c-1", "--json")
         assert (told.exit_code, json.loads(told.stdout)["status"]) == (0, "CANCELLED")
         assert told.stderr.startswith(f"process {process.pid} on ")

@@ -71,8 +71,10 @@ def command(
         else:
             asked = workflow or run or older_than or overdue or due_within or after
             note("no question matches" if asked else "nobody is asked anything")
-        if more and not json:
-            note(f"there are more: --after {following}")
+        if following is not None and not json:
+            from shlex import quote
+
+            note(f"there are more: --after {quote(following)}")
 
     on_the_store(work)
 

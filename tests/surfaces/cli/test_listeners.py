@@ -1,0 +1,123 @@
+"""Whoever listens: streams that are closed or cannot write everything, interrupts, and hints that can be typed."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from command_line import Place, Say
+from holdfast.cli.app import holdfast
+from holdfast.cli.hints import typed
+from holdfast.cli.output import table
+from holdfast.cli.settings import Settings
+from launching import heeding_interrupts
+
+CODE = """
+from time import sleep
+
+from holdfast import WorkflowBuilder, WorkflowContext, executor
+
+
+@executor(id="echo")
+async def echo(text: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.yield_output(text)
+
+
+@executor(id="blocking")
+def blocking(text: str, ctx: WorkflowContext[None, str]) -> None:
+    print("here", flush=True)
+    sleep(60)
+
+
+echoing = WorkflowBuilder(name="echoing", start_executor=echo).build()
+waiting = WorkflowBuilder(name="waiting", start_executor=blocking).build()
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> None:
+    (tmp_path / "heard.py").write_text(CODE)
+
+
+@pytest.mark.parametrize("charset", ["ascii", "latin-1"])
+def test_what_a_stream_cannot_write_is_written_out(code: None, charset: str) -> None:
+    said = ["run", "heard:echoing", "--input", "5 → 6", "--run-id", "arrow"]
+    told = CliRunner(charset=charset).invoke(holdfast, said)
+    assert (told.exit_code, told.stdout, told.stderr) == (0, "5 \\u2192 6\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["run", "heard:echoing", "--input", "x", "--follow"], ["list"]])
+def test_streams_that_are_closed_are_no_failure(code: None, say: Say, arguments: list[str]) -> None:
+    say("run", "heard:echoing", "--input", "x")
+    quoted = shlex.join([sys.executable, "-m", "holdfast.cli", *arguments])
+    done = subprocess.run(["bash", "-c", f"{quoted} >&- 2>&-"], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_a_store_that_was_left_empty_is_not_another_one(sqlite: Place, say: Say) -> None:
+    told = say("list", "--store", "", env={"HOLDFAST_STORE": sqlite.address})
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert "--store" in told.stderr
+
+
+def test_an_interrupt_while_the_program_is_loaded_ends_it_quietly() -> None:
+    program = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from holdfast.cli.main import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_second_interrupt_does_not_wait_for_a_handler_in_a_thread(code: None) -> None:
+    command = [sys.executable, "-m", "holdfast.cli", "run", "heard:waiting", "--input", "x", "--run-id", "w-1"]
+    begun = subprocess.Popen(heeding_interrupts(command), stderr=subprocess.PIPE, text=True)
+    assert begun.stderr is not None
+    assert begun.stderr.readline() == "here\n"
+    begun.send_signal(signal.SIGINT)
+    assert begun.stderr.readline() == "holdfast: interrupted; run 'w-1' stands at its last commit\n"
+    assert begun.stderr.readline() == "hint: holdfast resume w-1 heard:waiting\n"
+    begun.send_signal(signal.SIGINT)
+    _, said = begun.communicate(timeout=30)
+    assert said == ""
+    assert begun.returncode in (130, -signal.SIGINT)
+
+
+def test_a_hint_can_be_typed_as_it_is(code: None, say: Say) -> None:
+    for name in ("-v", "two words"):
+        say("run", "heard:echoing", "--input", "x", f"--run-id={name}", "--store", "some runs")
+        other = say("run", "heard:echoing", "--input", "y", f"--run-id={name}", "--store", "some runs")
+        assert other.exit_code == 2
+        resume = other.stderr.splitlines()[-1].removeprefix("hint: ").removesuffix(", or give another --run-id")
+        words = shlex.split(resume.replace("MODULE:WORKFLOW", "heard:echoing"))
+        assert words[0] == "holdfast"
+        assert say(*words[1:]).stdout == "x\n"
+
+
+def test_a_hint_keeps_options_before_what_looks_like_one() -> None:
+    settings = Settings(store="runs")
+    assert typed(settings, "tail", "-v", options=["--follow"]) == "holdfast tail --follow --store runs -- -v"
+    assert typed(settings, "tail", "v", options=["--follow"]) == "holdfast tail v --follow --store runs"
+
+
+@pytest.mark.parametrize(("width", "drawn"), [(300, True), (60, True), (59, False), (10, False)])
+def test_no_terminal_is_so_narrow_that_an_id_is_broken(
+    width: int, drawn: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    name = "8c7885a7-3076-4404-ac4b-d40696f430f3"
+    table(["run", "workflow", "began"], [[name, "orders", "2026-11-16 10:00:00"]])
+    seen = capsys.readouterr().out
+    assert name in seen
+    assert ("─" in seen) == drawn
