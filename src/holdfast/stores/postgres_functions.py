@@ -10,7 +10,7 @@ was done by that one. Whoever calls `work` says which format it writes: a progra
 completed the schema is told so, and writes nothing.
 
 Most of what is written is a record after the first, alone, that brings nothing else. For that there is `add`: it takes
-the columns as they are, which costs the server half as much.
+the columns as they are, which costs both sides less.
 """
 
 FUNCTIONS = r"""
