@@ -105,18 +105,18 @@ def everything_in(place: Path) -> bytes:
 @pytest.mark.parametrize("kind", [SQLiteCheckpointStorage, FileCheckpointStorage])
 async def test_a_sealed_storage_holds_nothing_that_can_be_read(tmp_path: Path, kind: Any) -> None:
     storage = kind(tmp_path / "runs", seal=Seal(KEYS, "spring"))
-    await build(storage).run("ada", run_id="r")
+    await build(storage).run("augusta ada king", run_id="r")
     result = await build(storage).run(run_id="r", responses={"may I": True})
-    assert result.get_outputs() == ["the secret of ada: True"]
+    assert result.get_outputs() == ["the secret of augusta ada king: True"]
     await storage.close()
-    assert b"ada" not in everything_in(tmp_path / "runs")
+    assert b"augusta ada king" not in everything_in(tmp_path / "runs")
 
 
 async def test_a_key_can_be_changed(tmp_path: Path) -> None:
-    await build(SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal(KEYS, "spring"))).run("ada", run_id="r")
+    await build(SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal(KEYS, "spring"))).run("augusta ada king", run_id="r")
     later = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal(KEYS, "summer"))
     assert (await build(later).run(run_id="r", responses={"may I": False})).get_outputs() == [
-        "the secret of ada: False"
+        "the secret of augusta ada king: False"
     ]
     only_new = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal({"summer": KEYS["summer"]}, "summer"))
     with pytest.raises(CheckpointCorrupt, match="sealed with the key 'spring', which was not given"):
