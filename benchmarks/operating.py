@@ -14,8 +14,8 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,12 @@ class Measured:
     rate: float | None = None
 
 
+Call = Callable[[], Awaitable[object]]
+
+
 @dataclass(slots=True)
 class Bench:
-    """A store that is filled, and what is done with it."""
+    """A store that is filled."""
 
     store: str
     address: str
@@ -54,23 +57,34 @@ class Bench:
     made: Stock
     repeats: int
 
-    async def once(self, what: str, arguments: Sequence[str], call: Callable[[], Awaitable[object]]) -> Measured:
-        """Something that changes nothing."""
-        return await self.each(what, [arguments] * self.repeats, [call] * self.repeats)
-
-    async def each(
-        self, what: str, commands: Sequence[Sequence[str]], calls: Sequence[Callable[[], Awaitable[object]]]
-    ) -> Measured:
-        """The medians of these, each done once."""
-        ran = [_ran(["--store", self.address, *arguments]) for arguments in commands]
-        took = [await _took(call) for call in calls]
-        wall, cpu = ([statistics.median(column) for column in zip(*ran, strict=True)]) if ran else (None, None)
-        return Measured(self.store, self.made.checkpoints, what, cpu, wall, statistics.median(took))
-
-    async def all(self, what: str, call: Callable[[], Awaitable[object]]) -> Measured:
+    async def all(self, what: str, call: Call) -> Measured:
         """Something that has to do with every checkpoint, once."""
         took = await _took(call)
         return Measured(self.store, self.made.checkpoints, what, called=took, rate=self.made.checkpoints / took * 1000)
+
+
+@dataclass(slots=True)
+class Deed:
+    """Something that reads or writes a little: as commands, and as calls of the API."""
+
+    what: str
+    bench: Bench
+    commands: list[Sequence[str]]
+    calls: list[Call]
+    ran: list[tuple[float, float]] = field(default_factory=list)
+    took: list[float] = field(default_factory=list)
+
+    async def do(self, turn: int) -> None:
+        if turn < len(self.commands):
+            self.ran.append(_ran(["--store", self.bench.address, *self.commands[turn]]))
+        if turn < len(self.calls):
+            self.took.append(await _took(self.calls[turn]))
+
+    def measured(self) -> Measured:
+        wall, cpu = (statistics.median(column) for column in zip(*self.ran, strict=True))
+        return Measured(
+            self.bench.store, self.bench.made.checkpoints, self.what, cpu, wall, statistics.median(self.took)
+        )
 
 
 def _ran(arguments: Sequence[str]) -> tuple[float, float]:
@@ -92,35 +106,46 @@ async def _took(call: Callable[[], Awaitable[object]]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-async def looked(bench: Bench) -> AsyncIterator[Measured]:
-    """What reads a little of the store."""
-    storage, some = bench.storage, bench.made.waiting[len(bench.made.waiting) // 2]
+async def deeds(bench: Bench) -> list[Deed]:
+    """What reads or writes a little of a store."""
+    storage, some, long = bench.storage, bench.made.waiting[len(bench.made.waiting) // 2][:8], bench.made.long
 
     async def shown(name: str) -> None:
         await storage.load((await find_checkpoint(storage, name)).checkpoint_id)
 
-    yield await bench.once("`list`", ["list", "--json"], lambda: storage.list_runs(limit=51))
-    asked = ["list", "--json", "--status", "waiting", "--tag", "team=north"]
     waiting = {"status": "IDLE_WITH_PENDING_REQUESTS", "tags": {"team": "north"}}
-    yield await bench.once("`list --status --tag`", asked, lambda: storage.list_runs(**waiting, limit=51))
-    yield await bench.once(
-        "`list --text`, found nowhere", ["list", "--json", "--text", "xyz"], lambda: storage.list_runs(text="xyz")
-    )
-    yield await bench.once("`show`, by 8 characters", ["show", some[:8], "--json"], lambda: shown(some[:8]))
-    long = bench.made.long
-    yield await bench.once("`show`, a run with a tenth of them", ["show", long, "--json"], lambda: shown(long))
-    yield await bench.once("`requests`", ["requests", "--json"], lambda: storage.pending_requests(limit=51))
+    asked = ["list", "--json", "--status", "waiting", "--tag", "team=north"]
+    reading: list[tuple[str, list[str], Call]] = [
+        ("`list`", ["list", "--json"], lambda: storage.list_runs(limit=51)),
+        ("`list --status --tag`", asked, lambda: storage.list_runs(**waiting, limit=51)),
+        ("`list --text`, found nowhere", ["list", "--json", "--text", "xyz"], lambda: storage.list_runs(text="xyz")),
+        ("`show`, by 8 characters", ["show", some, "--json"], lambda: shown(some)),
+        ("`show`, a run with a tenth of them", ["show", long, "--json"], lambda: shown(long)),
+        ("`requests`", ["requests", "--json"], lambda: storage.pending_requests(limit=51)),
+    ]
+    often = bench.repeats
+    return [*(Deed(what, bench, [said] * often, [call] * often) for what, said, call in reading), await answers(bench)]
 
 
-async def answered(bench: Bench) -> Measured:
+async def answers(bench: Bench) -> Deed:
     """Answers, each to another question."""
     storage = bench.storage
     runs = bench.made.waiting[: 2 * bench.repeats]
     ids = [(await storage.pending_requests(run_id=run))[0].request_id for run in runs]
     pairs = list(zip(runs, ids, strict=True))
-    commands = [["respond", run, id, "--json", "true"] for run, id in pairs[::2]]
+    commands: list[Sequence[str]] = [["respond", run, id, "--json", "true"] for run, id in pairs[::2]]
     calls = [lambda run=run, id=id: answer(storage, run, id, True) for run, id in pairs[1::2]]
-    return await bench.each("`respond`", commands, calls)
+    return Deed("`respond`", bench, commands, calls)
+
+
+async def looked(benches: Sequence[Bench]) -> AsyncIterator[Measured]:
+    """The same in each of the stores, in turns: a busy minute hits all of them alike."""
+    for same in zip(*[await deeds(bench) for bench in benches], strict=True):
+        for turn in range(benches[0].repeats):
+            for deed in same:
+                await deed.do(turn)
+        for deed in same:
+            yield deed.measured()
 
 
 async def examined(storage: BuiltInStorage) -> None:
@@ -136,15 +161,6 @@ async def passed_through(bench: Bench) -> AsyncIterator[Measured]:
     yield await bench.all(f"`prune --dry-run`, {KEPT} kept of each run", lambda: prune(storage, policy, dry_run=True))
     yield await bench.all(f"`prune`, {KEPT} kept of each run", lambda: prune(storage, policy))
     yield await bench.all("`compact`", storage.compact)
-
-
-async def measured(bench: Bench, *, all: bool) -> AsyncIterator[Measured]:
-    async for one in looked(bench):
-        yield one
-    yield await answered(bench)
-    if all:
-        async for one in passed_through(bench):
-            yield one
 
 
 @asynccontextmanager
@@ -189,16 +205,24 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+async def measured(kind: str, asked: argparse.Namespace, server: str | None) -> AsyncIterator[Measured]:
+    async with AsyncExitStack() as after:
+        benches = [await after.enter_async_context(filled(kind, size, asked, server)) for size in asked.sizes]
+        async for one in looked(benches):
+            yield one
+        for bench in [] if asked.looking_only else benches:
+            async for one in passed_through(bench):
+                yield one
+
+
 async def measure_all(asked: argparse.Namespace, server: str | None) -> list[Measured]:
     found: list[Measured] = []
-    for size in asked.sizes:
-        for kind in asked.stores:
-            async with filled(kind, size, asked, server) as bench:
-                async for one in measured(bench, all=not asked.looking_only):
-                    say(f"{kind} {size:,} {one}")
-                    found.append(one)
-                    if asked.json:
-                        asked.json.write_text(json.dumps([asdict(each) for each in found], indent=1))
+    for kind in asked.stores:
+        async for one in measured(kind, asked, server):
+            say(str(one))
+            found.append(one)
+            if asked.json:
+                asked.json.write_text(json.dumps([asdict(each) for each in found], indent=1))
     return found
 
 
