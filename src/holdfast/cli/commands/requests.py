@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,6 @@ def command(
 
     async def work(storage: BuiltInStorage) -> None:
         from ...durable import clock
-        from ...operating.questions import answered_among
 
         now = clock.now()
         found = await storage.pending_requests(
@@ -61,7 +61,7 @@ def command(
             limit=limit + 1,
         )
         page, more = found[:limit], len(found) > limit
-        answered = await answered_among(storage, page)
+        answered = await _answered(storage, page)
         following = f"{page[-1].run_id}/{page[-1].request_id}" if more else None
         if json:
             document(requests=[_told(one, now, answered) for one in page], next=following)
@@ -77,6 +77,16 @@ def command(
             note(f"there are more: --after {quote(following)}")
 
     on_the_store(work)
+
+
+async def _answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
+    """Those whose answer has come and was not taken in yet. What it takes to know that is loaded if there is mail."""
+    runs = list({one.run_id for one in page})
+    if not runs or not await asyncio.to_thread(storage.store.mailed, runs):
+        return set()
+    from ...operating.questions import answered_among
+
+    return await answered_among(storage, page)
 
 
 async def _run_id(storage: BuiltInStorage, name: str) -> str:
