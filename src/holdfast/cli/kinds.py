@@ -64,7 +64,10 @@ class SQLiteFile(msgspec.Struct, frozen=True):
     def storage(self) -> BuiltInStorage:
         from ..stores.sqlite import SQLiteCheckpointStorage
 
-        return SQLiteCheckpointStorage(self.path, seal=seal_of())
+        try:
+            return SQLiteCheckpointStorage(self.path, seal=seal_of())
+        except ValueError as error:  # `:memory:`, say
+            raise CommandFailed(str(error), FORMS, USAGE) from None
 
     def format(self) -> Format | None:
         from ..stores.sqlite_schema import APPLICATION, FORMAT

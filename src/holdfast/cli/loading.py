@@ -75,6 +75,9 @@ def code_of(name: str) -> Code:
     module, divider, path = name.partition(":")
     if not divider or not module or not path:
         raise CommandFailed(f"{name!r} is not of the form MODULE:WORKFLOW", "for example: shop.orders:workflow", USAGE)
+    if "/" in module or module.startswith(".") or module.endswith(".py"):
+        said = "a module is named as in an import, without its folder and .py, for example: shop.orders:workflow"
+        raise CommandFailed(f"{module!r} is the name of a file, not of a module", said, USAGE)
     with redirect_stdout(sys.stderr):
         return Code(name, _attribute(_imported(module), module, path))
 

@@ -60,7 +60,8 @@ def progress_of(at: Checkpoint, commits: Sequence[Commit]) -> Progress:
     following = dict.fromkeys(taker for message in at.messages for taker in message.takers)
     asking = dict.fromkeys(request.executor for request in at.requests.values())
     known = [str(id) for id in at.header.signature.get("executors", ())]
-    whole = [commit.number for commit in commits] == list(range(at.number + 1))
-    untouched = tuple(id for id in known if id not in called and id not in following)
+    all_kept = [commit.number for commit in commits] == list(range(at.number + 1))
+    whole = all_kept and at.header.parent_run is None  # what a fork did before it was one is told of its parent
+    untouched = tuple(id for id in known if id not in called and id not in following and id not in asking)
     since = commits[0].number if commits else at.number
     return Progress(at.iteration, dict(called), tuple(following), tuple(asking), untouched, whole, since)

@@ -136,6 +136,16 @@ def test_show_says_that_a_history_is_not_whole(say: Say, tmp_path: Any) -> None:
     assert "as far as its history is kept" in say("--store", "sqlite:///runs.db", "show", "long-1").stdout
 
 
+def test_show_does_not_say_of_a_fork_that_its_parent_called_nobody(sqlite: Place, say: Say) -> None:
+    say("--store", sqlite.address, "fork", "refund-7", "--as", "fork-7")
+    found = document(say("--store", sqlite.address, "show", "fork-7", "--json"))["progress"]
+    assert (found["asking"], found["not_called"], found["history_is_whole"]) == (["desk"], [], False)
+
+
+def test_a_list_says_whether_it_was_asked_for_something(sqlite: Place, say: Say) -> None:
+    assert say("--store", sqlite.address, "list", "--workflow", "").stderr == "no run matches\n"
+
+
 def test_show_counts_the_calls_of_the_newest_commits(say: Say, tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(import_module("holdfast.cli.commands.show"), "RECENT", 2)
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")

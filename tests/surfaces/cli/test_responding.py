@@ -348,3 +348,9 @@ async def test_a_process_that_drives_the_run_takes_the_answer_in(tmp_path: Path)
         done = await asyncio.to_thread(ran, *answered, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, "answered tea of busy-1\n"), done.stderr
         assert (await asyncio.wait_for(driven, 60)).get_outputs() == ["tea: True"]
+
+
+def test_a_run_that_was_left_empty_is_not_any_run(sqlite: Place, say: Say) -> None:
+    told = say("--store", sqlite.address, "respond", "", "--json", "true")
+    assert (told.exit_code, told.stdout) == (3, "")
+    assert say("--store", sqlite.address, "respond", "--json", "true").exit_code == 0

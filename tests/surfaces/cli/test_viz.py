@@ -86,6 +86,8 @@ def test_every_form() -> None:
         ("shop:number", 5, "is no workflow but of class int"),
         ("shop:needs", 5, "calling shop:needs raised TypeError"),
         ("shop:breaks", 5, "calling shop:breaks raised ValueError: no tea"),
+        ("./shop.py:workflow", 2, "named as in an import"),
+        ("shop.py:workflow", 2, "named as in an import"),
         ("nowhere:workflow", 5, "there is no module 'nowhere'"),
         ("shop.inner:workflow", 5, "there is no module 'shop.inner'"),
         ("broken:workflow", 5, "importing 'broken' raised RuntimeError: the kettle is cold"),

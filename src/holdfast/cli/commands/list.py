@@ -65,10 +65,12 @@ def command(
         if page:
             table(["run", "workflow", "status", "commits", "began", "changed", "tags"], [_row(run) for run in page])
         else:
-            given = (workflow, status, tags, after, holds, *asked.values())
-            note("no run matches" if any(given) else "no run is stored here")
+            given = (workflow, status, tags or None, after, holds, *asked.values())
+            note("no run is stored here" if all(one is None for one in given) else "no run matches")
         if more:
-            note(f"there are more: --after {page[-1].run_id}")
+            from shlex import quote
+
+            note(f"there are more: --after {quote(page[-1].run_id)}")
 
     on_the_store(work, waits_for_nothing_else=holds is None)
 

@@ -75,7 +75,8 @@ async def _open(storage: BuiltInStorage, run: str | None, request: str | None) -
     try:
         found = await find_run(storage, run)
     except NotFound:
-        if request is not None or not (inbox := await _inbox(storage, run)):
+        # a name that was left empty, by a variable that is not set, is not the same as none: nothing else is answered
+        if request is not None or not run or not (inbox := await _inbox(storage, run)):
             raise
         return inbox
     with refusals():
