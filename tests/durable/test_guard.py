@@ -113,7 +113,8 @@ async def test_a_sealed_storage_holds_nothing_that_can_be_read(tmp_path: Path, k
 
 
 async def test_a_key_can_be_changed(tmp_path: Path) -> None:
-    await build(SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal(KEYS, "spring"))).run("augusta ada king", run_id="r")
+    first = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal(KEYS, "spring"))
+    await build(first).run("augusta ada king", run_id="r")
     later = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal(KEYS, "summer"))
     assert (await build(later).run(run_id="r", responses={"may I": False})).get_outputs() == [
         "the secret of augusta ada king: False"
