@@ -58,6 +58,7 @@ class _Driving:
     run_id: str | None = None
     outputs: list[Any] = field(default_factory=list)
     failure: WorkflowErrorDetails | None = None
+    raised: RunError | None = None  # knows where in a handler it happened
 
     async def move(self, storage: BuiltInStorage) -> Result:
         """Drive the run to where it rests. What it failed with is part of what it came to."""
@@ -95,6 +96,7 @@ class _Driving:
         except RunError as error:
             if self.run_id is None:  # it was not even opened
                 raise
+            self.raised = error
             return error
         return None
 
@@ -127,7 +129,7 @@ class _Driving:
             document(**result.told())
         status, name = result.at.status.value, result.at.run_id
         if status == "FAILED":
-            raise CommandFailed(result.error or f"run {name!r} failed", self.go_on(), FAILED)
+            raise CommandFailed(result.error or f"run {name!r} failed", self.go_on(), FAILED) from self.raised
         if status == "CANCELLED":
             raise CommandFailed(f"run {name!r} was cancelled", self.go_on(), FAILED)
         if result.error is not None:

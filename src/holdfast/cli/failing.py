@@ -56,7 +56,8 @@ class Ending:
         if isinstance(error, (KeyboardInterrupt, click.Abort)):
             sys.exit(INTERRUPTED)
         if self._settings.debug:
-            _say("".join(traceback.format_exception(error)).rstrip())
+            for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
+                _say(printable(line))
         sys.exit(_tell(error, self._settings))
 
 

@@ -35,8 +35,14 @@ def blocking(text: str, ctx: WorkflowContext[None, str]) -> None:
     sleep(60)
 
 
+@executor(id="failing")
+async def failing(text: str, ctx: WorkflowContext[None, str]) -> None:
+    raise RuntimeError(text)
+
+
 echoing = WorkflowBuilder(name="echoing", start_executor=echo).build()
 waiting = WorkflowBuilder(name="waiting", start_executor=blocking).build()
+broken = WorkflowBuilder(name="broken", start_executor=failing).build()
 """
 
 
@@ -121,3 +127,12 @@ def test_no_terminal_is_so_narrow_that_an_id_is_broken(
     seen = capsys.readouterr().out
     assert name in seen
     assert ("─" in seen) == drawn
+
+
+def test_debug_shows_where_a_handler_failed_and_nothing_that_a_terminal_would_obey(code: None, say: Say) -> None:
+    told = say("--debug", "run", "heard:broken", "--input", "\x1b[31mred")
+    assert told.exit_code == 1
+    assert "heard.py" in told.stderr
+    assert "raise RuntimeError(text)" in told.stderr
+    assert "RuntimeError: \\x1b[31mred" in told.stderr
+    assert "\x1b" not in told.stderr
