@@ -145,7 +145,7 @@ def goals(case: Case, figures: Figures) -> str:
 def _goal(goal: Goal, figures: Figures) -> str | None:
     try:
         ratio = goal.ratio(figures)
-    except (KeyError, ValueError, ZeroDivisionError):  # one of the two was not measured, or is nothing: no disk was used
+    except (KeyError, ValueError, ZeroDivisionError):  # one was not measured, or is nothing: no disk was used
         return None
     wanted = f"at least {goal.least:g}" if goal.least is not None else f"at most {goal.most:g}"
     verdict = "reached" if goal.reached(ratio) else "**not reached**"
