@@ -33,7 +33,7 @@ PACKAGES = (
     "dbos",
 )
 TIME_LIMIT = 900  # seconds for one measurement
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+BEGIN, END = "<!-- {part}: begin -->", "<!-- {part}: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--from", dest="kept", type=Path, help="measure nothing: show what --json kept")
     parser.add_argument("--table", action="store_true", help="print all tables, in Markdown; else only the ratios")
     parser.add_argument("--write", type=Path, help="a page whose measured part is replaced")
+    parser.add_argument("--part", default="measured", help="which part of the page that is: the word in its marks")
     return parser.parse_args(given)
 
 
@@ -162,11 +163,14 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def rewrite(page: Path, shown: str) -> None:
-    """Puts the tables between the two marks of a page."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{shown}\n{END}{after}")
+def rewrite(page: Path, part: str, shown: str) -> None:
+    """Puts the tables between the two marks of a part of a page."""
+    begin, end = BEGIN.format(part=part), END.format(part=part)
+    before, there, rest = page.read_text().partition(begin)
+    if not there:
+        raise SystemExit(f"{page} has no {begin}")
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n\n{shown}\n{end}{after}")
 
 
 def main(given: list[str] | None = None) -> int:
@@ -179,7 +183,7 @@ def main(given: list[str] | None = None) -> int:
             say(f"left out: {line}")
         result = measure_all(wanted, left_out, asked)
     if asked.write:
-        rewrite(asked.write, report.markdown(result))
+        rewrite(asked.write, asked.part, report.markdown(result))
     print(report.markdown(result, tables=asked.table))
     return 1 if result["failed"] else 0
 

@@ -48,11 +48,14 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
+SCRIPT = "from holdfast.cli.main import main; main()"  # as the script that is installed does
+
+
 def time_command(job: Job) -> None:
     """How much of a processor the command line takes, from its start to its end. The first is for the caches."""
     store = job.folder / "runs.db"
     subprocess.run([sys.executable, "-I", "-c", MAKES_RUNS, str(store), str(job["runs"])], check=True)
-    listing = ["-I", "-m", "holdfast.cli", "list", "--json", "--store", f"sqlite:///{store}"]
+    listing = ["-I", "-c", SCRIPT, "list", "--json", "--store", f"sqlite:///{store}"]
     taken = [(_used_by(listing), _used_by(["-I", "-c", "pass"])) for _ in range(job["starts"] + 1)][1:]
     for what, found in zip(("command_cpu_ms", "bare_cpu_ms"), zip(*taken, strict=True), strict=True):
         job.notes[what] = statistics.median(found) * 1000
