@@ -43,6 +43,11 @@ class OnlyText(Executor):
     async def hear(self, original_request: str, response: str, ctx: WorkflowContext[str]) -> None: ...
 
 
+class Lists(Executor):
+    @handler
+    async def take(self, message: list[str], ctx: WorkflowContext[str]) -> None: ...
+
+
 class Keeper(Step):
     keeps_under = ("kept/{id}/",)
 
@@ -216,6 +221,11 @@ REFUSED: dict[str, tuple[Checkpoint, Workflow, str]] = {
         run(held={JOIN: {"b": (closed(1),)}}),
         four(edges=joined_by("c", "b")),
         f"the fan-in {JOIN!r} is gone, and messages of this run wait in it: 1 from 'b'",
+    ),
+    "half-full fan-in into one that takes something else": (
+        run(held={JOIN: {"b": (closed(1),)}}),
+        four(cls=lambda id: Lists(id) if id == "d" else OnlyText(id), edges=joined_by("b", "c")),
+        f"the fan-in {JOIN!r} holds a int, and 'd' takes list[str]",
     ),
     "a message on its way into a fan-in that is gone": (
         run(messages=(message(source="c", joins=(JOIN,)),)),

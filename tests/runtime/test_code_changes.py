@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,7 +28,7 @@ from holdfast import (
     response_handler,
 )
 from holdfast.durable.storage import BuiltInStorage
-from holdfast.operating import fork
+from holdfast.operating import check, fork
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Crash, CrashingStore
 
@@ -212,6 +213,18 @@ class Texts(Executor):
     async def take(self, text: str, ctx: WorkflowContext[Any]) -> None: ...
 
 
+class Hand(Executor):
+    @handler
+    async def take(self, number: int, ctx: WorkflowContext[int]) -> None:
+        await ctx.send_message(number)
+
+
+class Sum(Executor):
+    @handler
+    async def take(self, numbers: list[int], ctx: WorkflowContext[None, int]) -> None:
+        await ctx.yield_output(sum(numbers))
+
+
 class Pair:
     """Two side by side, the second of which fails as long as it is broken, and one that gathers what they send."""
 
@@ -272,6 +285,64 @@ async def test_nobody_changes_places_in_a_superstep_that_is_under_way(storage: A
     assert (forked.get_outputs(), pair.calls) == ([], ["right"])  # half of what the fan-in waits for was dropped
 
 
+async def test_what_two_versions_finished_in_one_superstep_is_not_done_again_by_the_second(storage: Any) -> None:
+    calls, broken = list[str](), {"b", "c"}
+
+    def three(first: str, **options: Any) -> Workflow:
+        def one(id: str) -> Executor:
+            @executor(id=id)
+            async def work(number: int, ctx: WorkflowContext[int]) -> None:
+                calls.append(id)
+                if id in broken:
+                    raise ValueError("not yet")
+                await ctx.send_message(number)
+
+            return work
+
+        start, last = one("start"), Sum("sum")
+        side_by_side = [one(first), one("b"), one("c")]
+        builder = WorkflowBuilder(name="three", start_executor=start, checkpoint_storage=storage, **options)
+        return builder.add_fan_out_edges(start, side_by_side).add_fan_in_edges(side_by_side, last).build()
+
+    with pytest.raises(HandlerFailed):
+        await three("a").run(1, run_id="r")
+    newest = {"migrations": [Migration(2).rename_executor("a", "z")]}
+    broken.remove("b")
+    with pytest.raises(HandlerFailed):
+        await three("z", **newest).run(run_id="r")
+    broken.clear()
+    assert (await three("z", **newest).run(run_id="r")).get_outputs() == [3]
+    assert [calls.count(id) for id in ("a", "z", "b")] == [1, 0, 2]
+
+
+async def test_what_may_have_been_tried_keeps_its_keys_or_is_refused(storage: Any) -> None:
+    keys: dict[str, set[str]] = {"left": set(), "right": set()}
+    broken = True
+
+    def two(*steps: Migration) -> Workflow:
+        def one(id: str) -> Executor:
+            @executor(id=id)
+            async def pay(number: int, ctx: WorkflowContext[int]) -> None:
+                keys[id].add(ctx.idempotency_key)
+                await asyncio.sleep(0)
+                if broken:
+                    raise ValueError("not yet")
+
+            return pay
+
+        start, both = Hand("start"), [one("left"), one("right")]
+        builder = WorkflowBuilder(name="two", start_executor=start, checkpoint_storage=storage, migrations=steps)
+        return builder.add_fan_out_edges(start, both).build()
+
+    with pytest.raises(HandlerFailed):
+        await two().run(1, run_id="r")
+    broken = False
+    with pytest.raises(GraphChanged, match="may have been tried before, and would be known by other keys"):
+        await two(Migration(2).drop_messages("left")).run(run_id="r")
+    await two(Migration(2).drop_messages("right")).run(run_id="r")  # nobody comes after it
+    assert len(keys["left"]) == 1
+
+
 async def test_a_handler_that_takes_something_else_now_is_refused_before_it_is_called(storage: Any) -> None:
     pair = Pair(storage)
     await pair.begun()
@@ -303,6 +374,53 @@ async def test_a_run_that_sleeps_sleeps_on_after_it_was_taken_over(storage: Any)
         "sleeping",
         "migrated",
     ]
+
+
+# --- what lies there, and what is kept --------------------------------------------------------------------------------
+
+
+class Forgetful(Till):
+    """Keeps what it kept by another name."""
+
+    seen = 0
+    count = persistent(0)
+
+
+class Wordy(Till):
+    @response_handler
+    async def decided(self, original_request: Order, response: str, ctx: WorkflowContext[Order]) -> None:  # type: ignore[override]
+        await ctx.send_message(original_request)
+
+
+def with_till(cls: type[Till], storage: Any, *steps: Migration) -> Workflow:
+    till = cls("till")
+    builder = WorkflowBuilder(name="orders", start_executor=till, checkpoint_storage=storage, migrations=steps)
+    return builder.add_edge(till, Ship("ship")).build()
+
+
+async def test_what_an_executor_keeps_by_a_name_that_is_gone_is_not_forgotten_silently(storage: Any) -> None:
+    await first(storage).run(CUP, run_id="r")
+    with pytest.raises(GraphChanged, match="does not keep any more what this run has of it: 'seen'"):
+        await with_till(Forgetful, storage).run(run_id="r", responses={"sure?": True})
+    step = Migration(2).change_executor_state("till", lambda kept: {"count": kept["seen"]})
+    await with_till(Forgetful, storage, step).run(run_id="r", responses={"sure?": True})
+    head = await storage.get_latest(run_id="r")
+    assert head.executor_states["till"] == {"count": 1}
+
+
+async def test_an_answer_that_lies_there_and_would_not_be_taken_strands_nobody() -> None:
+    """The process that answered died before the answer was taken in; the next version asks for another type."""
+    store = MemoryStore()
+    storage = BuiltInStorage(store)
+    await first(storage).run(CUP, run_id="r")
+    with pytest.raises(Crash):
+        await first(BuiltInStorage(CrashingStore(store, 1, after=True))).run(run_id="r", responses={"sure?": True})
+    newest = with_till(Wordy, storage, Migration(2).change_questions("till", response_type=str))
+    (checked,) = (await check(storage, newest)).runs
+    assert (checked.verdict, "'sure?' is answered with a bool" in checked.why[0]) == ("stranded", True)
+    with pytest.raises(GraphChanged, match="'sure\\?' is answered with a bool"):
+        await newest.run(run_id="r")
+    assert (await first(storage).run(run_id="r")).get_outputs() == [("cup", 300, None)]
 
 
 # --- runs inside ------------------------------------------------------------------------------------------------------

@@ -199,6 +199,12 @@ def keeps_state(executor: Executor) -> bool:
     return hooked or bool(persistent_names(cls))
 
 
+def has_hooks(executor: Executor) -> bool:
+    """Whether it saves or takes back something else than its persistent attributes."""
+    saves = getattr(executor.on_checkpoint_save, "__func__", None) is not Executor.on_checkpoint_save
+    return saves or getattr(executor.on_checkpoint_restore, "__func__", None) is not Executor.on_checkpoint_restore
+
+
 @cache
 def table_of(cls: type) -> HandlerTable:
     """The handlers of a class. A method that overrides a handler is one too, marked or not."""

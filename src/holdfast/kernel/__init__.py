@@ -10,7 +10,7 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
     merge         checkpoint, plan, outcomes      → the next commit
     fail, cancel, park  checkpoint                → a commit that changes only the status
     restore       head, an earlier checkpoint     → a commit that moves the run back
-    unmet         checkpoint, another graph       → why the run cannot go on with it
+    unmet, untaken  checkpoint, another graph     → why the run cannot go on with it, nor take in what came for it
     Migrator      checkpoint, migrations          → the run as they leave it; `migrated` is the commit
     apply         checkpoint, commit              → the next checkpoint
     events        commit                          → what observers may be told
@@ -20,7 +20,7 @@ from .history import apply, begin, cancel, fail, fork, park, restore
 from .intake import Answer, Arrival, Input, intake
 from .merging import Merged, inner_id, merge
 from .migrating import Migrator, migrated
-from .needs import unmet
+from .needs import unmet, untaken
 from .planning import plan, status_of, waiting_joins
 from .routing import route
 from .telling import events, output_events, request_events
@@ -49,5 +49,6 @@ __all__ = [
     "route",
     "status_of",
     "unmet",
+    "untaken",
     "waiting_joins",
 ]

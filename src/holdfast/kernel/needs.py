@@ -6,7 +6,7 @@ this run depends on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..core.errors import CodecError
@@ -14,10 +14,12 @@ from ..core.model import Checkpoint, Delivery, Memory, Outcome, Sent
 from ..core.parcel import Parcel
 from ..core.request import Request
 from ..graph.edges import FanIn
-from ..graph.executor import Executor
+from ..graph.executor import Executor, has_hooks
 from ..graph.graph import Graph
 from ..graph.nested import Nesting
+from ..graph.persistent import persistent_names
 from ..graph.types import describe
+from .intake import Arrival, Input
 from .planning import plan
 
 _OPEN = frozenset({"Any", "object"})
@@ -30,14 +32,30 @@ def unmet(graph: Graph, at: Checkpoint, memory: Memory) -> list[str]:
     """
     found = [
         *_gone_with_state(graph, at),
+        *_forgotten(graph, at),
         *_undeliverable(graph, at, memory),
         *_lost_joins(graph, at),
+        *_unjoinable(graph, at),
         *(words for request in at.requests.values() for words in _unanswerable(graph, request)),
         *_orphans(graph, at),
         *_misremembered(graph, at, memory),
         *(words for executor in graph.executors.values() for words in executor.objections(at.state)),
     ]
     return list(dict.fromkeys(found))
+
+
+def untaken(graph: Graph, at: Checkpoint, arrived: Iterable[Arrival]) -> Iterator[str]:
+    """Why what lies there for a run could not be taken in, one sentence each."""
+    for one in arrived:
+        value = one.value.open()
+        if isinstance(one, Input):
+            if not graph.executors[graph.start].can_handle(value):
+                yield f"a {type(value).__name__} was sent to this run, and the start {graph.start!r} does not take it"
+        elif (request := at.requests.get(one.request_id)) is not None:
+            asker = graph.executors[request.executor]
+            if asker.handlers.choose_reply(request.payload.open(), value) is None:
+                told = f"{request.id!r} is answered with a {type(value).__name__}, which is not taken in"
+                yield f"{told}, and {asker.id!r} has no handler for it"
 
 
 def own_keys(graph: Graph, state: Mapping[str, Any], executor: str, new: str | None = None) -> dict[str, str]:
@@ -61,6 +79,25 @@ def _gone_with_state(graph: Graph, at: Checkpoint) -> Iterator[str]:
         kept = [*_kept(at.executors.get(id)), *own_keys(graph, at.state, id)]
         if kept:
             yield f"executor {id!r} is gone, and this run keeps state of it: {', '.join(map(repr, kept))}"
+
+
+def _forgotten(graph: Graph, at: Checkpoint) -> Iterator[str]:
+    """What an executor kept by a name that its class does not know would be gone with its next message."""
+    for id, parcel in at.executors.items():
+        executor = graph.executors.get(id)
+        if executor is None or has_hooks(executor):  # what hooks make of it is their own affair
+            continue
+        known = persistent_names(type(executor))
+        left = [repr(name) for name in _names(parcel) if name not in known]
+        if left:
+            yield f"executor {id!r} is there, but does not keep any more what this run has of it: {', '.join(left)}"
+
+
+def _names(parcel: Parcel) -> list[str]:
+    try:
+        return list(parcel.open())
+    except CodecError:  # whoever takes it back says what cannot be read
+        return []
 
 
 def _kept(parcel: Parcel | None) -> list[str]:
@@ -108,6 +145,20 @@ def _lost_joins(graph: Graph, at: Checkpoint) -> Iterator[str]:
         if key not in there and counts:
             held = ", ".join(f"{count} from {source!r}" for source, count in counts.items())
             yield f"the fan-in {key!r} is gone, and messages of this run wait in it: {held}"
+
+
+def _unjoinable(graph: Graph, at: Checkpoint) -> Iterator[str]:
+    """What a fan-in holds will be delivered as part of a list."""
+    for edge in graph.edges:
+        if not isinstance(edge, FanIn) or not at.held.get(edge.key):
+            continue
+        executor = graph.executors[edge.target]
+        if Any in executor.input_types or object in executor.input_types:
+            continue
+        values = [one.open() for parcels in at.held[edge.key].values() for one in parcels]
+        takes = " | ".join(map(describe, executor.input_types))
+        for kind in sorted({type(value).__name__ for value in values if not executor.can_handle([value])}):
+            yield f"the fan-in {edge.key!r} holds a {kind}, and {edge.target!r} takes {takes}"
 
 
 def _unanswerable(graph: Graph, request: Request) -> Iterator[str]:

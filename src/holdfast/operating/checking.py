@@ -137,7 +137,8 @@ class _Check:
         """What migrations would do to a run; empty if it goes on without."""
         archive = StoreArchive(self._store, definition.codec)
         at, memory = await self._read(archive, run_id)
-        return await self._at(archive, at, memory, definition)
+        mail = await self._store.mail(run_id)
+        return await self._at(archive, fitted(definition, at, memory, mail), definition)
 
     async def _read(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, Memory]:
         for attempt in range(1, _TRIES + 1):
@@ -150,10 +151,9 @@ class _Check:
                 return at, memory  # else it was moved on while we read
         raise CheckpointMissing(f"no run {run_id!r} is stored here")
 
-    async def _at(self, archive: StoreArchive, at: Checkpoint, memory: Memory, definition: Definition) -> list[str]:
-        found = fitted(definition, at, memory)
+    async def _at(self, archive: StoreArchive, found: Fitted, definition: Definition) -> list[str]:
         for path, parcel in _values(found.at):
-            _check_readable(path, parcel, at.run_id)
+            _check_readable(path, parcel, found.at.run_id)
         _check_limit(found.at, definition)
         changes = list(found.words) if found.migrations else []
         for child in found.at.children.values():
@@ -175,7 +175,7 @@ class _Check:
                 f"run {child.run_id!r} inside {child.executor!r} is gone",
                 differences=[f"run {child.run_id!r} inside {child.executor!r}, which waits for an answer, is gone"],
             )
-        return _told(child.run_id, await self._at(inside, source, Memory(), inner))
+        return _told(child.run_id, await self._at(inside, fitted(inner, source, Memory(), afresh=True), inner))
 
     async def _called(self, found: Fitted, definition: Definition) -> list[str]:
         """Runs inside that were called in the superstep that is under way: no checkpoint names them yet."""

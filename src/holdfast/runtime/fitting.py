@@ -11,9 +11,11 @@ from .. import kernel
 from ..core.errors import CheckpointCorrupt, GraphChanged
 from ..core.model import Checkpoint, Memory
 from ..durable.answers import schema_of, type_words
+from ..graph.edges import fan_in_of
 from ..graph.graph import differences
 from ..graph.migrations import ChangeFanIn, Migration, in_words, renamed
 from .definition import Definition
+from .mailbox import lying_there
 
 _HINT = "Go on with the code that has what is missing, or say in a Migration what becomes of it"
 
@@ -32,8 +34,18 @@ def is_changed(definition: Definition, at: Checkpoint) -> bool:
     return (at.header.signature, at.header.version) != (definition.signature, definition.version)
 
 
-def fitted(definition: Definition, at: Checkpoint, memory: Memory) -> Fitted:
+def fitted(
+    definition: Definition,
+    at: Checkpoint,
+    memory: Memory,
+    mail: Sequence[tuple[str, bytes]] = (),
+    *,
+    afresh: bool = False,
+) -> Fitted:
     """The run as this code goes on with it, migrated if need be; nothing is stored.
+
+    `mail` is what came for it and is not taken in. `afresh`: it goes on from there as another run, or as in another
+    life, so that nothing of it can have been tried.
 
     Raises GraphChanged if it cannot, saying for this run why; CodecError for a value that cannot be read;
     CheckpointCorrupt for a checkpoint that contradicts itself.
@@ -42,10 +54,11 @@ def fitted(definition: Definition, at: Checkpoint, memory: Memory) -> Fitted:
     migrations = _ahead(definition, at)
     migrator = kernel.Migrator(definition.graph, definition.codec.pack, _worded)
     after = migrator.run(at, migrations) if migrations else at
-    if migrations and (memory.outcomes or memory.notes):
-        _check_places(at, after, migrations)
+    if migrations and not afresh:
+        _check_places(at, after, migrations, strictly=bool(memory.outcomes or memory.notes))
     memory = _remembered(definition, after, memory, migrator)
-    lacking = [*kernel.unmet(definition.graph, after, memory), *_out_of_order(definition, after, memory)]
+    lacking = [*kernel.unmet(definition.graph, after, memory), *([] if afresh else _out_of_order(definition, after))]
+    lacking = lacking or list(kernel.untaken(definition.graph, after, lying_there(at, mail, definition.codec)))
     if lacking:
         raise _cannot(at, lacking)
     if not is_changed(definition, at):
@@ -93,16 +106,41 @@ def _check_sound(at: Checkpoint) -> None:
             )
 
 
-def _check_places(before: Checkpoint, after: Checkpoint, migrations: Sequence[Migration]) -> None:
-    """What was begun in the superstep that is under way is known by its place in it: nobody may change places."""
-    slots = [renamed(taker, migrations) for message in before.messages for taker in message.takers]
+def _check_places(before: Checkpoint, after: Checkpoint, migrations: Sequence[Migration], *, strictly: bool) -> None:
+    """What was begun in the superstep that is under way is known by its place in it: nobody may change places.
+
+    Unless `strictly`, nothing is remembered of it; but it may have been tried, so those that stay keep their places.
+    """
+    slots = [(message.id, renamed(taker, migrations)) for message in before.messages for taker in message.takers]
+    now = [(message.id, taker) for message in after.messages for taker in message.takers]
+    if not strictly:
+        if not _pushes(before, slots, now):
+            return
+        words = "what it is doing may have been tried before, and would be known by other keys"
+        raise _cannot(before, [f"{words}: let the version before finish that, or fork the run, which does it afresh"])
     changed = [one for migration in migrations for one in migration.steps if isinstance(one, ChangeFanIn)]
     joins = {key for message in before.messages for key in message.joins}
-    if slots != [taker for message in after.messages for taker in message.takers] or any(
-        one.before.key in joins for one in changed
-    ):
+    if [taker for _, taker in slots] != [taker for _, taker in now] or any(one.before.key in joins for one in changed):
         words = "it is in the middle of a superstep, and who gets its messages would be changed"
         raise _cannot(before, [f"{words}: let the version before finish that, or fork the run, which does it afresh"])
+
+
+def _pushes(before: Checkpoint, slots: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> bool:
+    """Whether a call that stays would get the place that another one had; those of fan-ins come after the others."""
+    if [id for id, _ in slots] == [id for id, _ in now]:
+        return False
+    both = min(len(slots), len(now))
+    return slots[:both] != now[:both] or _fires(before)
+
+
+def _fires(at: Checkpoint) -> bool:
+    """Whether a fan-in has everything it waits for."""
+    for key in {key for message in at.messages for key in message.joins}:
+        came = {message.source for message in at.messages if key in message.joins}
+        fan_in = fan_in_of(key)
+        if fan_in is not None and came.issuperset(set(fan_in.sources) - at.held.get(key, {}).keys()):
+            return True
+    return False
 
 
 def _remembered(definition: Definition, at: Checkpoint, memory: Memory, migrator: kernel.Migrator) -> Memory:
@@ -111,6 +149,9 @@ def _remembered(definition: Definition, at: Checkpoint, memory: Memory, migrator
         return memory
     outcomes = {}
     for id, outcome in memory.outcomes.items():
+        if outcome.version >= definition.version:  # finished since this code has taken over
+            outcomes[id] = outcome
+            continue
         ahead = [one for one in definition.migrations if one.version > outcome.version]
         if not ahead or ahead[0].version != outcome.version + 1:
             told = f"{outcome.executor!r} of version {outcome.version} has finished in the superstep that is under way"
@@ -119,9 +160,9 @@ def _remembered(definition: Definition, at: Checkpoint, memory: Memory, migrator
     return Memory(outcomes, memory.notes)
 
 
-def _out_of_order(definition: Definition, at: Checkpoint, memory: Memory) -> Iterator[str]:
+def _out_of_order(definition: Definition, at: Checkpoint) -> Iterator[str]:
     """Fan-ins that fire in one superstep do so in the order of the edges, which only the graph that began it knows."""
-    if not (memory.outcomes or memory.notes) or not is_changed(definition, at):
+    if not is_changed(definition, at):
         return
     alone = sum(len(message.takers) for message in at.messages)
     planned = kernel.plan(definition.graph, at.place, at.messages, at.held).deliveries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -67,7 +67,7 @@ class Mailbox:
             await post_defaults(self._archive, at, vain)
             letters = await self._letters(self._archive, at)
         meant = _meant(at, letters)
-        arrived = [one for letter in meant.values() if (one := self._arrival(letter)) is not None]
+        arrived = _arrived(meant, self._codec)
         # whoever answered with the very type was told that the answer stands
         known = {one.request_id for one in arrived if isinstance(one, Answer)}
         offers = [Answer(id, value) for id, value in offered.items() if id not in known]
@@ -114,14 +114,23 @@ class Mailbox:
         self.overtaken = tuple(key for key, number in wishes.items() if number < last)
         return tuple(key for key in wishes if key not in self.overtaken)
 
-    def _arrival(self, letter: Letter) -> Arrival | None:
+
+def lying_there(at: Checkpoint, mail: Sequence[tuple[str, bytes]], codec: Codec) -> list[Arrival]:
+    """What came for a run as values of its own types, and is not taken in. Plain answers become that only then."""
+    return _arrived(_meant(at, {key: read_letter(at.run_id, key, body) for key, body in mail}), codec)
+
+
+def _arrived(letters: Mapping[str, Letter], codec: Codec) -> list[Arrival]:
+    found: list[Arrival] = []
+    for letter in letters.values():
         match letter:
             case AnswerLetter(request_id=id, value=value):
-                return Answer(id, content(value, self._codec))
+                found.append(Answer(id, content(value, codec)))
             case InputLetter(value=value):
-                return Input(content(value, self._codec))
+                found.append(Input(content(value, codec)))
             case PlainLetter() | CancelLetter():
-                return None
+                pass
+    return found
 
 
 def _meant(at: Checkpoint, letters: Mapping[str, Letter]) -> dict[str, Letter]:

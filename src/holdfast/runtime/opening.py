@@ -249,10 +249,11 @@ async def _gone_on_with(definition: Definition, head: Checkpoint, archive: Archi
     whatever has become of its workflow.
     """
     changed = is_changed(definition, head)
-    if changed and head.status is WorkflowRunState.IDLE and not await archive.mail(head.run_id):
+    mail = await archive.mail(head.run_id) if changed else []
+    if changed and head.status is WorkflowRunState.IDLE and not mail:
         check_kin(definition, head)
         return Stored(head, over=True)
-    found = fitted(definition, head, await _recalled(head, archive))
+    found = fitted(definition, head, await _recalled(head, archive), mail)
     return Stored(found.at, found.memory, head if changed else None, found.words)
 
 
@@ -296,7 +297,7 @@ async def _back(definition: Definition, archive: Archive, run_id: str, id: str, 
         raise CheckpointMissing(f"no run {run_id!r} is stored, so it cannot be moved back")
     if source is None or source.run_id != run_id:
         raise CheckpointMissing(f"run {run_id!r} has no checkpoint {id!r} to be moved back to")
-    found = fitted(definition, source, NO_MEMORY)
+    found = fitted(definition, source, NO_MEMORY, afresh=True)
     return Moved(head, found.at, found.words)
 
 
@@ -345,7 +346,7 @@ async def _rewind(
         if head.header.parent_id != id:
             raise RunError(f"a run {run_id!r} is stored already, and it was not begun from {id!r}", run_id=run_id)
         return await _gone_on_with(definition, head, archive)
-    found = fitted(definition, source, NO_MEMORY)
+    found = fitted(definition, source, NO_MEMORY, afresh=True)
     return Older(found.at, replace(forked_header(found.at, run_id), workflow=definition.name), found.words)
 
 
