@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ CHECKS: dict[str, list[list[str]]] = {
 }
 ALONE = [sys.executable, "-m", "pytest", "-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
 FEW = 5
+PATIENCE = 2100  # seconds
 
 
 MEMORY = Path("/dev/shm")
@@ -52,13 +54,29 @@ def passes(name: str) -> bool:
     waits for other processes may have waited in vain. Whatever passes only then is named.
     """
     with environment() as known:
-        if all(subprocess.run(command, cwd=ROOT, env=known).returncode == 0 for command in CHECKS[name]):
+        if all(ended(command, known) == 0 for command in CHECKS[name]):
             return True
         failed = failures() if name == "unit" else []
-        if not 0 < len(failed) <= FEW or subprocess.run(ALONE, cwd=ROOT, env=known).returncode != 0:
+        if not 0 < len(failed) <= FEW or ended(ALONE, known) != 0:
             return False
     print("\n".join(["PASSED ONLY ALONE:", *failed]), flush=True)
     return True
+
+
+def ended(command: list[str], known: dict[str, str]) -> int:
+    """How a command ended. One that does not end is killed, with all that it has started, and begun once more."""
+    for attempt in (1, 2):
+        process = subprocess.Popen(command, cwd=ROOT, env=known, start_new_session=True)
+        try:
+            return process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            print(f"DID NOT END in {PATIENCE} s, at attempt {attempt}: {' '.join(command)}", flush=True)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        process.wait()
+    return 1
 
 
 def failures() -> list[str]:
