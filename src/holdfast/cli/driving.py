@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ..core.errors import StoreUnavailable
 from .failing import FAILED, INTERRUPTED, WAITING, CommandFailed, ended
 from .following import Follower, Picture, follower
 from .hints import command_line
@@ -37,12 +38,16 @@ def drive(name: str, begin: Begin, *, follow: bool, json: bool, make: bool = Fal
     driving = _Driving(code_of(name), begin, follow, json)
     try:
         with kept_for_data():
-            result = on_the_store(driving.move, make=make)
+            result = on_the_store(driving.move, make=make, patient=True)
     except KeyboardInterrupt:
         if driving.run_id is None:
             raise
         told = f"interrupted; run {driving.run_id!r} stands at its last commit"
         raise CommandFailed(told, driving.go_on(), INTERRUPTED) from None
+    except StoreUnavailable as error:
+        if driving.run_id is None:
+            raise
+        raise CommandFailed(str(error), f"when it is there again: {driving.go_on()}", FAILED) from error
     except SystemExit as left:  # of a handler: the code would be taken for one of ours
         told = f"the code in {name} ended the process: SystemExit: {left}"
         raise CommandFailed(told, driving.go_on() if driving.run_id else "", FAILED) from left

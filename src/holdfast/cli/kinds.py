@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..durable.storage import BuiltInStorage
 
 PATIENCE = 5.0  # seconds; a person waits for the answer
+LONG_PATIENCE = 30.0  # of a run that is under way
 FORMS = "a store is sqlite:///runs.db, postgresql://host/database, or a directory"
 
 
@@ -32,8 +33,8 @@ class Kind(Protocol):
     def check(self, *, make: bool) -> None:
         """Raises CommandFailed if it cannot be one, and if there is none, unless one is to be made."""
 
-    def storage(self) -> BuiltInStorage:
-        """It, opened at its first use."""
+    def storage(self, *, patient: bool = False) -> BuiltInStorage:
+        """It, opened at its first use. For whoever is patient, a server may be away for as long as for any program."""
 
     def format(self) -> Format | None:
         """Of which format it is; None if that cannot be seen: whoever opens it is told why."""
@@ -61,7 +62,7 @@ class SQLiteFile(msgspec.Struct, frozen=True):
         if self._asked("SELECT count(*) FROM sqlite_schema") == 0:
             raise _missing(f"{self.path} is empty", self.hint)
 
-    def storage(self) -> BuiltInStorage:
+    def storage(self, *, patient: bool = False) -> BuiltInStorage:
         from ..stores.sqlite import SQLiteCheckpointStorage
 
         try:
@@ -127,7 +128,7 @@ class Directory(msgspec.Struct, frozen=True):
             told = f"{self.path} is a directory with something else in it"
             raise CommandFailed(told, "name one that is empty, or not there yet", USAGE)
 
-    def storage(self) -> BuiltInStorage:
+    def storage(self, *, patient: bool = False) -> BuiltInStorage:
         from ..stores.file import FileCheckpointStorage
 
         return FileCheckpointStorage(self.path, seal=seal_of())
@@ -167,11 +168,12 @@ class Schema(msgspec.Struct, frozen=True):
             hint = "another schema is named with ?schema=NAME at the end of the address"
             raise _missing(f"the database has no schema {self.name!r} of Holdfast", hint)
 
-    def storage(self) -> BuiltInStorage:
+    def storage(self, *, patient: bool = False) -> BuiltInStorage:
         from ..stores.postgres import PostgresCheckpointStorage
 
+        patience = LONG_PATIENCE if patient else PATIENCE
         try:
-            return PostgresCheckpointStorage(self.dsn, schema=self.name, patience=PATIENCE, seal=seal_of())
+            return PostgresCheckpointStorage(self.dsn, schema=self.name, patience=patience, seal=seal_of())
         except (ImportError, ValueError) as error:
             raise CommandFailed(str(error), code=USAGE) from None
 

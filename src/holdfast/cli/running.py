@@ -18,17 +18,22 @@ T = TypeVar("T")
 
 
 def on_the_store(
-    work: Callable[[BuiltInStorage], Awaitable[T]], *, make: bool = False, waits_for_nothing_else: bool = False
+    work: Callable[[BuiltInStorage], Awaitable[T]],
+    *,
+    make: bool = False,
+    waits_for_nothing_else: bool = False,
+    patient: bool = False,
 ) -> T:
     """Do the work on the store that is meant; what comes of it. Raises CommandFailed if there is none, unless it is to
     be made.
 
-    For work that waits for nothing but its store no event loop is loaded, if the store can do without.
+    For work that waits for nothing but its store no event loop is loaded, if the store can do without. Work that takes
+    long is patient: a server that is there at first may be away for a while.
     """
     kind = meant(click.get_current_context().ensure_object(Settings))
 
     async def done() -> T:
-        async with opened(kind, make=make) as storage:
+        async with opened(kind, make=make, patient=patient) as storage:
             return await work(storage)
 
     if waits_for_nothing_else and isinstance(kind, SQLiteFile):

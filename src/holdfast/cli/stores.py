@@ -23,9 +23,9 @@ SQLITE, POSTGRES = ("sqlite",), ("postgresql", "postgres")
 
 
 @asynccontextmanager
-async def opened(kind: Kind, *, make: bool = False) -> AsyncIterator[BuiltInStorage]:
+async def opened(kind: Kind, *, make: bool = False, patient: bool = False) -> AsyncIterator[BuiltInStorage]:
     """A store, open. Raises CommandFailed if there is none, unless it is to be made when it is used."""
-    storage = kind.storage()
+    storage = kind.storage(patient=patient)
     kind.check(make=make)
     try:
         yield storage

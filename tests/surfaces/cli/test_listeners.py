@@ -7,18 +7,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from command_line import Place, Say
+from command_line import Place, Say, postgres_address
+from holdfast import PostgresCheckpointStorage
 from holdfast.cli.app import holdfast
 from holdfast.cli.hints import typed
 from holdfast.cli.output import table
 from holdfast.cli.settings import Settings
 from launching import heeding_interrupts
+from postgres_server import fresh_schema
 
 CODE = """
+from pathlib import Path
 from time import sleep
 
 from holdfast import WorkflowBuilder, WorkflowContext, executor
@@ -40,6 +44,13 @@ async def failing(text: str, ctx: WorkflowContext[None, str]) -> None:
     raise RuntimeError(text)
 
 
+@executor(id="losing")
+async def losing(text: str, ctx: WorkflowContext[None, str]) -> None:
+    Path(text).rename("elsewhere")
+    Path(text).touch()
+
+
+lost = WorkflowBuilder(name="lost", start_executor=losing).build()
 echoing = WorkflowBuilder(name="echoing", start_executor=echo).build()
 waiting = WorkflowBuilder(name="waiting", start_executor=blocking).build()
 broken = WorkflowBuilder(name="broken", start_executor=failing).build()
@@ -136,3 +147,28 @@ def test_debug_shows_where_a_handler_failed_and_nothing_that_a_terminal_would_ob
     assert "raise RuntimeError(text)" in told.stderr
     assert "RuntimeError: \\x1b[31mred" in told.stderr
     assert "\x1b" not in told.stderr
+
+
+def test_whoever_drives_a_run_whose_store_goes_away_is_told_how_it_goes_on(code: None, say: Say) -> None:
+    told = say("run", "heard:lost", "--input", "kept", "--run-id", "l-1", "--store", "kept")
+    assert told.exit_code == 1
+    assert told.stderr.splitlines()[-1] == ("hint: when it is there again: holdfast resume l-1 heard:lost --store kept")
+
+
+def test_a_server_may_be_away_for_longer_while_a_run_is_driven(
+    code: None, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience: set[float] = set()
+
+    class Noting(PostgresCheckpointStorage):
+        def __init__(self, dsn: str, **known: Any) -> None:
+            patience.add(known["patience"])
+            super().__init__(dsn, **known)
+
+    monkeypatch.setattr("holdfast.stores.postgres.PostgresCheckpointStorage", Noting)
+    with fresh_schema() as schema:
+        assert say("run", "heard:echoing", "--input", "x", "--store", postgres_address(schema)).exit_code == 0
+        assert 30.0 in patience
+        patience.clear()
+        assert say("list", "--store", postgres_address(schema)).exit_code == 0
+        assert max(patience) < 30.0  # a person waits for it

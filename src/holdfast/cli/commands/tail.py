@@ -55,7 +55,7 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
             reader.expect(upcoming)
             return found.run_id, await _tell_coming(storage, found, wait, reader)
 
-    rests = on_the_store(work)
+    rests = on_the_store(work, patient=follow)
     if rests is not None:
         _end(*rests)
 
