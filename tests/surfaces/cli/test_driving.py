@@ -197,7 +197,7 @@ def test_a_run_that_works_for_another_is_left_to_that_one(say: Say) -> None:
     assert resumed.exit_code == 2
     assert "works for run 'outer'" in resumed.stderr
     cancelled = say("--store", STORE, "cancel", inner)
-    assert cancelled.exit_code == 1
+    assert cancelled.exit_code == 2
     assert "works for run 'outer'" in cancelled.stderr
 
 

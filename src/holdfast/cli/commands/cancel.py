@@ -34,8 +34,11 @@ def command(run: str, reason: str | None, json: bool) -> None:
 
     async def work(storage: BuiltInStorage) -> None:
         from ...operating.cancelling import cancel
+        from ..answers import refusals
 
-        _tell(await cancel(storage, run, reason=reason, told=_waiting), json)
+        with refusals():  # of a run that works for another
+            ended = await cancel(storage, run, reason=reason, told=_waiting)
+        _tell(ended, json)
 
     on_the_store(work)
 
