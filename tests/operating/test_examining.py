@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,53 @@ async def test_what_lists_say_and_heads_do_not_is_found() -> None:
     assert [one.what for one in (await looked(storage))[0]] == [
         "the list of open questions and its head do not agree on golden question"
     ]
+
+
+async def test_an_index_that_leaves_a_run_out_is_found(tmp_path: Path) -> None:
+    """The run is there, and whoever looks for runs that wait does not see it."""
+    path = tmp_path / "runs.db"
+    async with SQLiteCheckpointStorage(path) as storage:
+        await build_asking(storage).run("gold", run_id="waiting")
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (page,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'runs_by_status'").fetchone()
+    (size,) = db.execute("PRAGMA page_size").fetchone()
+    db.close()
+    text = bytearray(path.read_bytes())
+    index = text[(page - 1) * size : page * size]
+    assert index.count(b"IDLE_WITH_PENDING_REQUESTS") == 1
+    text[(page - 1) * size : page * size] = index.replace(b"IDLE_WITH", b"IDLE_WIDE")
+    path.write_bytes(text)
+    async with SQLiteCheckpointStorage(path) as storage:
+        findings, _ = await looked(storage)
+    assert "missing from index runs_by_status" in findings[0].what
+
+
+async def test_a_question_that_is_listed_with_another_answer_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with SQLiteCheckpointStorage(path) as storage:
+        await build_asking(storage).run("gold", run_id="waiting")
+        asked = {one.request_id for one in await storage.pending_requests()}
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE requests SET schema = '{}'")
+    db.close()
+    async with SQLiteCheckpointStorage(path) as storage:
+        findings, _ = await looked(storage)
+    names = ", ".join(sorted(asked))
+    assert [one.what for one in findings] == [f"the list of open questions and its head do not agree on {names}"]
+
+
+async def test_a_commit_that_is_not_listed_among_the_outputs_is_found(tmp_path: Path) -> None:
+    """Results are told from those that are, and the others may be pruned."""
+    path = tmp_path / "runs.db"
+    async with SQLiteCheckpointStorage(path) as storage:
+        await build(storage, broken=False).run(GIVEN, run_id="done")
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE commits SET outputs = 0 WHERE outputs")
+    db.close()
+    async with SQLiteCheckpointStorage(path) as storage:
+        findings, _ = await looked(storage)
+    assert "is listed as something else than it is" in findings[0].what
 
 
 async def test_runs_that_cannot_go_on_are_found_and_why() -> None:

@@ -109,12 +109,24 @@ class _Examination:
 
     async def findings(self) -> AsyncIterator[Finding]:
         past: RunEntry | None = None
+        for finding in await self._flaws():
+            yield finding
         await self._read_wakes()
         while page := await self._store.runs(inner=True, past=past, limit=_RUNS):
             for found in await together(self._run(entry) for entry in page):
                 for finding in found:
                     yield finding
             past = page[-1]
+
+    async def _flaws(self) -> list[Finding]:
+        """What a store that can look at itself finds."""
+        inner = getattr(self._store, "inner", self._store)
+        try:
+            return [Finding("error", words) for words in await inner.flaws()] if hasattr(inner, "flaws") else []
+        except DurabilityError as error:
+            if _is_away(error):
+                raise
+            return [Finding("error", str(error))]
 
     async def _read_wakes(self) -> None:
         self._wakes = {one.run_id: one.at for one in await self._store.wakes()}
@@ -176,11 +188,9 @@ class _Examination:
         self._seen.formats[shape.format] += 1
         what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
         _check_tags(_decode(record.body), what)
-        if (entry.status, entry.iteration, entry.frame) != (
-            commit.status.value,
-            commit.iteration,
-            shape.run is not None,
-        ):
+        said = (commit.status.value, commit.iteration, shape.run is not None)
+        tells = commit.restored is not None or any(done.outputs for done in commit.done)
+        if (entry.status, entry.iteration, entry.frame) != said or (tells and not entry.outputs):
             raise CodecError(f"{what} is listed as something else than it is", path="$")
         if shape.run is not None:
             return apply(header_of(shape), None, commit, previous_id=shape.previous_id)
@@ -241,10 +251,10 @@ class _Examination:
             found.append(Finding("error", f"{words}{at.status.value}", run_id))
         if await self._store.locate(at.stamp.checkpoint_id) is None:
             found.append(Finding("error", "its newest checkpoint is not found by its id", run_id, at.number))
-        listed = {one.request_id for one in await self._store.pending(run_id=run_id)}
-        asked = {one.request_id for one in pending_of(at.header, at.requests.values())}
+        listed = {one.request_id: one for one in await self._store.pending(run_id=run_id)}
+        asked = {one.request_id: one for one in pending_of(at.header, at.requests.values())}
         if listed != asked:
-            names = ", ".join(sorted(listed ^ asked))
+            names = ", ".join(sorted(id for id in {**listed, **asked} if listed.get(id) != asked.get(id)))
             found.append(Finding("error", f"the list of open questions and its head do not agree on {names}", run_id))
         if self._wakes.get(run_id) != wake_of(at):
             await self._read_wakes()  # that was known when we began

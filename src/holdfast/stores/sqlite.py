@@ -29,7 +29,7 @@ from ..durable.ports import (
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from . import sqlite_queries as sql
-from .sqlite_access import Database
+from .sqlite_access import Database, flaws
 from .sqlite_removing import compacted, thin_out
 from .sqlite_rows import entry_in, refuse_another_workflow, row_of
 from .sqlite_runs import inbox, listed, note, run_of
@@ -288,6 +288,10 @@ class SQLiteStore:
 
     async def compact(self) -> int:
         return await self._db.read(compacted)
+
+    async def flaws(self) -> list[str]:
+        """What is wrong with the file itself, in words: a list that leaves something out is found nowhere else."""
+        return await self._db.read(flaws)
 
     async def close(self) -> None:
         await self._db.close()

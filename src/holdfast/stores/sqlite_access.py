@@ -347,13 +347,22 @@ def patiently(action: Callable[[], T]) -> T:
         time.sleep(0.005)
 
 
+def flaws(db: sqlite3.Connection) -> list[str]:
+    """What SQLite finds when it compares its pages, tables and indexes with each other; not all, if it is much."""
+    path = db.execute("PRAGMA database_list").fetchone()[2]
+    found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
+    return [] if found == ["ok"] else [_damaged(path, " ".join(words.split())) for words in found]
+
+
+def _damaged(path: str, why: object) -> str:
+    what = f"the database {path} is damaged ({why}); restore it from a backup, "
+    return f"{what}or save what can be read with the sqlite3 command `.recover`"
+
+
 def translated(error: Exception, path: str) -> DurabilityError:
     """The error in our words, with SQLite's own."""
     if isinstance(error, UnicodeDecodeError) or _code(error) == sqlite3.SQLITE_CORRUPT:
-        return CheckpointCorrupt(
-            f"the database {path} is damaged ({error}); restore it from a backup, "
-            f"or save what can be read with the sqlite3 command `.recover`"
-        )
+        return CheckpointCorrupt(_damaged(path, error))
     if _code(error) == sqlite3.SQLITE_NOTADB:
         return StoreUnavailable(f"{path} is not a SQLite database; it was left as it is. Name another file")
     return StoreUnavailable(f"the store {path} cannot be used: {error}")
