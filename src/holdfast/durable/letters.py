@@ -96,9 +96,7 @@ def read_letter(run_id: str, key: str, body: bytes) -> Letter:
     if letter.format < min(READABLE):
         raise damaged(f"the mail {key!r} of run {run_id!r}", f"there is no format {letter.format}")
     if letter.format not in READABLE:
-        raise NewerFormat(
-            f"the mail {key!r} of run {run_id!r} is of format {letter.format}; use a newer Holdfast"
-        )
+        raise NewerFormat(f"the mail {key!r} of run {run_id!r} is of format {letter.format}; use a newer Holdfast")
     return letter
 
 
