@@ -24,6 +24,7 @@ from holdfast import (
     LatestOnly,
     NewerFormat,
     PostgresCheckpointStorage,
+    RunBusy,
     RunError,
     Seal,
     SQLiteCheckpointStorage,
@@ -34,9 +35,10 @@ from holdfast import (
     executor,
     handler,
 )
+from holdfast.durable.ownership import this_process
 from holdfast.operating.examining import Finding, examine
 from holdfast.operating.exporting import export_run, export_to
-from holdfast.operating.importing import import_from, import_run
+from holdfast.operating.importing import ImportRefused, import_from, import_run
 from holdfast.testing import Crash, CrashingStore
 from nesting import IDLE, WAITING, Asker, Book, Ok
 from postgres_server import dsn, fresh_schema
@@ -301,6 +303,39 @@ async def test_an_import_that_is_cut_short_anywhere_is_not_resumed_and_is_made_g
         assert result.get_outputs() == ["saw x", "x: True"]
         await b.close()
     assert at > 6
+
+
+async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
+    a, book = InMemoryCheckpointStorage(), Book()
+    await build_nested(a, book).run("x", run_id="r")
+    data = await export_run(a, "r")
+
+    half = InMemoryCheckpointStorage()
+    with dying(half, 3), pytest.raises(Crash):
+        await import_run(half, data)
+    (run,) = await half.store.runs(inner=True)
+    other = this_process("another import")
+    await half.store.claim(run.run_id, other, seconds=60)
+    with pytest.raises(RunBusy):  # what somebody writes is not taken away under their hands
+        await import_run(half, data)
+    assert await half.store.run(run.run_id) == run
+    await half.store.release(run.run_id, other)
+    await import_run(half, data)
+
+    late = InMemoryCheckpointStorage()
+    looked = late.store.inner.claim
+
+    async def claim(run_id: str, *known: Any, **options: Any) -> int:
+        """Between the look and the claim another import came, and the run has gone on."""
+        late.store.inner.claim = looked
+        await import_run(late, data)
+        await build_nested(late, book).run(run_id="r", responses={"q": Ok(True)})
+        return await looked(run_id, *known, **options)
+
+    late.store.inner.claim = claim
+    with pytest.raises(ImportRefused, match="was stored here meanwhile: import it again"):
+        await import_run(late, data)
+    assert (await late.list_runs())[0].status is IDLE
 
 
 async def test_a_sealed_run_is_written_open_only_if_that_is_asked_for(tmp_path: Path) -> None:

@@ -216,8 +216,7 @@ async def _already_there(store: Store, checked: Checked, opened: Open, name: str
         stored_as = new_name if new_name is not None and seen.line.role == "run" else id
         if await store.head(stored_as) is None:
             continue
-        if any(key == PARTLY_HERE for key, _ in await store.mail(stored_as)):
-            await store.drop(stored_as)  # an import that was cut short: once more, from the beginning
+        if await _is_partly_here(store, stored_as) and await _cleared_away(store, stored_as):
             continue
         exact = seen.line.role == "run" or (seen.line.role == "inside" and new_name is None)
         if new_name == stored_as or not await _is_same(store, opened, name, seen, exact=exact):
@@ -229,6 +228,26 @@ async def _already_there(store: Store, checked: Checked, opened: Open, name: str
             )
         there.add(id)
     return there
+
+
+async def _is_partly_here(store: Store, run_id: str) -> bool:
+    return any(key == PARTLY_HERE for key, _ in await store.mail(run_id))
+
+
+async def _cleared_away(store: Store, run_id: str) -> bool:
+    """Whether what an import that was cut short has left is gone; False if it is whole by now.
+
+    Raises RunBusy if that import is still under way.
+    """
+    owner = this_process(f"import {uuid.uuid4()}")
+    await store.claim(run_id, owner, seconds=_LEASE)
+    try:
+        if not await _is_partly_here(store, run_id):
+            return False
+        await store.drop(run_id)
+        return True
+    finally:
+        await store.release(run_id, owner)
 
 
 async def _is_same(store: Store, opened: Open, name: str, seen: _Seen, *, exact: bool) -> bool:
@@ -289,6 +308,10 @@ class _Import:
         renamed = _Renamed(self._new_name) if self._new_name and line.run_id == self._main else None
         name = renamed.run_id if renamed else line.run_id
         self._run = _Writing(line, name, renamed, await self._store.claim(name, self._owner, seconds=_LEASE))
+        if await self._store.head(name) is not None:  # since we looked; it may have gone on, too
+            raise ImportRefused(
+                f"a run {name!r} was stored here meanwhile", ": import it again", run_id=name, reason="there"
+            )
         await self._store.post(name, PARTLY_HERE, b'{"format":2,"kind":"import"}')
         self.written.append(name)
 
