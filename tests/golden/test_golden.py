@@ -18,6 +18,7 @@ from holdfast import (
     WorkflowRunState,
 )
 from holdfast.durable import clock
+from holdfast.operating import Keep, prune
 
 LOG = ["counted", "left"]
 OUTPUTS = ["left was here", {"total": 6, "log": LOG, "parcel": GIVEN}]
@@ -145,3 +146,11 @@ async def test_checkpoints_written_as_plain_data_are_taken_back(format: Path) ->
         await storage.save(WorkflowCheckpoint.from_dict(plain))
     result = await build(storage, broken=False).run(run_id="failed")
     assert result.get_outputs() == OUTPUTS
+
+
+async def test_runs_inside_are_not_thinned_out_although_lists_did_not_know_them_once(later_storage: Any) -> None:
+    report = await prune(later_storage, Keep(last=0))
+    touched = {*report.runs, *(one.run_id for one in report.checkpoints)}
+    inside = {one.run_id for one in await later_storage.store.runs(inner=True) if one.workflow in ("market", "selling")}
+    assert len(inside) == 2
+    assert not touched & inside

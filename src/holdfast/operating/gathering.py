@@ -7,7 +7,10 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from ..core.errors import CannotUnseal, DurabilityError, StoreUnavailable
+from ..core.model import RunHeader
 from ..durable.archive import parent_of
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.ports import Entry, RunEntry, Store
@@ -54,11 +57,14 @@ async def _known(
     async def look(run: RunEntry) -> Known:
         asks, mail = run.run_id in asking, run.run_id in mailed
         try:
-            parent = await _parent(store, run) if run.workflow in workflows else None
+            header = await _header(store, run) if run.workflow in workflows else None
+            parent = None if header is None else await parent_of(store, header)
         except (StoreUnavailable, CannotUnseal):
             raise  # it is not damaged: we cannot know what it was forked from
         except DurabilityError as error:
             return Known(run, (), None, asks, mail, str(error))
+        if header is not None and run.about.caller is None:  # lists of older formats do not say for whom it works
+            run = replace(run, about=replace(run.about, caller=header.caller))
         return Known(run, (), parent, asks, mail)
 
     return await together(look(run) for run in runs)
@@ -76,13 +82,13 @@ async def entries_of(store: Store, run_id: str) -> tuple[Entry, ...]:
     return tuple(sorted(await store.entries(run_id=run_id), key=lambda one: one.number))
 
 
-async def _parent(store: Store, run: RunEntry) -> tuple[str, int] | None:
-    """What a run was forked from. Any frame of it says so; the first record is the cheapest to find."""
+async def _header(store: Store, run: RunEntry) -> RunHeader | None:
+    """What a run was forked from, and for whom it works. Any frame of it says so; the first record is the cheapest."""
     first = await store.history(run.run_id, upto=0)
     if not first or not first[0].entry.frame:
         frame = next((entry for entry in await entries_of(store, run.run_id) if entry.frame), None)
         first = [] if frame is None else await store.chain(run.run_id, frame.number)
-    return await parent_of(store, header_of(read_commit(first[0], DEFAULT_CODEC)[1])) if first else None
+    return header_of(read_commit(first[0], DEFAULT_CODEC)[1]) if first else None
 
 
 async def together(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
