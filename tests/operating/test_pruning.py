@@ -153,6 +153,23 @@ async def test_a_run_that_is_driven_is_skipped_and_so_is_what_it_needs(everywher
         assert (await prune(storage, Keep(last=0))).runs == ("forked", "parent")
 
 
+async def test_a_run_that_is_forked_while_others_are_looked_at_stays() -> None:
+    storage = InMemoryCheckpointStorage()
+    await counting(storage).run(1, run_id="parent")
+    await counting(storage).run(1, run_id="other")
+    listed = storage.store.inner.pending
+
+    async def pending(**known: Any) -> Any:  # asked for when the runs are listed already
+        storage.store.inner.pending = listed
+        await fork(storage, "parent", run_id="forked")
+        return await listed(**known)
+
+    storage.store.inner.pending = pending
+    report = await prune(storage, Keep(last=0))
+    assert report.runs == ("other",)
+    assert report.skipped == {"parent": "run 'forked' was forked from it meanwhile"}
+
+
 async def test_checkpoints_that_cost_less_as_they_are_stay(storage: Any) -> None:
     """A large value written once, and small commits since: a second copy of it would be larger than all of them."""
 

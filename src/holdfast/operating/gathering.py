@@ -70,6 +70,22 @@ async def _known(
     return await together(look(run) for run in runs)
 
 
+async def forked_since(store: Store, known: Collection[str]) -> dict[str, str]:
+    """The runs that were begun after all these were listed, and are forks: of each parent, one of them."""
+    found: dict[str, str] = {}
+    past: RunEntry | None = None
+    while page := await store.runs(inner=True, past=past, limit=_PAGE):
+        for run in page:
+            if run.run_id in known:  # the newest come first
+                return found
+            header = await _header(store, run)
+            parent = None if header is None else await parent_of(store, header)
+            if parent is not None:
+                found[parent[0]] = run.run_id
+        past = page[-1]
+    return found
+
+
 async def _listed(store: Store) -> list[RunEntry]:
     found: list[RunEntry] = []
     while page := await store.runs(inner=True, past=found[-1] if found else None, limit=_PAGE):

@@ -16,7 +16,7 @@ from ..durable.ownership import this_process
 from ..durable.ports import Entry, Record, Store
 from ..durable.storage import BuiltInStorage
 from ..runtime import claims
-from .gathering import all_known, entries_of, known_for, together
+from .gathering import all_known, entries_of, forked_since, known_for, together
 from .keeping import Keep, Known, Removal, beginnings, may_lose_some, old_ones, what_goes, whole_runs
 
 _PAGE = 500  # records whose texts are in memory at a time
@@ -100,10 +100,12 @@ class _Pruning:
         self._checkpoints: list[CheckpointInfo] = []
         self._skipped: dict[str, str] = {}
         self._bytes = 0
+        self._forked: dict[str, str] = {}  # runs that a fork was begun from since we looked, and that fork
 
     async def drop(self, waves: Sequence[Sequence[str]]) -> None:
         """Take whole runs away."""
         for wave in waves:
+            self._forked = {} if self._dry else await forked_since(self._store, self._known)
             await together(self._drop(run_id) for run_id in wave)
 
     async def thin_out(self, runs: Iterable[Known], choose: Callable[[Known], Sequence[int]]) -> None:
@@ -134,6 +136,8 @@ class _Pruning:
         self._bytes += size
 
     def _needed(self, run_id: str) -> str | None:
+        if run_id in self._forked:
+            return f"run {self._forked[run_id]!r} was forked from it meanwhile"
         for id in self._skipped:
             parent = self._known[id].parent
             if self._known[run_id].run.about.caller == id or (parent is not None and parent[0] == run_id):
