@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -396,6 +397,28 @@ async def test_what_is_no_whole_file_of_ours_is_refused() -> None:
         await import_run(there, gzip.compress(b"".join([newer, *lines[1:]])))
     with pytest.raises(CheckpointCorrupt, match="no exported run"):
         await import_run(there, gzip.compress(b'{"hello":1}\n'))
+    assert await there.list_runs() == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (b'"workflow":"work","status"', b'"workflow":"walk","status"', "is of two workflows"),
+        (b'"outputs":true', b'"outputs":false', "is listed as something else than it is"),
+    ],
+)
+async def test_a_file_that_contradicts_itself_is_refused_before_anything_is_written(
+    before: bytes, after: bytes, why: str
+) -> None:
+    """Also if whoever edited it has made its sum fit."""
+    storage, there = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    await killed_at_work(storage, Book())
+    *lines, _ = gzip.decompress(await export_run(storage, "r")).splitlines(keepends=True)
+    last = max(n for n, line in enumerate(lines) if before in line)
+    lines[last] = lines[last].replace(before, after)
+    end = {"line": "end", "lines": len(lines), "sum": sha256(b"".join(lines)).hexdigest()}
+    with pytest.raises(CheckpointCorrupt, match=why):
+        await import_run(there, gzip.compress(b"".join([*lines, json.dumps(end).encode() + b"\n"])))
     assert await there.list_runs() == []
 
 

@@ -24,7 +24,7 @@ from ..workflow.workflow import Workflow
 from .checking import why_stranded
 from .gathering import together
 from .redacting import LOCK
-from .snapshots import PAGE, PARTLY_HERE, Snapshot, snapshot
+from .snapshots import PAGE, PARTLY_HERE, Snapshot, is_listed_right, snapshot
 
 _RUNS = 200  # of the list, at a time
 _TRIES = 3
@@ -188,9 +188,7 @@ class _Examination:
         self._seen.formats[shape.format] += 1
         what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
         _check_tags(_decode(record.body), what)
-        said = (commit.status.value, commit.iteration, shape.run is not None)
-        tells = commit.restored is not None or any(done.outputs for done in commit.done)
-        if (entry.status, entry.iteration, entry.frame) != said or (tells and not entry.outputs):
+        if not is_listed_right(entry, commit, framed=shape.run is not None):
             raise CodecError(f"{what} is listed as something else than it is", path="$")
         if shape.run is not None:
             return apply(header_of(shape), None, commit, previous_id=shape.previous_id)

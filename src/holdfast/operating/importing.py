@@ -28,7 +28,7 @@ from ..durable.wire_shapes import WireCommit
 from ..kernel.history import apply
 from .container import Header, LetterLine, Line, MemoryLine, Reader, RecordLine, RunLine, one_line
 from .gathering import SIDE_BY_SIDE, together
-from .snapshots import PARTLY_HERE
+from .snapshots import PARTLY_HERE, is_listed_right
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WireCommit).decode
@@ -120,6 +120,7 @@ class _Seen:
     line: RunLine
     at: Checkpoint | None = None
     number: int = -1  # of the record that was read last
+    workflow: str = ""
     memory: int = 0
 
 
@@ -168,22 +169,26 @@ def _look_at(line: Line, runs: dict[str, _Seen], name: str) -> None:
         case RecordLine(entry=entry):
             if entry.run_id != run_id or entry.number <= seen.number:
                 raise CheckpointCorrupt(f"{name} is damaged: commit {entry.number} of run {run_id!r} is out of place")
-            seen.at, seen.number = _after(seen.at, line.record), entry.number
+            if entry.workflow != seen.workflow and seen.number >= 0:
+                raise CheckpointCorrupt(f"{name} is damaged: run {run_id!r} in it is of two workflows")
+            seen.at, seen.number, seen.workflow = _after(seen.at, line.record), entry.number, entry.workflow
+            if seen.at is not None and seen.at.header.workflow != entry.workflow:
+                raise CheckpointCorrupt(f"{name} is damaged: run {run_id!r} in it is of two workflows")
 
 
 def _after(before: Checkpoint | None, record: Record) -> Checkpoint | None:
     """The checkpoint a record leads to; None for one that is kept only for its outputs: it is based on what is gone."""
     commit, shape = read_commit(record, DEFAULT_CODEC)
+    what = f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r}"
+    if not is_listed_right(record.entry, commit, framed=shape.run is not None):
+        raise CheckpointCorrupt(f"{what} is listed as something else than it is")
     if shape.run is not None:
         return apply(header_of(shape), None, commit, previous_id=shape.previous_id)
     if before is not None and before.number == commit.number - 1:
         return apply(before.header, before, commit)
     if record.entry.fleeting and record.entry.outputs:
         return None
-    raise CheckpointCorrupt(
-        f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r} tells only what changed, and what it "
-        f"changed from is missing"
-    )
+    raise CheckpointCorrupt(f"{what} tells only what changed, and what it changed from is missing")
 
 
 def _check_renamable(checked: Checked, run_id: str) -> None:

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
-from ..core.model import Checkpoint, Child
+from ..core.model import Checkpoint, Child, Commit
 from ..durable.archive import StoreArchive, parent_of
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.ids import child_run_id, forked_child_id
-from ..durable.ports import Record, Store
+from ..durable.ports import Entry, Record, Store
 from ..durable.wire import read_commit, read_outcome
 from .container import Role
 
@@ -83,6 +83,13 @@ async def snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
                 )
             return Snapshot(at, role, dict(sorted(memory.items())), mail)
     raise CommitConflict(f"run {run_id!r} is moved on faster than it can be read: try again when it rests")
+
+
+def is_listed_right(entry: Entry, commit: Commit, *, framed: bool) -> bool:
+    """Whether lists say of a commit what it says itself. One that tells outputs, or takes them back, must be known."""
+    tells = commit.restored is not None or any(done.outputs for done in commit.done)
+    said = (commit.status.value, commit.iteration, framed)
+    return (entry.status, entry.iteration, entry.frame) == said and (entry.outputs or not tells)
 
 
 async def records(store: Store, one: Snapshot) -> AsyncIterator[list[Record]]:
