@@ -23,7 +23,7 @@ CHECKS: dict[str, list[list[str]]] = {
 }
 ALONE = [sys.executable, "-m", "pytest", "-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
 FEW = 5
-PATIENCE = 2100  # seconds
+PATIENCE = 4000  # seconds
 
 
 MEMORY = Path("/dev/shm")
