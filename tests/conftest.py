@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from holdfast import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
 from holdfast.durable import clock
 
-settings.register_profile("ci", derandomize=True)  # what is built must not depend on luck; elsewhere luck finds things
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+slow = [HealthCheck.too_slow, HealthCheck.data_too_large]  # how fast a machine is says nothing about the code
+settings.register_profile("luck", deadline=None, suppress_health_check=slow)  # which finds things
+settings.register_profile("ci", settings.get_profile("luck"), derandomize=True)  # what is built must not depend on it
+settings.load_profile("ci" if os.environ.get("CI") else "luck")
 
 
 class SaidAtOnce:

@@ -63,6 +63,7 @@ def _row(run: CheckedRun) -> tuple[str, ...]:
 def _summary(checked: Checked) -> str:
     if not checked.runs:
         return f"no run of {checked.workflow!r} is unfinished here"
-    parts = {"go on": checked.going_on, "by a migration": checked.migrating, "stranded": checked.stranded}
+    going_on = "goes on" if len(checked.going_on) == 1 else "go on"
+    parts = {going_on: checked.going_on, "by a migration": checked.migrating, "stranded": checked.stranded}
     said = ", ".join(f"{len(runs)} {words}" for words, runs in parts.items() if runs)
     return f"{counted(len(checked.runs), 'run')} of {checked.workflow!r}: {said}"
