@@ -62,11 +62,19 @@ class Terminal:
         os.write(self._ours, typed.encode())
 
     def interrupt(self, prompt: str) -> None:
-        """Wait for a prompt that ends so, and press Ctrl-C; again if the program was not listening yet."""
+        """Wait for a prompt that ends so, and press Ctrl-C; again if the program was not listening yet.
+
+        Python that is about to read, and does not yet, hears of it only with the next key.
+        """
         self.answer(prompt, "")
-        while self.seen.rstrip().endswith(prompt) and self._process.poll() is None:
+        while self._waits_at(prompt):
             os.write(self._ours, b"\x03")
-            self._more(5.0)
+            limit = time.monotonic() + 5
+            while self._waits_at(prompt) and time.monotonic() < limit:
+                self._more(0.1)
+
+    def _waits_at(self, prompt: str) -> bool:
+        return re.sub(r"(\^C)+$", "", self.seen.rstrip()).endswith(prompt) and self._process.poll() is None
 
     def end(self) -> int:
         """Wait until the program ends; the code it ends with."""
