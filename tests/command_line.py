@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -15,7 +17,7 @@ from click.testing import Result
 from psycopg.conninfo import conninfo_to_dict
 
 from operating_runs import Order, asking, counting
-from postgres_server import dsn
+from postgres_server import ask, dsn
 
 Say = Callable[..., Result]
 
@@ -51,3 +53,23 @@ def ran(*arguments: str, **known: Any) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **known.pop("env", {})}
     command = [sys.executable, "-m", "holdfast.cli", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False, **known)
+
+
+def schema_of(place: Place) -> str:
+    """Where it is in the test server."""
+    return place.address.rpartition("schema=")[2]
+
+
+def damage(place: Place, folder: Path, number: int) -> None:
+    """This record of `count-1` is not what was written any more."""
+    change = f"SET body = replace(body, 'count', 'cuont') WHERE run_id = 'count-1' AND number = {number}"
+    if place.address == "runs":
+        (record,) = (folder / "runs" / "counting" / "count-1").glob(f"{number:06}-*.json")
+        record.write_text(record.read_text().replace('"sum": "', '"sum": "0', 1))
+    elif place.address.startswith("sqlite"):
+        db = sqlite3.connect(folder / "runs.db")
+        db.execute(f"UPDATE commits {change}")
+        db.commit()
+        db.close()
+    else:
+        ask(f'UPDATE "{schema_of(place)}".commits {change} RETURNING 1')

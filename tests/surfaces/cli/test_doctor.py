@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from command_line import Place, Say, postgres_address
+from command_line import Place, Say, damage, postgres_address, schema_of
 from holdfast import FileCheckpointStorage, Seal
 from postgres_server import ask, dsn, fresh_schema
 
@@ -39,10 +39,6 @@ def content(place: Place, folder: Path) -> object:
     return {name: ask(f'SELECT t::text FROM "{schema}"."{name}" AS t ORDER BY 1') for (name,) in tables}
 
 
-def schema_of(place: Place) -> str:
-    return place.address.rpartition("schema=")[2]
-
-
 def test_a_healthy_store_is_said_to_be_so_with_the_rate_and_left_as_it_is(
     place: Place, say: Say, tmp_path: Path
 ) -> None:
@@ -61,24 +57,9 @@ def test_a_healthy_store_is_said_to_be_so_with_the_rate_and_left_as_it_is(
     assert content(place, tmp_path) == before
 
 
-def damage(place: Place, folder: Path) -> None:
-    """The last record of `count-1` is not what was written any more."""
-    change = "UPDATE {}commits SET body = replace(body, 'count', 'cuont') WHERE run_id = 'count-1' AND number = 3"
-    if place.address == "runs":
-        (record,) = (folder / "runs" / "counting" / "count-1").glob("000003-*.json")
-        record.write_text(record.read_text().replace('"sum": "', '"sum": "0', 1))
-    elif place.address.startswith("sqlite"):
-        db = sqlite3.connect(folder / "runs.db")
-        db.execute(change.format(""))
-        db.commit()
-        db.close()
-    else:
-        ask(change.format(f'"{schema_of(place)}".') + " RETURNING 1")
-
-
 def test_a_damaged_record_is_found_and_the_rest_is_looked_at(place: Place, say: Say, tmp_path: Path) -> None:
     place.fill()
-    damage(place, tmp_path)
+    damage(place, tmp_path, 3)
     done = say("--store", place.address, "doctor")
     assert done.exit_code == 1
     assert done.stdout.startswith("error: run count-1@3: ")

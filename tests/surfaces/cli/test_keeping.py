@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from pathlib import Path
 
 import pytest
 
-from command_line import Place, Say
+from command_line import Place, Say, damage
 from holdfast import Seal, SQLiteCheckpointStorage
 from holdfast.operating import fork
 from operating_runs import counting
-from postgres_server import ask
 from terminal import Terminal
 
 
@@ -75,25 +73,9 @@ def test_what_a_fork_was_begun_from_is_not_deleted_alone(sqlite: Place, say: Say
     assert done.stdout.splitlines()[1:] == ["  other: the whole run", "  count-1: the whole run"]
 
 
-def damage(place: Place, folder: Path) -> None:
-    """The first record of `count-1` is not what was written any more."""
-    change = "UPDATE {}commits SET body = replace(body, 'count', 'cuont') WHERE run_id = 'count-1' AND number = 0"
-    if place.address == "runs":
-        (record,) = (folder / "runs" / "counting" / "count-1").glob("000000-*.json")
-        record.write_text(record.read_text().replace('"sum": "', '"sum": "0', 1))
-    elif place.address.startswith("sqlite"):
-        db = sqlite3.connect(folder / "runs.db")
-        db.execute(change.format(""))
-        db.commit()
-        db.close()
-    else:
-        schema = place.address.rpartition("schema=")[2]
-        ask(change.format(f'"{schema}".') + " RETURNING 1")
-
-
 def test_a_damaged_run_is_left_alone_and_can_be_deleted(place: Place, say: Say, tmp_path: Path) -> None:
     place.fill()
-    damage(place, tmp_path)
+    damage(place, tmp_path, 0)
     done = say("--store", place.address, "prune", "--keep-last", "0", "--yes", "--json")
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
