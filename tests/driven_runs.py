@@ -87,6 +87,22 @@ async def nap(text: str, ctx: WorkflowContext[None, str]) -> None:
 sleeping = WorkflowBuilder(name="sleeping", start_executor=nap).build()
 
 
+@executor
+async def charge_now(text: str, ctx: WorkflowContext[None, str]) -> None:
+    """Charges an amount that somebody changes meanwhile; fails without stamps."""
+
+    async def charge(amount: str) -> str:
+        return f"charged {amount}"
+
+    receipt = await ctx.step("charge", charge, Path("amount.txt").read_text())
+    if not Path(READY).exists():
+        raise ValueError("no stamps")
+    await ctx.yield_output(receipt)
+
+
+charging = WorkflowBuilder(name="charging", start_executor=charge_now).build()
+
+
 @executor(id="quit")
 async def quit_here(text: str, ctx: WorkflowContext[None, str]) -> None:
     raise SystemExit(0)

@@ -61,6 +61,7 @@ _HOMES = {
     "SQLiteCheckpointStorage": "stores.sqlite",
     "Seal": "durable.seal",
     "StateConflict": "core.errors",
+    "StepChanged": "core.errors",
     "StepFailed": "core.errors",
     "StoreUnavailable": "core.errors",
     "SubWorkflowRequest": "graph.nested",

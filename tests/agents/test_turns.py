@@ -16,6 +16,7 @@ from holdfast import (
     Message,
     RetryPolicy,
     RunError,
+    StepChanged,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -32,6 +33,7 @@ from holdfast.agents import (
     ToolCall,
     Turn,
     Usage,
+    current_tool_call,
     usage_in,
 )
 
@@ -85,18 +87,82 @@ async def test_a_step_may_have_any_name() -> None:
     assert (await alone(Written(turn)).run("go")).get_outputs()[0].text == "3 hello"
 
 
-async def test_two_calls_at_the_same_time_need_names() -> None:
+async def test_two_calls_at_the_same_time_are_made_by_two_branches_or_parts() -> None:
     async def side_by_side(turn: Turn) -> str:
         replies = await asyncio.gather(turn.model(says_hello), turn.model(says_hello))
         return " ".join(reply.text for reply in replies)
 
-    async def named(turn: Turn) -> str:
-        replies = await asyncio.gather(*(turn.model(says_hello, within=part) for part in ("left", "right")))
+    async def in_parts(turn: Turn, *parts: str) -> str:
+        replies = await asyncio.gather(*(turn.model(says_hello, within=part) for part in parts))
         return " ".join(reply.text for reply in replies)
 
-    with pytest.raises(RunError, match="asks for 'model 1' twice at the same time"):
-        await alone(Written(side_by_side)).run("go")
-    assert (await alone(Written(named)).run("go")).get_outputs()[0].text == "hello hello"
+    with pytest.raises(RunError, match="asks for 'model left 1' twice at the same time"):
+        await alone(Written(lambda turn: in_parts(turn, "left", "left"))).run("go")
+    for written in (side_by_side, lambda turn: in_parts(turn, "left", "right")):
+        assert (await alone(Written(written)).run("go")).get_outputs()[0].text == "hello hello"
+
+
+async def test_branches_of_a_turn_get_their_own_replies_results_and_keys() -> None:
+    """Two models want the same tool under the same id, side by side, in another order when the turn is taken again."""
+    made: list[str] = []
+    keys: dict[str, set[str]] = {}
+    waits, trouble = [(3, 0), (0, 3)], [OSError("late")]
+
+    async def part(turn: Turn, name: str, wait: int) -> str:
+        for _ in range(wait):
+            await asyncio.sleep(0)
+
+        async def model() -> ModelReply:
+            made.append(f"model of {name}")
+            return ModelReply(name, name, [ToolCall("call 1", "look up", {"name": name})])
+
+        async def look_up(arguments: dict[str, Any]) -> str:
+            made.append(f"tool of {name}")
+            keys.setdefault(name, set()).add(current_tool_call().idempotency_key)
+            return f"{arguments['name']}'s result"
+
+        async def note() -> str:
+            made.append(f"step of {name}")
+            return f"{name}'s step"
+
+        reply = await turn.model(model)
+        return f"{reply.text}: {await turn.tool(reply.calls[0], look_up)}, {await turn.step('note', note)}"
+
+    async def turn(turn: Turn) -> str:
+        left, right = waits.pop()
+        texts = await asyncio.gather(part(turn, "left", left), part(turn, "right", right))
+        if trouble:
+            raise trouble.pop()
+        return "; ".join(texts)
+
+    workflow = alone(Written(turn))
+    with pytest.raises(HandlerFailed, match="late"):
+        await workflow.run("go", run_id="r")
+    (response,) = (await workflow.run(run_id="r")).get_outputs()
+    assert response.text == "left: left's result, left's step; right: right's result, right's step"
+    assert sorted(made) == sorted(
+        f"{what} of {name}" for what in ("model", "tool", "step") for name in ("left", "right")
+    )
+    assert len(keys["left"] | keys["right"]) == 2
+
+
+async def test_a_tool_call_that_the_agent_makes_otherwise_than_before_is_refused() -> None:
+    amounts, trouble = [31, 30], [OSError("late")]
+
+    async def charge(arguments: dict[str, Any]) -> int:
+        return int(arguments["amount"])
+
+    async def turn(turn: Turn) -> str:
+        result = await turn.tool(ToolCall("c", "charge", {"amount": amounts.pop()}), charge)
+        if trouble:
+            raise trouble.pop()
+        return str(result)
+
+    workflow = alone(Written(turn))
+    with pytest.raises(HandlerFailed, match="late"):
+        await workflow.run("go", run_id="r")
+    with pytest.raises(StepChanged, match=r"charge\(dict#"):
+        await workflow.run(run_id="r")
 
 
 async def test_a_price_is_for_usage_whose_cost_is_not_known() -> None:

@@ -23,6 +23,7 @@ DIES = "properties/test_die_at_any_write.py"
 HANDLES = "properties/test_die_with_a_handle.py"
 RULES = "stores/test_rules.py"
 INSIDE = "properties/test_die_in_a_sub_workflow.py"
+BRANCHES = "runtime/test_branches.py"
 WAITING = "properties/test_die_while_waiting.py"
 
 ENGINE = (
@@ -146,9 +147,44 @@ TIME = (
     Bug(
         "steps of one name are one step",
         "core/model.py",
-        'return f"{delivery}/step/{number}/{name}"',
-        'return f"{delivery}/step/0/{name}"',
+        'return f"{delivery}/step/{number}{_in_branch(branch)}/{name}"',
+        'return f"{delivery}/step/0{_in_branch(branch)}/{name}"',
         ("runtime/test_steps.py",),
+    ),
+    Bug(
+        "branches share their steps",
+        "core/model.py",
+        'return f"@{branch}" if branch else ""',
+        'return ""',
+        (BRANCHES,),
+    ),
+    Bug(
+        "what a step does inside counts outside",
+        "runtime/branches.py",
+        "        return Branch(self.owner, step, self)\n",
+        "        return self\n",
+        (BRANCHES,),
+    ),
+    Bug(
+        "a changed call is recalled in silence",
+        "runtime/steps.py",
+        "known.call == step.call or place.recall_changed:",
+        "known.call != step.call or place.recall_changed:",
+        (BRANCHES,),
+    ),
+    Bug(
+        "a task with a context of its own has no branch",
+        "runtime/branches.py",
+        "            _BY_TASK[task] = branch\n",
+        "",
+        (BRANCHES,),
+    ),
+    Bug(
+        "branches of a turn share the places of tool calls",
+        "agents/turn_places.py",
+        '        branch, part = self._branches()[0] if within is None else "", self.part(within)\n',
+        '        branch, part = "", self.part(within)\n',
+        ("agents/test_turns.py",),
     ),
 )
 

@@ -24,13 +24,23 @@ from holdfast import (
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.stores.memory import MemoryStore
 
-Body = Callable[[Any, list[str]], Any]
+Body = Callable[[Any, Any], Any]
+
+
+class Diary:
+    """What was done. It is not data: as an argument of a step it is known by its type, however much is in it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def append(self, line: str) -> None:
+        self.lines.append(line)
 
 
 class Doer(Executor):
     """Does what a test gives it to do."""
 
-    def __init__(self, body: Body, did: list[str]) -> None:
+    def __init__(self, body: Body, did: Any) -> None:
         super().__init__("doer")
         self.body, self.did = body, did
 
@@ -40,7 +50,7 @@ class Doer(Executor):
 
 
 class PlainDoer(Executor):
-    def __init__(self, body: Callable[[Any, list[str]], Any], did: list[str]) -> None:
+    def __init__(self, body: Body, did: Any) -> None:
         super().__init__("doer")
         self.body, self.did = body, did
 
@@ -49,7 +59,7 @@ class PlainDoer(Executor):
         ctx.yield_output(self.body(ctx, self.did))
 
 
-def build(storage: Any, body: Any, did: list[str], kind: Any = Doer) -> Workflow:
+def build(storage: Any, body: Any, did: Any, kind: Any = Doer) -> Workflow:
     return WorkflowBuilder(name="doing", start_executor=kind(body, did), checkpoint_storage=storage).build()
 
 
@@ -59,21 +69,21 @@ class Receipt:
     key: str
 
 
-async def charge(amount: int, did: list[str], *, idempotency_key: str) -> Receipt:
+async def charge(amount: int, did: Diary, *, idempotency_key: str) -> Receipt:
     did.append(f"charge {amount}")
     return Receipt(amount, idempotency_key)
 
 
-def count(did: list[str]) -> int:
+def count(did: Diary) -> int:
     did.append("count")
-    return len(did)
+    return len(did.lines)
 
 
 async def test_a_step_that_was_done_is_recalled_with_its_type(storage: Any) -> None:
-    did: list[str] = []
+    did = Diary()
     trouble = [ValueError("after the charge")]
 
-    async def body(ctx: WorkflowContext, did: list[str]) -> Any:
+    async def body(ctx: WorkflowContext, did: Diary) -> Any:
         receipt = await ctx.step("charge card", charge, 30, did)
         if trouble:
             raise trouble.pop()
@@ -85,14 +95,14 @@ async def test_a_step_that_was_done_is_recalled_with_its_type(storage: Any) -> N
     assert isinstance(receipt, Receipt)
     assert receipt.amount == 30
     assert len(receipt.key) == 36
-    assert did == ["charge 30"]
+    assert did.lines == ["charge 30"]
 
 
 async def test_names_may_repeat_and_plain_functions_run_in_threads(storage: Any) -> None:
-    did: list[str] = []
+    did = Diary()
     trouble = [ValueError("late")]
 
-    async def body(ctx: WorkflowContext, did: list[str]) -> Any:
+    async def body(ctx: WorkflowContext, did: Diary) -> Any:
         found = [await ctx.step("count", count, did) for _ in range(3)]
         if trouble:
             raise trouble.pop()
@@ -101,14 +111,14 @@ async def test_names_may_repeat_and_plain_functions_run_in_threads(storage: Any)
     with pytest.raises(HandlerFailed):
         await build(storage, body, did).run("go", run_id="r")
     assert (await build(storage, body, did).run(run_id="r")).get_outputs() == [[1, 2, 3, 4]]
-    assert did == ["count"] * 4
+    assert did.lines == ["count"] * 4
 
 
 async def test_a_plain_handler_gets_the_result_itself(storage: Any) -> None:
-    did: list[str] = []
+    did = Diary()
     trouble = [ValueError("late")]
 
-    def body(ctx: Any, did: list[str]) -> Any:
+    def body(ctx: Any, did: Diary) -> Any:
         found = ctx.step("count", count, did), ctx.step("charge", charge, 5, did).amount
         if trouble:
             raise trouble.pop()
@@ -117,7 +127,7 @@ async def test_a_plain_handler_gets_the_result_itself(storage: Any) -> None:
     with pytest.raises(HandlerFailed):
         await build(storage, body, did, PlainDoer).run("go", run_id="r")
     assert (await build(storage, body, did, PlainDoer).run(run_id="r")).get_outputs() == [[1, 5]]
-    assert did == ["count", "charge 5"]
+    assert did.lines == ["count", "charge 5"]
 
 
 async def test_steps_side_by_side_do_not_get_each_others_results(storage: Any) -> None:
@@ -238,7 +248,7 @@ async def test_a_step_needs_a_name_and_a_function(name: Any, function: Any) -> N
 
 
 async def test_wherever_it_dies_a_step_that_was_remembered_is_not_done_again() -> None:
-    async def body(ctx: WorkflowContext, did: list[str]) -> Any:
+    async def body(ctx: WorkflowContext, did: Diary) -> Any:
         total = 0
         for n in range(3):
             total += (await ctx.step("charge", charge, n, did)).amount
@@ -246,13 +256,13 @@ async def test_wherever_it_dies_a_step_that_was_remembered_is_not_done_again() -
 
     for at in range(1, 8):
         for after in (False, True):
-            inner, did = MemoryStore(), list[str]()
+            inner, did = MemoryStore(), Diary()
             store = CrashingStore(inner, at, after=after)
             try:
                 result = await build(BuiltInStorage(store), body, did).run("go", run_id="r")
             except Crash:
                 done = [key for key in inner.__dict__["_memory"].get("r", {}).get(0, {}) if "/step/" in key]
-                known, before = len(done), len(did)
+                known, before = len(done), len(did.lines)
                 result = await build(BuiltInStorage(inner), body, did).run("go", run_id="r")
-                assert len(did) - before <= 3 - known
+                assert len(did.lines) - before <= 3 - known
             assert result.get_outputs() == [3]

@@ -40,7 +40,7 @@ class Surroundings(Protocol):
         """Raises ScriptedFailure if it is to fail."""
 
     def step(self, node: Node, seen: Seen, number: int, key: str) -> None: ...
-    def stepped(self, node: Node, seen: Seen, number: int) -> None:
+    def stepped(self, node: Node, seen: Seen, number: int, result: str) -> None:
         """The result of a step is known to the handler."""
 
     def asked_for(self, edge: Edge, token: Token) -> None: ...
@@ -104,11 +104,13 @@ def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
     """One handler call; what it yields is to be waited for."""
     node, world = actor.node, WORLD.get()
     world.called(node, seen, ctx)
-    for n in range(node.steps):
-        policy = RetryPolicy(max_attempts=node.step_fails + 1, initial_interval=0.5)
-        step = _step(world, node, seen, n)
-        yield lambda step=step, policy=policy: ctx.step("work", step, retry=policy)
-        world.stepped(node, seen, n)
+    if node.plain or node.branches == 1:
+        for n in range(node.steps):
+            results: list[str] = []
+            yield lambda n=n, results=results: _take(results, _asked_step(world, node, seen, n, ctx))
+            world.stepped(node, seen, n, results[0])
+    else:
+        yield lambda: asyncio.gather(*(_branch(world, node, seen, b, ctx) for b in range(node.branches)))
     if node.sleep and not seen.is_reply:
         yield lambda: ctx.sleep(node.sleep)
     for _ in range(0 if node.plain else node.ticks):
@@ -122,10 +124,37 @@ def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
     world.about_to_return(node, seen)
 
 
+async def _branch(world: Surroundings, node: Node, seen: Seen, branch: int, ctx: Ctx) -> None:
+    """Does its steps, which have the same name as those of the others, after waits that differ each time."""
+    dice = asyncio.get_running_loop().dice  # type: ignore[attr-defined]
+    for n in range(node.steps):
+        for _ in range(dice.randrange(6)):
+            await asyncio.sleep(0)
+        number = branch * node.steps + n
+        world.stepped(node, seen, number, await _asked_step(world, node, seen, number, ctx))
+
+
+def _asked_step(world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:
+    policy = RetryPolicy(max_attempts=node.step_fails + 1, initial_interval=0.5)
+    return ctx.step("work", _step(world, node, seen, number), retry=policy)
+
+
+def _take(results: list[str], given: Any) -> Any:
+    """Keep what a step gives; a plain handler has it already."""
+    if isinstance(given, str):
+        results.append(given)
+        return None
+
+    async def wait() -> None:
+        results.append(await given)
+
+    return wait()
+
+
 def _step(world: Surroundings, node: Node, seen: Seen, number: int) -> Callable[..., Any]:
     def plainly(idempotency_key: str) -> str:
         world.step(node, seen, number, idempotency_key)
-        return seen.trail
+        return result_of(seen, number)
 
     async def work(idempotency_key: str) -> str:
         for _ in range(node.ticks % 4):
@@ -133,6 +162,11 @@ def _step(world: Surroundings, node: Node, seen: Seen, number: int) -> Callable[
         return plainly(idempotency_key)
 
     return plainly if node.plain_steps else work
+
+
+def result_of(seen: Seen, number: int) -> str:
+    """What a step gives: the same whenever it is done, and for no other step."""
+    return f"{seen.trail}/{number}"
 
 
 def _do(act: Act, node: Node, ctx: Ctx) -> None:

@@ -126,6 +126,7 @@ def _node(dice: random.Random, name: str, depth: int) -> Node:
         adds=often(0.3),
         reads=often(0.4),
         steps=dice.choice((0, 0, 0, 1, 2)),
+        branches=dice.choice((1, 1, 2, 3)),
         plain_steps=often(0.3),
         step_fails=dice.choice((*[0] * 9, 1)),
         sleep=dice.choice(_SLEEPS) if often(0.2) else 0,

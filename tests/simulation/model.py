@@ -44,7 +44,7 @@ class _World:
 
     def called(self, node: Node, seen: Seen) -> None:
         self.effects.append((node.name, seen.trail))
-        self.steps += [(seen.trail, n) for n in range(node.steps)]
+        self.steps += [(seen.trail, n) for n in range(node.all_steps)]
         if len(self.effects) > self.most:
             raise TooMuch
 

@@ -25,7 +25,8 @@ class Node:
     sets: bool = False  # a value that nobody else sets, and takes it away sometimes
     adds: bool = False  # to a sum that a reducer joins
     reads: bool = False  # what it sees of the list is part of what it says
-    steps: int = 0
+    steps: int = 0  # of each branch
+    branches: int = 1  # that an async handler does its steps in, side by side
     plain_steps: bool = False
     step_fails: int = 0  # so many attempts at each step
     sleep: float = 0
@@ -34,6 +35,10 @@ class Node:
     backoff: float = 0
     ticks: int = 0  # others have their turn so often before it goes on
     child: Graph | None = None  # it is a workflow of its own
+
+    @property
+    def all_steps(self) -> int:
+        return self.steps * (1 if self.plain else self.branches)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from holdfast import CommitConflict, kernel
 from holdfast.core.model import Memory
 from holdfast.durable.archive import StoreArchive
 from holdfast.durable.ports import NOTHING_ALONG
-from holdfast.runtime import engine
+from holdfast.runtime import branches, engine
 from holdfast.runtime.timers import Notes
 from holdfast.stores.memory import MemoryStore
 from simulation.growing import plan_of
@@ -90,6 +90,17 @@ def forget_steps(patch: Patch) -> None:
     patch.setattr(Notes, "put", careless)
 
 
+def count_steps_by_asking(patch: Patch) -> None:
+    current = branches.current
+
+    def handler_itself(owner: object) -> Any:
+        branch = current(owner)
+        return branch and list(branch.ancestors())[-1]
+
+    patch.setattr(branches, "current", handler_itself)
+    patch.setattr(branches.Branch, "is_run_by_another", lambda self: False)
+
+
 BUGS: dict[Callable[[Patch], None], str] = {
     never_recall: "although it was durable",
     never_consume_mail: "mail was not consumed",
@@ -97,6 +108,7 @@ BUGS: dict[Callable[[Patch], None], str] = {
     fold_in_finishing_order: "instead of",
     tell_before_it_is_stored: "was told before commit",
     forget_steps: "before it was durable",
+    count_steps_by_asking: "step",
 }
 """Each bug, and what is said of it."""
 

@@ -23,7 +23,7 @@ from holdfast.durable.storage import BuiltInStorage
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Crash, Ledger
 from simulation import verdict
-from simulation.actors import WORLD, ScriptedFailure, build
+from simulation.actors import WORLD, ScriptedFailure, build, result_of
 from simulation.loop import SimulatedLoop, Stuck, WorldClock
 from simulation.model import first_token
 from simulation.people import People
@@ -72,11 +72,16 @@ class World:
         self._fail(node.fails, node.name, seen.trail)
 
     def step(self, node: Node, seen: Seen, number: int, key: str) -> None:
-        self.witness.done(_DRIVE.get(), f"step {number} of {node.name}({seen.trail})", key)
-        self.steps[seen.trail, number] = key
+        what = f"step {number} of {node.name}({seen.trail})"
+        self.witness.done(_DRIVE.get(), what, key)
+        before, self.steps[seen.trail, number] = self.steps.get((seen.trail, number), key), key
+        if before != key and self.plan.durability == "sync":
+            self.witness.broken.append(f"{what} was given another key than before")
         self._fail(node.step_fails, "step", seen.trail, number)
 
-    def stepped(self, node: Node, seen: Seen, number: int) -> None:
+    def stepped(self, node: Node, seen: Seen, number: int, result: str) -> None:
+        if result != result_of(seen, number):
+            self.witness.broken.append(f"step {number} of {node.name}({seen.trail}) got the result of another step")
         if self.plan.durability == "sync" and self.steps[seen.trail, number] not in self.witness.durable:
             self.witness.broken.append(
                 f"step {number} of {node.name}({seen.trail}) gave a result before it was durable"

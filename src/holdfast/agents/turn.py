@@ -16,6 +16,7 @@ from typing import Any
 from ..core.errors import RunError
 from ..core.events import WorkflowEvent
 from ..durable.answers import NotOfType, answer_as, schema_of
+from ..durable.calls import describe_value
 from ..durable.ids import idempotency_key
 from ..runtime.context import HandlerContext
 from .asking import (
@@ -32,6 +33,7 @@ from .asking import (
 from .calling import _CURRENT, CurrentToolCall
 from .given import Given, Past, Rules
 from .replies import Answer, ModelReply, ToolCall
+from .turn_places import TurnPlaces
 from .values import AgentResponseUpdate, Message, Usage
 
 RunTool = Callable[[dict[str, Any]], Awaitable[Any]]
@@ -56,8 +58,7 @@ class Turn:
 
     def __init__(self, ctx: HandlerContext, given: Given, rules: Rules, past: Past) -> None:
         self._ctx, self._given, self._rules, self._past = ctx, given, rules, past
-        self._names: Counter[str] = Counter()
-        self._where: dict[str, str] = {}  # which place a tool call has, by its id: that of the latest reply that has it
+        self._places = TurnPlaces(ctx.steps)
         self._asked: dict[str, Question] = {}
         self._under_way: set[str] = set()
         self._calls: Counter[str] = Counter()  # of the model that were answered, by the part of the turn
@@ -125,31 +126,32 @@ class Turn:
             self._told.add(self._speaking)
             self._ctx.tell_update(AgentResponseUpdate(text, self.executor_id, self._speaking))
 
-    async def step(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        """Do something once, and recall it whenever the turn is taken again."""
-        self._names[f"step {name}"] += 1
-        return (await self._once(f"step {name} {self._names[f'step {name}']}", function))[0]
+    async def step(self, name: str, function: Callable[[], Awaitable[Any]], *, within: str | None = None) -> Any:
+        """Do something once, and recall it whenever the turn is taken again. `within` is that of `model`."""
+        return (await self._once(self._places.next(f"step {name}", within), function))[0]
 
-    async def model(self, call: Callable[[], Awaitable[ModelReply]], *, within: str = "") -> ModelReply:
+    async def model(self, call: Callable[[], Awaitable[ModelReply]], *, within: str | None = None) -> ModelReply:
         """Call the model once. While it speaks, `delta` tells it; a reply that is recalled is told in one piece.
 
         Tool calls in the reply are looked at before they are made: what needs approval is asked about here, all
-        at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to. `within` names
-        the part of the turn that calls, if several call at once: an agent that is a tool of this one, for instance.
+        at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to. Calls are told
+        apart by the branch that makes them (a task of the turn, by the order in which its tasks were created), and
+        there by their order. `within` names the part of the turn instead, for a library whose tasks come and go.
         """
-        number = self._calls[within] + 1  # by success: a call that failed, and was made in another way, has no place
-        name = f"model {within} {number}" if within else f"model {number}"
+        part = self._places.part(within)
+        number = self._calls[part] + 1  # by success: a call that failed, and was made in another way, has no place
+        name = f"model {part} {number}" if part else f"model {number}"
         self._speaking = number
         if not self._is_done(name):
             self._check_budget(number)
         reply: ModelReply
         reply, how = await self._once(name, lambda: self._timed_reply(call, number))
-        self._calls[within] = number
+        self._calls[part] = number
         if how == "recalled" and number not in self._told:
             self.delta(reply.text)
         self.usage += reply.usage
         self.last_reply = reply
-        self._look_at(reply.calls, f"{within}:{number}" if within else str(number))
+        self._look_at(reply.calls, number, within)
         return reply
 
     async def tool(
@@ -165,9 +167,9 @@ class Turn:
         What people said about the call is done: a call that was denied gives the denial, one that was answered the
         answer. `errors` are those that the agent is to see: they are results too, raised again as `as_error(text)`.
         """
-        if call.id not in self._where:  # no reply asked for it: the agent itself does
-            self._look_at([call], "0")
-        place = self._where[call.id]
+        if self._places.of_call(call) is None:  # no reply asked for it: the agent itself does
+            self._look_at([call], 0, None)
+        place = self._place_of(call)
         if self._asked.keys() & {f"approve {place}", f"outcome {place}"}:
             raise Interrupted  # again: the agent did not let the first one through
         match self._past.replies.get(f"approve {place}"):
@@ -186,7 +188,8 @@ class Turn:
         news = self._given.prefix + name not in self._past.done
         if news:
             self._tell_tool("tool_called", call, call.arguments)
-        done, _ = await self._once(name, lambda: self._run_tool(name, call, run, errors))
+        called = f"{call.name}({describe_value(call.arguments, self._ctx.scope.codec)})"
+        done, _ = await self._once(name, lambda: self._run_tool(name, call, run, errors), called)
         self.usage += Usage(tool_calls=1, seconds=done.seconds)
         if news:
             self._tell_tool("tool_returned", call, done.error if done.error is not None else done.value)
@@ -203,10 +206,12 @@ class Turn:
         finally:
             self._given = given
 
-    async def ask(self, name: str, data: Any, response_type: Any) -> Any:
-        """Ask a person something of the agent's own, and give the answer. Raises Interrupted until it is there."""
-        self._names[f"ask {name}"] += 1
-        place = f"ask {name} {self._names[f'ask {name}']}"
+    async def ask(self, name: str, data: Any, response_type: Any, *, within: str | None = None) -> Any:
+        """Ask a person something of the agent's own, and give the answer. Raises Interrupted until it is there.
+
+        `within` is that of `model`.
+        """
+        place = self._places.next(f"ask {name}", within)
         request = AgentInputRequest(self.executor_id, data, json.loads(schema_of(response_type)))
         reply = self._past.replies.get(place)
         if isinstance(reply, AgentInputResponse):
@@ -222,8 +227,8 @@ class Turn:
 
         For libraries that stop by themselves. Raises Interrupted until all answers are there.
         """
-        self._names["approvals"] += 1
-        places = [f"approval {self._names['approvals']}/{n}" for n in range(len(wanted))]
+        asked = self._places.next("approval", "")
+        places = [f"{asked}/{n}" for n in range(len(wanted))]
         replies = [self._past.replies.get(place) for place in places]
         given = [reply for reply in replies if isinstance(reply, ToolApprovalResponse)]
         if len(given) == len(wanted):
@@ -243,7 +248,7 @@ class Turn:
         """The steps of this turn that are noted and go with the superstep. All of them: an attempt that died may have
         come further than this one. As they are noted: whoever got a result may have changed it."""
         kinds = tuple(f"{self._given.prefix}{kind} " for kind in ("model", "tool", "step", "began"))
-        return {name: self._ctx.noted(name) for name in self._ctx.noted_steps() if name.startswith(kinds)}
+        return {name: self._ctx.steps.stored(name) for name in self._ctx.steps.all_named() if name.startswith(kinds)}
 
     @property
     def replies(self) -> Mapping[str, Reply]:
@@ -256,7 +261,9 @@ class Turn:
     def interrupted(self) -> bool:
         return bool(self._asked) or self.handoff is not None
 
-    async def _once(self, name: str, function: Callable[[], Awaitable[Any]]) -> tuple[Any, str]:
+    async def _once(
+        self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None
+    ) -> tuple[Any, str]:
         """What came of a step, and how: done now, recalled, or of a part of the turn that was committed."""
         name = self._given.prefix + name
         if name in self._past.done:
@@ -276,14 +283,14 @@ class Turn:
 
         self._under_way.add(name)
         try:
-            result = await self._ctx.named_step(name, do)
+            result = await self._ctx.named_step(name, do, call)
         finally:
             self._under_way.discard(name)
         return result, how
 
     def _is_done(self, name: str) -> bool:
         name = self._given.prefix + name
-        return name in self._past.done or self._ctx.has_step(name)
+        return name in self._past.done or self._ctx.steps.has_named(name)
 
     async def _timed_reply(self, call: Callable[[], Awaitable[ModelReply]], number: int) -> ModelReply:
         began = perf_counter()
@@ -319,7 +326,7 @@ class Turn:
         scope = self._ctx.scope
         return idempotency_key(scope.run_id, scope.epoch, f"{self._given.id}/{name}")
 
-    def _look_at(self, calls: Sequence[ToolCall], reply: str) -> None:
+    def _look_at(self, calls: Sequence[ToolCall], number: int, within: str | None) -> None:
         ids = [call.id for call in calls]
         if len(set(ids)) < len(ids):
             raise RunError(
@@ -327,7 +334,7 @@ class Turn:
                 f"each tool call needs an id of its own",
                 run_id=self.run_id,
             )
-        self._where |= {call.id: f"{reply}/{call.id}" for call in calls}
+        self._places.add_calls(calls, number, within)
         for call in calls:
             if call.name in self.handoffs:
                 self.handoff = call.name
@@ -338,15 +345,20 @@ class Turn:
         if self._asked:
             raise Interrupted
 
+    def _place_of(self, call: ToolCall) -> str:
+        place = self._places.of_call(call)
+        assert place is not None  # it was looked at
+        return place
+
     def _check_approval(self, call: ToolCall) -> None:
-        place = f"approve {self._where[call.id]}"
+        place = f"approve {self._place_of(call)}"
         if (call.needs_approval or call.name in self._rules.approve) and place not in self._past.replies:
             self._asked[place] = ToolApprovalRequest(
                 self.executor_id, call.name, call.arguments, call.id, call.description, call.parameters
             )
 
     def _check_outcome(self, call: ToolCall) -> None:
-        place = self._where[call.id]
+        place = self._place_of(call)
         name = f"tool {place} {call.name}"
         if call.name in self._rules.unsafe and self._has_begun(place) and not self._is_done(name):
             self._ask_outcome(place, name, call)
@@ -358,7 +370,8 @@ class Turn:
 
     def _has_begun(self, place: str) -> bool:
         name = f"{self._given.prefix}began {place}"
-        return self._ctx.has_step(name) or (name in self._past.done and f"outcome {place}" not in self._past.replies)
+        committed = name in self._past.done and f"outcome {place}" not in self._past.replies
+        return committed or self._ctx.steps.has_named(name)
 
     async def _begin(self, place: str, name: str, call: ToolCall) -> None:
         """Note that a tool that must not be repeated is called now."""

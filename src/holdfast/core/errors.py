@@ -6,6 +6,7 @@ HoldfastError
 │   ├── HandlerFailed
 │   ├── HandlerTimeout
 │   ├── StepFailed
+│   ├── StepChanged          another call than the one whose result is stored  → see its remedies
 │   ├── RoutingFailed
 │   ├── SuperstepLimit
 │   ├── StateConflict
@@ -76,6 +77,15 @@ class StepFailed(RunError):
 
     def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
         self.executor_id = executor_id
+        super().__init__(message, run_id=run_id)
+
+
+class StepChanged(RunError):
+    """A step was asked for at a place where the result of another call is stored: other arguments, another function."""
+
+    def __init__(self, message: str, *, run_id: str, executor_id: str, stored: str, asked: str) -> None:
+        self.executor_id = executor_id
+        self.stored, self.asked = stored, asked  # both calls, as `charge(Order#3f0c9a1be27d)`: digests, no values
         super().__init__(message, run_id=run_id)
 
 

@@ -77,19 +77,29 @@ class Note(msgspec.Struct, frozen=True):
     failure: WorkflowErrorDetails | None = None
     final: bool = False  # the attempt was the last one: it was given up
     value: Parcel | None = None  # what a step gave; with a failure, the arguments of its error
+    call: str | None = None  # what a step called: the name of the function, and digests of the arguments
 
 
-def timer_key(delivery: str, number: int) -> str:
-    return f"{delivery}/timer/{number}"
+def timer_key(delivery: str, number: int, branch: str = "") -> str:
+    return f"{delivery}/timer/{number}{_in_branch(branch)}"
 
 
 def attempt_key(delivery: str, number: int) -> str:
     return f"{delivery}/attempt/{number}"
 
 
-def step_key(delivery: str, name: str, number: int) -> str:
-    """Steps of one name are told apart by the order in which they are asked for."""
-    return f"{delivery}/step/{number}/{name}"
+def step_key(delivery: str, name: str, number: int, branch: str = "") -> str:
+    """Steps of one name are told apart by their branch, and there by the order in which they are asked for."""
+    return f"{delivery}/step/{number}{_in_branch(branch)}/{name}"
+
+
+def stated_step_key(delivery: str, name: str, digest: str) -> str:
+    """The key of a step whose identity the caller states; the digest is that of what the caller said."""
+    return f"{delivery}/step/={digest}/{name}"
+
+
+def _in_branch(branch: str) -> str:
+    return f"@{branch}" if branch else ""  # none: the handler itself
 
 
 Held = Mapping[str, Mapping[str, tuple[Parcel, ...]]]

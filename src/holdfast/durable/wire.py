@@ -197,7 +197,7 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
 def write_note(note: Note) -> bytes:
     failure = None if note.failure is None else _failure(note.failure)
     value = NOTHING if note.value is None else _raw(note.value)
-    return _encode(WireNote(FORMAT, note.due, failure, note.final, value))
+    return _encode(WireNote(FORMAT, note.due, failure, note.final, value, note.call))
 
 
 def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
@@ -208,7 +208,7 @@ def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
         moment(shape.due, what)
     failure = None if shape.failure is None else _read_failure(shape.failure)
     value = _parcel(shape.value, codec) if bytes(shape.value) else None
-    return Note(shape.due, failure, shape.final, value)
+    return Note(shape.due, failure, shape.final, value, shape.call)
 
 
 def _check_format(found: int, what: str) -> None:

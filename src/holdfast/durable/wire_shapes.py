@@ -171,3 +171,4 @@ class WireNote(_Shape):
     failure: WireFailure | None = None
     final: bool = False
     value: Raw = NOTHING
+    call: str | None = None

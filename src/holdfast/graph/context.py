@@ -127,13 +127,17 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
         timeout: float | timedelta | None = None,
         remember: type[Exception] | tuple[type[Exception], ...] = (),
         transaction: bool = False,
+        key: str | None = None,
         **kwargs: Any,
     ) -> Any:
         """Call a function once: `result = await ctx.step("charge card", charge, order)`.
 
         The result is remembered before this returns. If the handler is called again, after a crash, a failure or
-        a sleep, the function is not: its result is recalled by the place of the step. A name may be used again, as in
-        a loop: steps of one name are told apart by their order. An async function runs on the event loop, a plain one
+        a sleep, the function is not: its result is recalled by the place of the step: the branch that asks for it
+        (tasks of a handler are branches, in the order in which they were created), its name, and how many steps of
+        that name the branch asked for before. If the stored result came of another function or of other arguments,
+        StepChanged is raised. `key` states the identity of a step instead: in this handler call, name and key make
+        the place, and arguments are not compared. An async function runs on the event loop, a plain one
         in a thread. A function with a parameter `idempotency_key` gets one that is the same for every attempt.
 
         An error is raised, and the function called again with the handler; errors of the classes in `remember` are

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import copy
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +18,17 @@ from ..core.events import (
     WorkflowEventSource,
     WorkflowRunState,
 )
-from ..core.model import Checkpoint, Child, Delivery, Note, Outcome, Output, Sent, is_text, step_key, timer_key
+from ..core.model import (
+    Checkpoint,
+    Child,
+    Delivery,
+    Note,
+    Outcome,
+    Output,
+    Sent,
+    is_text,
+    timer_key,
+)
 from ..core.parcel import Parcel
 from ..core.request import Request
 from ..core.state import StateView
@@ -29,36 +39,12 @@ from ..durable.ids import request_id as derived_request_id
 from ..graph.context import NO_DEFAULT, WorkflowContext
 from ..graph.policy import RetryPolicy, limits
 from .answering import check_answerable, default_for, until
+from .handler_steps import HandlerSteps
 from .limits import TimeLimit
+from .ready import DONE, Ready
 from .scope import Scope
-from .steps import Place, Step, check_transaction, done_once
+from .steps import Step, check_step, check_transaction
 from .timers import NOT_WORTH_A_NOTE, Notes, Parked
-
-
-class _Done:
-    """An awaitable that has already happened."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[None, None, None]:
-        return
-        yield
-
-
-_DONE = _Done()
-
-
-class _Ready:
-    """An awaitable whose answer is already there."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def __await__(self) -> Generator[None, None, str]:
-        return self._value
-        yield
 
 
 class HandlerContext(WorkflowContext[Any, Any]):
@@ -77,14 +63,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
         "_returned",
         "_sent",
         "_state",
-        "_steps",
         "_thread",
-        "_timers",
         "attempt",
         "delivery",
         "parked",
         "scope",
         "spoke",
+        "steps",
     )
 
     def __init__(
@@ -101,8 +86,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self.spoke = False  # something was told that counts only once the superstep is committed
         self._state, self._at, self._notes, self._limit = state, at, notes, limit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._timers = 0
-        self._steps: dict[str, int] = {}  # how many of each name were asked for
+        self.steps = HandlerSteps(scope, delivery, notes, self._told_retry)
         self._children: dict[str, Child | None] = {}
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
@@ -138,14 +122,14 @@ class HandlerContext(WorkflowContext[Any, Any]):
     def send_message(self, message: Any, target_id: str | None = None) -> Awaitable[None]:
         self._check_open("send_message")
         self._sent.append(Sent(self.scope.pack(message, "$.message"), target_id))
-        return _DONE
+        return DONE
 
     def yield_output(self, output: Any) -> Awaitable[None]:
         self._check_open("yield_output")
         kind = self.scope.graph.output_kind(self.delivery.executor)
         if kind is not None:
             self._outputs.append(Output(kind, self.scope.pack(output, "$.output")))
-        return _DONE
+        return DONE
 
     @property
     def request_id(self) -> str | None:
@@ -177,7 +161,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
             default=None if default is NO_DEFAULT else self._default(default, response_type),
         )
         self._requests.append(request)
-        return _Ready(request.id)
+        return Ready(request.id)
 
     def _check_id(self, request_id: str | None) -> None:
         if request_id is None:
@@ -222,13 +206,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
 
     def _sleep(self, moment: datetime) -> Awaitable[None]:
         self._check_open("sleep")
-        key = timer_key(self.delivery.id, self._timers)
-        self._timers += 1
+        branch = self.steps.branch()
+        key = timer_key(self.delivery.id, branch.count("timer"), branch.id)
         waiting = self._wait(key, moment)
         if threading.get_ident() == self._thread:
             return waiting
         self._block(waiting)
-        return _DONE
+        return DONE
 
     def _block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
         """Let the thread of a plain function wait; not any longer than somebody waits for the function."""
@@ -254,12 +238,8 @@ class HandlerContext(WorkflowContext[Any, Any]):
             note = Note(moment.isoformat())
             if (moment - clock.now()).total_seconds() >= NOT_WORTH_A_NOTE:
                 await self._notes.put(key, note)
-        try:
-            with self._limit.paused() if self._limit is not None else nullcontext():
-                await self._notes.wait(note.due)
-        except Parked as parked:
-            self.parked = min(self.parked or parked.due, parked.due)
-            raise
+        with self._limit.paused() if self._limit is not None else nullcontext():
+            await self._unless_parked(self._notes.wait(note.due))
 
     def step(
         self,
@@ -271,35 +251,30 @@ class HandlerContext(WorkflowContext[Any, Any]):
         timeout: float | timedelta | None = None,
         remember: type[Exception] | tuple[type[Exception], ...] = (),
         transaction: bool = False,
+        key: str | None = None,
         **kwargs: Any,
     ) -> Any:
         self._check_open("step")
-        if not isinstance(name, str) or not name or not is_text(name):
-            raise ValueError(f"a step has a name, a non-empty string of whole characters, not {name!r}")
-        if not callable(function):
-            raise TypeError(f"the step {name!r} calls a function, not {function!r}")
-        number = self._steps.get(name, 0)
-        self._steps[name] = number + 1
-        key = step_key(self.delivery.id, name, number)
-        step = Step(name, key, function, args, kwargs, limits(retry, timeout, None), remember, transaction)
+        check_step(name, function, key)
+        place, branch = self.steps.place(name, key)
+        limited = limits(retry, timeout, None)
+        step = Step(name, place, function, args, kwargs, limited, remember, branch, transaction=transaction)
         if transaction:
             check_transaction(step, self.executor_id, self._notes)
-        running = self._stepped(step)
-        return running if threading.get_ident() == self._thread else self._block(running)
+        if threading.get_ident() == self._thread:
+            return self._unless_parked(self.steps.do(step, key))
+        with branch.blocked() if key is None else nullcontext():
+            return self._block(self._unless_parked(self.steps.do(step, key)))
 
-    async def named_step(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        """A step known by its name alone: however often it is asked for, it is the same one."""
+    async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
+        """A step known by its name alone; `call` says what is called, to be compared when it is recalled."""
         self._check_open("named_step")
-        key = step_key(self.delivery.id, name, 0)
-        return await self._stepped(Step(name, key, function, (), {}, limits(None, None, None), ()))
+        return await self._unless_parked(self.steps.do_named(name, function, call))
 
-    async def _stepped(self, step: Step) -> Any:
-        scope = self.scope
-        place = Place(scope.run_id, scope.epoch, self.executor_id, self._notes, scope.pack, self._told_retry)
-        if step.transaction:
-            await scope.settled()  # what it writes must not be there before what led to it
+    async def _unless_parked(self, running: Awaitable[Any]) -> Any:
+        """Wait. Whoever has to wait for long is put aside, and the handler with it."""
         try:
-            return await done_once(step, place)
+            return await running
         except Parked as parked:
             self.parked = min(self.parked or parked.due, parked.due)
             raise
@@ -321,7 +296,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         told.state = event.state or WorkflowRunState.IN_PROGRESS
         told.run_id = self.scope.run_id
         self.scope.tell(told)
-        return _DONE
+        return DONE
 
     def tell_update(self, data: Any) -> None:
         """Tell those who watch what is being said right now. If this attempt comes to nothing, it is withdrawn."""
@@ -337,19 +312,6 @@ class HandlerContext(WorkflowContext[Any, Any]):
         known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "attempt": self.attempt}
         state = WorkflowRunState.IN_PROGRESS
         self.scope.tell(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **known))
-
-    def has_step(self, name: str) -> bool:
-        """Whether a `named_step` of that name was done before."""
-        return self._notes[step_key(self.delivery.id, name, 0)] is not None
-
-    def noted_steps(self) -> list[str]:
-        """The names of the `named_step`s that were done for this delivery, also by attempts before this one."""
-        return self._notes.under(step_key(self.delivery.id, "", 0))
-
-    def noted(self, name: str) -> Any:
-        """What a `named_step` gave, as a copy of the reader's own."""
-        note = self._notes[step_key(self.delivery.id, name, 0)]
-        return None if note is None or note.value is None else note.value.open()
 
     def state_keys(self) -> list[str]:
         """The keys of the state as this handler sees it."""

@@ -315,6 +315,8 @@ class Drive:
             self._options.durability,
             self._settled,
             partial(claims.is_ours, self._claim),
+            self._definition.codec,
+            self._options.recall_changed,
         )
 
     async def _settled(self) -> None:

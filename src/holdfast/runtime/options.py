@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,6 +13,9 @@ from ..durable.codec import Codec
 from ..graph.executor import Executor
 from .deferring import Durability
 from .opening import Position
+
+OnChangedStep = Literal["refuse", "recall"]
+"""What happens if a step is asked for with other arguments than those its stored result came of."""
 
 
 def no_archive(name: str, codec: Codec) -> Archive | None:
@@ -32,6 +35,7 @@ class Options(msgspec.Struct, frozen=True):
     caller: str | None = None  # the run this one works for
     durability: Durability = "sync"
     by_right: Callable[[], Awaitable[bool]] | None = None  # whether who wants to drive it may take it from others
+    recall_changed: bool = False  # the stored result of a step is taken even if it came of another call
 
 
 class Troupe(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from ..graph.executor import Executor, keeps_state
 from ..graph.handlers import HandlerSpec
 from ..graph.policy import Limits
 from ..graph.types import describe
+from . import branches
 from .attempts import Attempts
 from .cast import Cast
 from .context import HandlerContext
@@ -77,6 +78,7 @@ class Superstep:
 
     async def act(self) -> None:
         """Make every call of the plan. Failures are kept, not raised: siblings of a failed handler finish."""
+        branches.install(asyncio.get_running_loop())
         lanes: dict[str, list[Delivery]] = {}
         for delivery in self._plan.deliveries:
             alone = not self._scope.graph.executors[delivery.executor].takes_many
@@ -260,14 +262,15 @@ class Superstep:
         args = [*call.given, context] if call.spec.takes_context else call.given
         try:
             result: Any
-            if call.spec.is_async:
-                result = await function(*args)
-            elif limit is not None:
-                result = await in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
-            else:
-                result = await in_thread(function, *args)
-            if result is not None and inspect.isawaitable(result):
-                result = await result
+            with context.steps.within_handler():
+                if call.spec.is_async:
+                    result = await function(*args)
+                elif limit is not None:
+                    result = await in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
+                else:
+                    result = await in_thread(function, *args)
+                if result is not None and inspect.isawaitable(result):
+                    result = await result
         except GeneratorExit as error:  # of the handler's own making; let through, it would close us
             raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
         if result is not None:

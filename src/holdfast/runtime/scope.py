@@ -55,3 +55,5 @@ class Scope(msgspec.Struct, frozen=True):
     durability: Durability
     settled: Callable[[], Awaitable[None]]  # what was committed so far is stored
     is_ours: Callable[[], Awaitable[bool]]  # nobody else has claimed the run since
+    codec: Codec
+    recall_changed: bool  # the stored result of a step is taken even if it came of another call

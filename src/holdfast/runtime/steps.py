@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 
-from ..core.errors import CodecError, CommitConflict, HandlerTimeout, StepFailed
+from ..core.errors import CodecError, CommitConflict, HandlerTimeout, StepChanged, StepFailed
 from ..core.events import WorkflowErrorDetails
-from ..core.model import Note
+from ..core.model import Note, is_text
 from ..core.parcel import Pack
 from ..durable.ids import idempotency_key
 from ..graph.policy import Limits
+from . import branches
 from .attempts import Attempts, OnRetry
+from .branches import Branch
 from .failing import details_of
 from .threads import in_own_thread, in_thread
 from .timers import Notes
@@ -35,6 +37,8 @@ class Step(msgspec.Struct, frozen=True):
     kwargs: dict[str, Any]
     limits: Limits
     remember: Errors  # errors that are a result too
+    branch: Branch  # where it was asked for
+    call: str | None = None  # what is called, in words that are compared when its result is recalled
     transaction: bool = False  # done in the database of the storage, together with remembering its result
 
 
@@ -47,18 +51,21 @@ class Place(msgspec.Struct, frozen=True):
     notes: Notes
     pack: Pack
     on_retry: OnRetry
+    recall_changed: bool  # a result is recalled even if it is that of another call
 
 
 async def done_once(step: Step, place: Place) -> Any:
     """The result of a step: recalled, or the step is done and its result remembered before this returns."""
     known = place.notes[step.key]
     if known is not None:
+        _check_same_call(step, place, known)
         return _recalled(step, place, known)
     attempts = Attempts(place.notes, step.key)
     await attempts.begin()
     while True:
         try:
-            result = await (_transacted(step, place) if step.transaction else _called(step, place))
+            with branches.entered(step.branch.inside(step.key.partition("/")[2])):  # in whichever delivery
+                result = await (_transacted(step, place) if step.transaction else _called(step, place))
         except Exception as error:
             if step.transaction and isinstance(error, _IN_VAIN):
                 raise
@@ -120,6 +127,16 @@ async def _in_time(running: Awaitable[Any], step: Step, place: Place) -> Any:
         ) from error
 
 
+def check_step(name: str, function: Callable[..., Any], key: str | None) -> None:
+    """Raises, in words, if this cannot be a step."""
+    if not isinstance(name, str) or not name or not is_text(name):
+        raise ValueError(f"a step has a name, a non-empty string of whole characters, not {name!r}")
+    if not callable(function):
+        raise TypeError(f"the step {name!r} calls a function, not {function!r}")
+    if key is not None and (not isinstance(key, str) or not key or not is_text(key)):
+        raise ValueError(f"the key of the step {name!r} is a non-empty string of whole characters, not {key!r}")
+
+
 def check_transaction(step: Step, executor: str, notes: Notes) -> None:
     """Raises, in words, if a step cannot be done in a transaction."""
     if inspect.iscoroutinefunction(step.function):
@@ -150,11 +167,28 @@ def _with_key(step: Step, place: Place) -> dict[str, Any]:
 
 
 def _of_result(step: Step, place: Place, result: Any) -> Note:
-    return Note("", value=place.pack(result, f"$.step[{step.name!r}]"))
+    return Note("", value=place.pack(result, f"$.step[{step.name!r}]"), call=step.call)
 
 
 def _of_error(step: Step, place: Place, error: Exception, details: WorkflowErrorDetails) -> Note:
-    return Note("", failure=details, value=place.pack(list(error.args), f"$.step[{step.name!r}].error"))
+    value = place.pack(list(error.args), f"$.step[{step.name!r}].error")
+    return Note("", failure=details, value=value, call=step.call)
+
+
+def _check_same_call(step: Step, place: Place, known: Note) -> None:
+    """Raises StepChanged if what is stored came of another call: it may be the wrong receipt for this one."""
+    if known.call is None or step.call is None or known.call == step.call or place.recall_changed:
+        return
+    raise StepChanged(
+        f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} is stored as the result of "
+        f"{known.call}, and is now asked for as {step.call} (behind # is a digest of the argument). Give it the same "
+        f"arguments each time; or, if they may differ, state which step it is: step(..., key=...); or use the stored "
+        f"result all the same: run(run_id={place.run_id!r}, on_changed_step='recall')",
+        run_id=place.run_id,
+        executor_id=place.executor,
+        stored=known.call,
+        asked=step.call,
+    )
 
 
 def _recalled(step: Step, place: Place, known: Note) -> Any:

@@ -237,6 +237,7 @@ class WorkflowExecutor(Nesting):
             caller=ctx.run_id,
             durability=scope.durability,
             by_right=scope.is_ours,
+            recall_changed=scope.recall_changed,
         )
         return Drive(definition, options, self._troupe(position))
 

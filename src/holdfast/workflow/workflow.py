@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from ..runtime.deferring import LEVELS, Durability
 from ..runtime.definition import Definition
 from ..runtime.engine import Drive
 from ..runtime.opening import Fresh, Position, Rewind
-from ..runtime.options import Options, Troupe
+from ..runtime.options import OnChangedStep, Options, Troupe
 from ..runtime.stream import RunStream
 from .handle import RunHandle
 from .nodes import Casting, Node
@@ -134,6 +134,7 @@ class Workflow:
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
+        on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult]: ...
     @overload
@@ -149,6 +150,7 @@ class Workflow:
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
+        on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
     ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
     @overload
@@ -164,6 +166,7 @@ class Workflow:
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
+        on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]: ...
     def run(
@@ -178,6 +181,7 @@ class Workflow:
         private: Mapping[str, Any] | None = None,
         durability: Durability = "sync",
         tags: Mapping[str, str] | None = None,
+        on_changed_step: OnChangedStep = "refuse",
         include_status_events: bool = False,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]:
         """Start a run, or go on with one.
@@ -189,7 +193,8 @@ class Workflow:
         object that waits. `checkpoint_storage` beats the one given to the builder. `private` values can be read by
         handlers and are never written. `durability` says how much may be lost in a crash: nothing ("sync"), the last
         superstep ("async"), or what was done since the last pause ("exit"). `tags` belong to a run from its beginning
-        on, and runs are found by them: `list_runs` of a storage.
+        on, and runs are found by them: `list_runs` of a storage. If a step is asked for with other arguments than
+        those its stored result came of, it is refused with StepChanged; `on_changed_step="recall"` takes the result.
 
         Gives an awaitable result; with `stream=True` an object that can be iterated and awaited.
         """
@@ -197,6 +202,8 @@ class Workflow:
             raise ValueError("give a message to start a run, or responses to go on with one that waits, not both")
         if durability not in LEVELS:
             raise ValueError(f"durability is one of {', '.join(LEVELS)}, not {durability!r}")
+        if on_changed_step not in get_args(OnChangedStep):
+            raise ValueError(f"on_changed_step is 'refuse' or 'recall', not {on_changed_step!r}")
         if responses is not None and not isinstance(responses, Mapping):
             raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
         called = storage_of(checkpoint_storage) or self._storage
@@ -210,7 +217,8 @@ class Workflow:
         def begin() -> Drive:
             if meant is not None:
                 self._waiting.take(meant)
-            return self.drive(position, storage, stream, given, answers, meant, durability)
+            recall = on_changed_step == "recall"
+            return self.drive(position, storage, stream, given, answers, meant, durability, recall_changed=recall)
 
         def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
             return WorkflowRunResult(events, include_status_events=include_status_events)
@@ -271,11 +279,22 @@ class Workflow:
         responses: Mapping[str, Any] = MappingProxyType({}),
         meant: Waiting | None = None,
         durability: Durability = "sync",
+        *,
+        recall_changed: bool = False,
     ) -> Drive:
         """One drive of a run, for `run` and for handles: they read its events."""
         archives = archives_on(storage)
         archive = archives(self.name, self.definition.codec)
-        options = Options(position, archive, streaming, private, responses, archives, durability=durability)
+        options = Options(
+            position,
+            archive,
+            streaming,
+            private,
+            responses,
+            archives,
+            durability=durability,
+            recall_changed=recall_changed,
+        )
         return Drive(self.definition, options, self._troupe(storage, meant))
 
     def archive_on(self, storage: CheckpointStorage) -> Archive:

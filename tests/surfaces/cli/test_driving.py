@@ -116,6 +116,18 @@ def test_a_run_that_fails_is_resumed_where_it_failed(say: Say) -> None:
     assert (done.exit_code, done.stdout) == (0, "checked tea\nsent tea\n")
 
 
+def test_a_step_whose_argument_changed_is_recalled_only_if_that_is_asked_for(say: Say) -> None:
+    Path("amount.txt").write_text("30")
+    assert say("--store", STORE, "run", f"{RUNS}:charging", "--input", "tea", "--run-id", "c-1").exit_code == 1
+    Path("amount.txt").write_text("31")
+    Path(READY).touch()
+    refused = say("--store", STORE, "resume", "c-1", f"{RUNS}:charging")
+    assert refused.exit_code == 1
+    assert "charge(str#" in refused.stderr
+    done = say("--store", STORE, "resume", "c-1", f"{RUNS}:charging", "--recall-changed-steps")
+    assert (done.exit_code, done.stdout) == (0, "charged 30\n")
+
+
 def test_a_handler_that_ends_the_process_is_not_taken_for_a_run_that_is_done(say: Say) -> None:
     told = say("--store", STORE, "run", f"{RUNS}:quitting", "--input", "tea", "--run-id", "q-1")
     assert (told.exit_code, told.stdout) == (1, "")

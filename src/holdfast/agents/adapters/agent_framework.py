@@ -149,7 +149,7 @@ class _ModelSteps(ChatMiddleware):
             return ModelReply(reply.to_dict(), reply.text, _tool_calls(reply, tools), _usage(reply))
 
         try:
-            noted = await self._turn.model(call)
+            noted = await self._turn.model(call, within="")
         except Interrupted:
             if self._turn.handoff is not None and self._turn.last_reply is not None:
                 self._begin_round(self._turn.last_reply)
@@ -172,7 +172,7 @@ class _ModelSteps(ChatMiddleware):
         for call in calls:
             if call.name in tools and tools[call.name].declaration_only:
                 data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
-                given = await self._turn.ask(f"tool {call.name}", data, Any)
+                given = await self._turn.ask(f"tool {call.name}", data, Any, within="")
                 self._calls.rounds[-1].results[call.id] = _result(given)
 
     async def _told(self, result: Any) -> ChatResponse[Any]:

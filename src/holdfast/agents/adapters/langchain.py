@@ -82,7 +82,7 @@ async def _model(course: Course, request: ModelRequest[Any], handler: Any) -> Mo
         return ModelReply(data, text_in(said), _tool_calls(said, course), usage_of(said))
 
     try:
-        noted = await turn.model(call)
+        noted = await turn.model(call, within="")
     except Interrupted:
         if turn.handoff is not None and turn.last_reply is not None:
             reply = messages_from_dict(turn.last_reply.data["messages"])

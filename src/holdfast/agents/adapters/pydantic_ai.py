@@ -159,7 +159,7 @@ class _StepModel(WrapperModel):
             response = await self._request(messages, model_settings, model_request_parameters)
             return _reply(response, model_request_parameters)
 
-        reply = await self._steps.turn.model(call)
+        reply = await self._steps.turn.model(call, within="")
         self._steps.calls = {call.id: call for call in reply.calls}
         return _RESPONSE.validate_python(reply.data)
 

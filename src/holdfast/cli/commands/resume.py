@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 @click.command("resume")
 @click.argument("run", metavar="RUN[@N]")
 @click.argument("workflow", metavar="MODULE:WORKFLOW")
+@click.option(
+    "--recall-changed-steps",
+    is_flag=True,
+    help="Use the stored result of a step even if it is asked for with other arguments now.",
+)
 @durable
 @followed
 @as_json
 @everywhere
-def command(run: str, workflow: str, durability: Durability, follow: bool, json: bool) -> None:
+def command(
+    run: str, workflow: str, recall_changed_steps: bool, durability: Durability, follow: bool, json: bool
+) -> None:
     """Go on with RUN by the code in WORKFLOW until it is done, fails, sleeps or waits for an answer.
 
     What was committed is not done again; its outputs are told again. A run that failed or was cancelled is tried
@@ -41,7 +48,10 @@ def command(run: str, workflow: str, durability: Durability, follow: bool, json:
         built = workflow_of(made)
         head = await _head(storage, built, run)
         await _check_code(made, head, storage, workflow)
-        return built.run_streaming(run_id=head.run_id, checkpoint_storage=storage, durability=durability)
+        changed = "recall" if recall_changed_steps else "refuse"
+        return built.run_streaming(
+            run_id=head.run_id, checkpoint_storage=storage, durability=durability, on_changed_step=changed
+        )
 
     drive(workflow, begin, follow=follow, json=json)
 

@@ -45,7 +45,7 @@ class Steps:
         async def used() -> Usage:
             return total(one for at, one in self.used.items() if f"{at}/".startswith(f"{part}/"))
 
-        found: Usage = await self.turn.step(f"used in {part}", used)
+        found: Usage = await self.turn.step(f"used in {part}", used, within="")
         return found
 
     @contextmanager

@@ -1,0 +1,170 @@
+"""Branches: which of the things that a handler does side by side is asking for a step.
+
+A handler may start tasks (`asyncio.gather`, a task group, `create_task`), and each of them may ask for steps of the
+same name. Which one asks first depends on how long each waits, and a repetition waits differently: what was done is
+recalled at once. So the order of asking cannot tell steps apart. The order in which the tasks were *created* can,
+because the same code creates them in the same order. A task cannot know how many were created before it, but its
+creator can: hence a task factory.
+
+A branch is known by the branch that created it, by the name of its coroutine, and by how many branches of that name
+were created there before. The name keeps tasks that others start in a handler now and then (a connection pool that
+opens a line, an engine that drives a run inside) from shifting the numbers of the rest. What a step does inside is a
+branch too: when the step is recalled, what it did inside is not asked for, and must not be missed in the count.
+
+Threads that were given a copy of the context (`asyncio.to_thread`) belong to the branch that waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+_CURRENT: ContextVar[Branch | None] = ContextVar("holdfast_branch", default=None)
+_BY_TASK: WeakKeyDictionary[asyncio.Task[Any], Branch] = WeakKeyDictionary()
+"""Tasks that were created with a context of the caller's choice, which is not ours to change."""
+
+
+class Unplaced(RuntimeError):
+    """Nobody can say which branch of a handler is asking."""
+
+
+class Branch:
+    """One of the things that a handler does side by side; the handler itself is the first."""
+
+    __slots__ = ("_asked", "_blocked", "_created", "_id", "_label", "_task", "outer", "owner", "parent")
+
+    def __init__(self, owner: object, label: str = "", parent: Branch | None = None) -> None:
+        self.owner = owner  # whose steps are counted here: one handler call
+        self.parent = parent
+        self.outer: Branch | None = _here() if parent is None else parent.outer  # that of the handler around this run
+        self._label = label
+        self._id: str | None = None if parent is not None else ""
+        self._task: ref[asyncio.Task[Any]] | None = None
+        self._created: dict[str, Iterator[int]] = {}
+        self._asked: dict[str, Iterator[int]] = {}
+        self._blocked: int | None = None  # the thread that waits for a step
+
+    @property
+    def id(self) -> str:
+        """Empty for the handler itself; else the same in every repetition of the handler, and in no other branch."""
+        if self._id is None:
+            assert self.parent is not None
+            self._id = blake2b(f"{self.parent.id}/{self._label}".encode(), digest_size=8).hexdigest()
+        return self._id
+
+    def count(self, name: str) -> int:
+        """How often this name was asked for before, here."""
+        return next(self._asked.setdefault(name, itertools.count()))
+
+    def child(self, name: str) -> Branch:
+        """The next branch of this name."""
+        number = next(self._created.setdefault(name, itertools.count()))
+        return Branch(self.owner, f"{name}:{number}", self)
+
+    def inside(self, step: str) -> Branch:
+        """What a step does inside; counted from the beginning at each attempt."""
+        return Branch(self.owner, step, self)
+
+    def ancestors(self) -> Iterator[Branch]:
+        """This branch, the one that created it, and so on up to the handler itself."""
+        branch: Branch | None = self
+        while branch is not None:
+            yield branch
+            branch = branch.parent
+
+    def belongs_to(self, task: asyncio.Task[Any]) -> None:
+        self._task = ref(task)
+
+    def is_run_by_another(self) -> bool:
+        """True inside a task that was created past our task factory: it was given the branch of its creator."""
+        task = _current_task()
+        return task is not None and self._task is not None and self._task() is not task
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """While a thread waits for a step. Raises Unplaced if another one does: which is which, nobody knows."""
+        me = threading.get_ident()
+        if self._blocked not in (None, me):
+            raise Unplaced("two threads of one branch ask for steps at the same time")
+        self._blocked = me
+        try:
+            yield
+        finally:
+            self._blocked = None
+
+
+def current(owner: object) -> Branch | None:
+    """The branch of a handler call that is asking; None if there is no telling."""
+    branch = _here()
+    while branch is not None and branch.owner is not owner:
+        branch = branch.outer
+    return branch
+
+
+@contextmanager
+def entered(branch: Branch) -> Iterator[None]:
+    """What is called in here, and the tasks and threads that it starts, belong to the branch."""
+    task = _current_task()
+    if task is not None:
+        branch.belongs_to(task)
+    token = _CURRENT.set(branch)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def install(loop: asyncio.AbstractEventLoop) -> None:
+    """Let tasks that handlers create on this loop be branches. Tasks created elsewhere are left as they are."""
+    factory = loop.get_task_factory()
+    if not isinstance(factory, _TaskFactory):
+        loop.set_task_factory(_TaskFactory(factory))
+
+
+class _TaskFactory:
+    """Creates tasks as the loop did before, and gives those that a handler starts a branch of their own."""
+
+    def __init__(self, inner: Callable[..., Any] | None) -> None:
+        self._create: Callable[..., Any] = inner if inner is not None else _create_task
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        parent = _here()
+        if parent is None:
+            return self._create(loop, coroutine, **options)
+        branch = parent.child(getattr(coroutine, "__qualname__", type(coroutine).__qualname__))
+        if options.get("context") is None:
+            options.pop("context", None)
+            context = copy_context()
+            context.run(_CURRENT.set, branch)  # before it is created: an eager task starts at once
+            task = context.run(partial(self._create, loop, coroutine, **options))
+        else:
+            task = self._create(loop, coroutine, **options)
+            _BY_TASK[task] = branch
+        branch.belongs_to(task)
+        return task
+
+
+def _create_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    return asyncio.Task(coroutine, loop=loop, **options)
+
+
+def _here() -> Branch | None:
+    branch = _CURRENT.get()
+    if _BY_TASK and (branch is None or branch.is_run_by_another()) and (task := _current_task()) is not None:
+        return _BY_TASK.get(task, branch)
+    return branch
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without a loop
+        return None
