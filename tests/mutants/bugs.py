@@ -161,7 +161,7 @@ TIME = (
     Bug(
         "what a step does inside counts outside",
         "runtime/branches.py",
-        "        return Branch(self.owner, step, self)\n",
+        "        return Branch(step, self)\n",
         "        return self\n",
         (BRANCHES,),
     ),
@@ -175,7 +175,7 @@ TIME = (
     Bug(
         "a task with a context of its own has no branch",
         "runtime/branches.py",
-        "            _BY_TASK[task] = branch\n",
+        "            _by_task[task] = branch\n",
         "",
         (BRANCHES,),
     ),

@@ -25,10 +25,10 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from hashlib import blake2b
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 _CURRENT: ContextVar[Branch | None] = ContextVar("holdfast_branch", default=None)
-_BY_TASK: WeakKeyDictionary[asyncio.Task[Any], Branch] = WeakKeyDictionary()
+_by_task: WeakKeyDictionary[asyncio.Task[Any], Branch] = WeakKeyDictionary()
 """Tasks that were created with a context of the caller's choice, which is not ours to change."""
 
 
@@ -39,17 +39,16 @@ class Unplaced(RuntimeError):
 class Branch:
     """One of the things that a handler does side by side; the handler itself is the first."""
 
-    __slots__ = ("_asked", "_blocked", "_created", "_id", "_label", "_task", "outer", "owner", "parent")
+    __slots__ = ("_asked", "_blocked", "_created", "_id", "_label", "outer", "parent", "task")
 
-    def __init__(self, owner: object, label: str = "", parent: Branch | None = None) -> None:
-        self.owner = owner  # whose steps are counted here: one handler call
+    def __init__(self, label: str = "", parent: Branch | None = None) -> None:
         self.parent = parent
         self.outer: Branch | None = _here() if parent is None else parent.outer  # that of the handler around this run
         self._label = label
-        self._id: str | None = None if parent is not None else ""
-        self._task: ref[asyncio.Task[Any]] | None = None
-        self._created: dict[str, Iterator[int]] = {}
-        self._asked: dict[str, Iterator[int]] = {}
+        self._id: str | None = "" if parent is None else None
+        self.task: int | None = None  # the id of the task that runs it; not the task, which knows us by its context
+        self._created: dict[str, Iterator[int]] | None = None  # made when needed: most handlers have no branches
+        self._asked: dict[str, Iterator[int]] | None = None
         self._blocked: int | None = None  # the thread that waits for a step
 
     @property
@@ -62,16 +61,20 @@ class Branch:
 
     def count(self, name: str) -> int:
         """How often this name was asked for before, here."""
+        if self._asked is None:
+            self._asked = {}
         return next(self._asked.setdefault(name, itertools.count()))
 
     def child(self, name: str) -> Branch:
         """The next branch of this name."""
+        if self._created is None:
+            self._created = {}
         number = next(self._created.setdefault(name, itertools.count()))
-        return Branch(self.owner, f"{name}:{number}", self)
+        return Branch(f"{name}:{number}", self)
 
     def inside(self, step: str) -> Branch:
         """What a step does inside; counted from the beginning at each attempt."""
-        return Branch(self.owner, step, self)
+        return Branch(step, self)
 
     def ancestors(self) -> Iterator[Branch]:
         """This branch, the one that created it, and so on up to the handler itself."""
@@ -80,13 +83,10 @@ class Branch:
             yield branch
             branch = branch.parent
 
-    def belongs_to(self, task: asyncio.Task[Any]) -> None:
-        self._task = ref(task)
-
     def is_run_by_another(self) -> bool:
         """True inside a task that was created past our task factory: it was given the branch of its creator."""
         task = _current_task()
-        return task is not None and self._task is not None and self._task() is not task
+        return task is not None and self.task is not None and self.task != id(task)
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
@@ -101,25 +101,28 @@ class Branch:
             self._blocked = None
 
 
-def current(owner: object) -> Branch | None:
+def current(handler: Branch) -> Branch | None:
     """The branch of a handler call that is asking; None if there is no telling."""
     branch = _here()
-    while branch is not None and branch.owner is not owner:
+    while branch is not None and handler not in branch.ancestors():
         branch = branch.outer
     return branch
 
 
-@contextmanager
-def entered(branch: Branch) -> Iterator[None]:
-    """What is called in here, and the tasks and threads that it starts, belong to the branch."""
-    task = _current_task()
-    if task is not None:
-        branch.belongs_to(task)
-    token = _CURRENT.set(branch)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+class Entered:
+    """What is called inside `with Entered(branch):`, and tasks and threads that it starts, belong to the branch."""
+
+    __slots__ = ("_branch", "_token")
+
+    def __init__(self, branch: Branch) -> None:
+        self._branch = branch
+
+    def __enter__(self) -> None:
+        self._branch.task = id(asyncio.current_task())
+        self._token = _CURRENT.set(self._branch)
+
+    def __exit__(self, *error: object) -> None:
+        _CURRENT.reset(self._token)
 
 
 def install(loop: asyncio.AbstractEventLoop) -> None:
@@ -132,8 +135,10 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
 class _TaskFactory:
     """Creates tasks as the loop did before, and gives those that a handler starts a branch of their own."""
 
+    was_given_contexts = False  # ever, in this process: hardly anybody does that, and looking it up costs time
+
     def __init__(self, inner: Callable[..., Any] | None) -> None:
-        self._create: Callable[..., Any] = inner if inner is not None else _create_task
+        self._inner = inner
 
     def __call__(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
         parent = _here()
@@ -147,19 +152,25 @@ class _TaskFactory:
             task = context.run(partial(self._create, loop, coroutine, **options))
         else:
             task = self._create(loop, coroutine, **options)
-            _BY_TASK[task] = branch
-        branch.belongs_to(task)
+            _by_task[task] = branch
+            _TaskFactory.was_given_contexts = True
+        branch.task = id(task)
         return task
 
-
-def _create_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
-    return asyncio.Task(coroutine, loop=loop, **options)
+    def _create(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        if self._inner is None:
+            return asyncio.Task(coroutine, loop=loop, **options)
+        return self._inner(loop, coroutine, **options)
 
 
 def _here() -> Branch | None:
     branch = _CURRENT.get()
-    if _BY_TASK and (branch is None or branch.is_run_by_another()) and (task := _current_task()) is not None:
-        return _BY_TASK.get(task, branch)
+    if (
+        _TaskFactory.was_given_contexts
+        and (branch is None or branch.is_run_by_another())
+        and (task := _current_task()) is not None
+    ):
+        return _by_task.get(task, branch)
     return branch
 
 

@@ -39,6 +39,7 @@ from ..durable.ids import request_id as derived_request_id
 from ..graph.context import NO_DEFAULT, WorkflowContext
 from ..graph.policy import RetryPolicy, limits
 from .answering import check_answerable, default_for, until
+from .branches import Branch
 from .handler_steps import HandlerSteps
 from .limits import TimeLimit
 from .ready import DONE, Ready
@@ -63,13 +64,14 @@ class HandlerContext(WorkflowContext[Any, Any]):
         "_returned",
         "_sent",
         "_state",
+        "_steps",
         "_thread",
         "attempt",
+        "branch",
         "delivery",
         "parked",
         "scope",
         "spoke",
-        "steps",
     )
 
     def __init__(
@@ -86,7 +88,8 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self.spoke = False  # something was told that counts only once the superstep is committed
         self._state, self._at, self._notes, self._limit = state, at, notes, limit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self.steps = HandlerSteps(scope, delivery, notes, self._told_retry)
+        self.branch = Branch()
+        self._steps: HandlerSteps | None = None
         self._children: dict[str, Child | None] = {}
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
@@ -94,6 +97,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._open, self._returned = True, False
         self._asleep: set[concurrent.futures.Future[Any]] = set()  # those that threads wait for
         self.parked: str | None = None  # the handler sleeps until then, and is to be left
+
+    @property
+    def steps(self) -> HandlerSteps:
+        """What this call does once, by its place."""
+        if self._steps is None:  # most handlers have none
+            self._steps = HandlerSteps(self.scope, self.delivery, self._notes, self.branch, self._told_retry)
+        return self._steps
 
     @property
     def run_id(self) -> str:

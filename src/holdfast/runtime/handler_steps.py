@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager
 from hashlib import blake2b
 from typing import Any
 
@@ -26,25 +25,21 @@ _UNLIMITED = limits(None, None, None)
 class HandlerSteps:
     """The steps of one handler call."""
 
-    def __init__(self, scope: Scope, delivery: Delivery, notes: Notes, on_retry: OnRetry) -> None:
+    def __init__(self, scope: Scope, delivery: Delivery, notes: Notes, handler: Branch, on_retry: OnRetry) -> None:
         self._scope, self._delivery, self._notes, self._on_retry = scope, delivery, notes, on_retry
-        self._mark = object()  # whose branches are ours; not the handler's context, which a task left behind would keep
+        self._handler = handler
         self._locks: dict[str, asyncio.Lock] = {}  # of steps that the handler itself tells apart
 
-    def within_handler(self) -> AbstractContextManager[None]:
-        """What is called in here is the handler itself; tasks and threads that it starts are branches of it."""
-        return branches.entered(Branch(self._mark))
-
     def branch(self) -> Branch:
-        """The branch of the handler that is asking; where there is no telling, one that stands for the handler."""
-        return branches.current(self._mark) or Branch(self._mark)
+        """The branch of the handler that is asking; the handler itself where there is no telling."""
+        return branches.current(self._handler) or self._handler
 
     def place(self, name: str, key: str | None) -> tuple[str, Branch]:
         """Where a step stands that is asked for now, and in which branch. Raises Unplaced if nobody can say."""
         if key is not None:
             digest = blake2b(key.encode(), digest_size=8).hexdigest()
             return stated_step_key(self._delivery.id, name, digest), self.branch()
-        branch = branches.current(self._mark)
+        branch = branches.current(self._handler)
         if branch is None or branch.is_run_by_another():
             raise Unplaced(
                 f"the step {name!r} of {self._delivery.executor!r} in run {self._scope.run_id!r} is asked for in a "

@@ -262,7 +262,7 @@ class Superstep:
         args = [*call.given, context] if call.spec.takes_context else call.given
         try:
             result: Any
-            with context.steps.within_handler():
+            with branches.Entered(context.branch):
                 if call.spec.is_async:
                     result = await function(*args)
                 elif limit is not None:

@@ -16,9 +16,8 @@ from ..core.model import Note, is_text
 from ..core.parcel import Pack
 from ..durable.ids import idempotency_key
 from ..graph.policy import Limits
-from . import branches
 from .attempts import Attempts, OnRetry
-from .branches import Branch
+from .branches import Branch, Entered
 from .failing import details_of
 from .threads import in_own_thread, in_thread
 from .timers import Notes
@@ -64,7 +63,7 @@ async def done_once(step: Step, place: Place) -> Any:
     await attempts.begin()
     while True:
         try:
-            with branches.entered(step.branch.inside(step.key.partition("/")[2])):  # in whichever delivery
+            with Entered(step.branch.inside(step.key.partition("/")[2])):  # in whichever delivery
                 result = await (_transacted(step, place) if step.transaction else _called(step, place))
         except Exception as error:
             if step.transaction and isinstance(error, _IN_VAIN):
