@@ -46,10 +46,9 @@ class RunStream(Generic[R]):
         if watched.error is not None:
             raise watched.error
         if watched.left:
-            raise RunError(
-                f"this stream was left before the run ended; go on with run(run_id={watched.drive.run_id!r})",
-                run_id=watched.drive.run_id or "",
-            )
+            drive = watched.drive
+            way_on = f"go on with run(run_id={drive.run_id!r})" if drive.is_stored else "the run is not stored"
+            raise RunError(f"this stream was left before the run ended; {way_on}", run_id=drive.run_id or "")
         return self._finish(watched.events)
 
     async def cancel(self) -> None:
