@@ -167,3 +167,43 @@ def test_a_program_that_ends_closes_its_postgres_stores(schema: str) -> None:
     assert int(count) >= 1
     assert {*closed} == {"True"}
     assert writing == "False"
+
+
+HANDLERS = """
+import asyncio, atexit
+from holdfast.core.errors import StoreUnavailable
+
+@atexit.register
+def too_late():
+    for use in (lambda: asyncio.run(store.head("r")), lambda: asyncio.run(store.wakes()), lambda: store.mailed(["r"])):
+        try:
+            use()
+        except StoreUnavailable as error:
+            assert "the program is ending" in str(error)
+            print("refused")
+
+{make}
+
+@atexit.register
+def late():
+    try:
+        store.mailed(["r"])
+    except StoreUnavailable as error:
+        assert "the program is ending" in str(error)
+        print("refused")
+
+from holdfast.testing.rules_samples import fill
+asyncio.run(fill(store, "r", 1))
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_store_that_is_used_when_the_program_ends_says_so(kind: str, tmp_path: Path, schema: str) -> None:
+    makes = {
+        "sqlite": f"from holdfast.stores.sqlite import SQLiteStore\nstore = SQLiteStore({str(tmp_path / 'runs.db')!r})",
+        "postgres": "from holdfast.stores.postgres_store import PostgresStore\n"
+        f"store = PostgresStore({dsn()!r}, schema={schema!r})",
+    }
+    command = [sys.executable, "-W", "error", "-X", "dev", "-c", HANDLERS.format(make=makes[kind])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["refused"] * 4, "")

@@ -48,6 +48,7 @@ class Database:
         self._settings = (dsn, schema, patience, connections)
         self._lock = threading.Lock()
         self._lanes: _Lanes | None = None
+        self._exiting = False
         _DATABASES.add(self)
 
     async def write(self, line: bytes, sheet: str | None = None) -> Any:
@@ -104,6 +105,7 @@ class Database:
 
     def close_at_exit(self) -> None:
         """Close what the program left open: its readers have ended, and the writer has a moment to finish."""
+        self._exiting = True
         if (lanes := self._give_up_lanes()) is not None:
             lanes.end_writing(GOODBYE)
 
@@ -127,6 +129,8 @@ class Database:
             self._open_lanes().direct.submit(job)
 
     def _open_lanes(self) -> _Lanes:
+        if self._exiting:
+            raise StoreUnavailable("the program is ending, so the store is not used any more")
         if self._lanes is None:
             self._lanes = _Lanes(*self._settings, self)
         return self._lanes

@@ -43,6 +43,7 @@ class Database:
         self._path, self._prepare = path, prepare
         self._lock = threading.Lock()
         self._lanes: _Lanes | None = None
+        self._exiting = False
         _DATABASES.add(self)
 
     async def write(self, work: Work[T]) -> T:
@@ -89,6 +90,7 @@ class Database:
 
     def close_at_exit(self) -> None:
         """Close what the program left open: its readers have ended, and the writer has a moment to finish."""
+        self._exiting = True
         if (lanes := self._give_up_lanes()) is not None:
             lanes.end_writing(GOODBYE)
 
@@ -102,13 +104,18 @@ class Database:
     def _start_reading(self, work: Work[T]) -> Future[T]:
         with self._lock:
             lanes = self._open_lanes()
-            return lanes.readers.submit(lanes.read, work)
+            try:
+                return lanes.readers.submit(lanes.read, work)
+            except RuntimeError as error:  # Python starts no work any more when it is about to end
+                raise StoreUnavailable(f"the program is ending, so nothing is read any more: {error}") from error
 
     def _submit(self, job: _Job) -> None:
         with self._lock:
             self._open_lanes().jobs.put(job)
 
     def _open_lanes(self) -> _Lanes:
+        if self._exiting:
+            raise StoreUnavailable("the program is ending, so the store is not used any more")
         if self._lanes is None:
             self._lanes = _Lanes(self._path, self._prepare, self)
         return self._lanes
