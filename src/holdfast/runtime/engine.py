@@ -383,9 +383,12 @@ class Drive:
     async def _let_go(self) -> None:
         if self._claim is not None:
             held, self._claim = self._claim, None
-            watching.ended(watching.key_of(held.archive, held.run_id), self)
-            await claims.let_go(held)
-            watching.publish(watching.key_of(held.archive, held.run_id), watching.LOOK_AGAIN)
+            key = watching.key_of(held.archive, held.run_id)
+            try:
+                await claims.let_go(held)
+            finally:
+                watching.ended(key, self)  # not before: whoever waits for that may drive the run next
+            watching.publish(key, watching.LOOK_AGAIN)
 
     async def _end(self) -> None:
         try:
