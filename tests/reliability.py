@@ -190,7 +190,7 @@ def bugs(asked: argparse.Namespace) -> Iterator[Row]:
     said = _run(["mutants"])
     found = re.search(r"(\d+) bugs, (\d+) noticed, (\d+) not noticed", said)
     assert found is not None, said
-    words = f"{found[2]} of {found[1]} noticed"
+    words = "all noticed" if found[1] == found[2] else f"{found[3]} not noticed"
     yield Row("deliberate bugs", words, int(found[3]), int(found[3]), time.monotonic() - began, "make mutants")
 
 

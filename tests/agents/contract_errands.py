@@ -19,9 +19,12 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from importlib import import_module
-from types import ModuleType
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
+import holdfast
 from holdfast import AgentExecutor, HoldfastError, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowEvent
 from holdfast.agents import usage_in
 from holdfast.testing import FailingStore, crash_everywhere
@@ -53,12 +56,15 @@ async def events_of(workflow: Workflow, errand: Json) -> AsyncIterator[WorkflowE
 
 async def run(kit: ModuleType, errand: Json, database: str) -> Json:
     storage = SQLiteCheckpointStorage(database)
-    seen: Json = {"pieces": [], "asked": {}, "outputs": [], "warnings": []}
+    seen: Json = {"pieces": [], "asked": {}, "outputs": [], "warnings": [], "imported": []}
     async for event in events_of(workflow_of(kit, errand, storage), errand):
         note(event, seen)
+        if event.type == "superstep_started":
+            IMPORTS.noted = seen["imported"]
         if event.type == "update" and event.data.kind == "tool_returned" and "die" in errand:
             assert errand["die"] in repr(event.data.data)
             os._exit(9)  # what is told to have returned is noted
+    IMPORTS.noted = None
     checkpoint = await storage.get_latest(run_id=errand["name"])
     assert checkpoint is not None
     usage = usage_in(checkpoint.state).get(errand["agent"])
@@ -79,6 +85,23 @@ def note(event: WorkflowEvent, seen: Json) -> None:
             seen["outputs"].append({"text": answer.text, "handoff": answer.handoff, "value": value})
 
 
+class Imports(MetaPathFinder):
+    """Finds nothing, and notes what modules of this library import while a superstep is under way."""
+
+    noted: list[str] | None = None
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and "importlib" in frame.f_code.co_filename:
+            frame = frame.f_back
+        if self.noted is not None and frame is not None and frame.f_code.co_filename.startswith(OURS):
+            self.noted.append(f"{name} in {frame.f_code.co_filename}:{frame.f_lineno}")
+
+
+IMPORTS = Imports()
+OURS = str(Path(holdfast.__file__).parent)
+
+
 async def everywhere(kit: ModuleType, errand: Json) -> Json:
     def answer(event: WorkflowEvent) -> Any:
         return event.data.approve()
@@ -95,9 +118,11 @@ async def main(kit: ModuleType, database: str, errands: list[Json]) -> None:
             seen = await (everywhere(kit, errand) if "everywhere" in errand else run(kit, errand, database))
         except (HoldfastError, AssertionError) as error:  # the other errands are tried all the same
             seen = {"failed": f"{type(error).__name__}: {error}"}
+        IMPORTS.noted = None
         print(json.dumps({"errand": errand["name"], **seen}), flush=True)
 
 
 if __name__ == "__main__":
     given = import_module(f"kits.{sys.argv[1]}")
+    sys.meta_path.insert(0, IMPORTS)
     asyncio.run(main(given, sys.argv[2], json.loads(sys.argv[3])))

@@ -205,3 +205,9 @@ def test_a_run_comes_to_the_same_wherever_it_dies_and_whatever_write_fails(seen:
     tried = seen.of("everywhere", 1)
     assert tried["died"] > 12
     assert tried["writes that failed"] > 12
+
+
+def test_nothing_of_this_library_is_imported_while_an_agent_works(seen: Seen) -> None:
+    done = [*seen.first.values(), *seen.second.values()]
+    assert [one["imported"] for one in done if one.get("imported")] == []
+    assert sum("imported" in one for one in done) > 6

@@ -310,3 +310,50 @@ async def test_what_an_agent_does_to_a_reply_it_got_does_not_change_what_is_kept
     (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
     await workflow.run(run_id="r", responses={event.request_id: event.data.answer("yes")})
     assert seen == [["clean"], ["clean"]]
+
+
+class Refused(Exception):
+    """What the library of an agent knows a tool's failure by."""
+
+
+@pytest.mark.parametrize("as_error", [None, Refused])
+async def test_errors_that_the_agent_is_to_see_are_raised_as_it_knows_them_now_and_after_a_crash(
+    as_error: type[Exception] | None,
+) -> None:
+    known = {} if as_error is None else {"as_error": as_error}
+    called: list[str] = []
+    seen: list[tuple[type[Exception], str]] = []
+    dying = [True]
+
+    async def fails(arguments: dict[str, Any]) -> str:
+        called.append("tool")
+        raise LookupError(f"no {arguments['city']}")
+
+    async def work(turn: Turn) -> str:
+        try:
+            await turn.tool(ToolCall("1", "weather", {"city": "Rome"}), fails, errors=(LookupError,), **known)
+        except Exception as error:  # noqa: BLE001 - of which class it is is what we ask
+            seen.append((type(error), str(error)))
+        if dying:
+            raise OSError(dying.pop())
+        return "done"
+
+    workflow = alone(Written(work))
+    with pytest.raises(HandlerFailed):
+        await workflow.run("hello", run_id="r")
+    await workflow.run(run_id="r")
+    assert called == ["tool"]
+    assert [error for error, _ in seen] == [as_error or RuntimeError] * 2
+    assert all("no Rome" in words for _, words in seen)
+
+
+async def test_an_error_that_the_agent_is_not_to_see_fails_the_turn() -> None:
+    async def fails(arguments: dict[str, Any]) -> str:
+        raise ValueError("broken")
+
+    async def work(turn: Turn) -> str:
+        await turn.tool(ToolCall("1", "weather", {}), fails, errors=(LookupError,), as_error=Refused)
+        return "done"
+
+    with pytest.raises(HandlerFailed, match="ValueError: broken"):
+        await alone(Written(work)).run("hello")

@@ -34,6 +34,9 @@ class Struct(msgspec.Struct):
     value: Any = None
 
 
+SHARED: dict[str, Any] = {"a": [1]}
+
+
 def through(wrap: Callable[[Any], Any]) -> Any:
     """A list that a value of this kind leads back to."""
     loop: list[Any] = []
@@ -51,6 +54,19 @@ def itself() -> Node:
     node = Node()
     node.next = node
     return node
+
+
+def dict_in_itself() -> dict[str, Any]:
+    found: dict[str, Any] = {"fine": 1}
+    found["self"] = found
+    return found
+
+
+def two_dicts() -> dict[str, Any]:
+    """Two that hold each other: to compare them would never end."""
+    first: dict[str, Any] = {}
+    first["other"] = {"other": first}
+    return first
 
 
 def far_away() -> dict[str, Any]:
@@ -74,6 +90,10 @@ CIRCLES = [
     (through(lambda loop: Struct(loop)), "$[0].value", "$"),
     (through(lambda loop: ValueError(loop)), "$[0].args[0]", "$"),
     (itself(), "$.next", "$"),
+    (dict_in_itself(), "$.self", "$"),
+    ({"a": [dict_in_itself()]}, "$.a[0].self", "$.a[0]"),
+    (two_dicts(), "$.other.other", "$"),
+    ([SHARED, SHARED, {"b": SHARED, "c": dict_in_itself()}], "$[2].c.self", "$[2].c"),
     (causing(), "$.__cause__.__cause__", "$"),
     (far_away(), "$.cart[1].back.to[1][0]", "$.cart[1]"),
     ([[itself()] * 3] * 3, "$[0][0].next", "$[0][0]"),
@@ -107,6 +127,14 @@ def test_a_long_circle_is_told_in_a_sentence_that_fits_on_the_screen() -> None:
     with pytest.raises(CodecError, match=r"this is `[$]` again") as caught:
         DEFAULT_CODEC.encode(first)
     assert caught.value.path == "$" + ".next" * 12 + "…" + ".next" * 12
+
+
+def test_what_is_met_twice_beside_something_deep_is_not_called_a_circle() -> None:
+    value: Any = "x"
+    for _ in range(201):
+        value = {"a": value}
+    with pytest.raises(CodecError, match="nested deeper than 200 levels"):
+        DEFAULT_CODEC.encode([SHARED, SHARED, (SHARED, SHARED), value])
 
 
 def test_what_is_only_deep_is_not_called_a_circle() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import (
+    CannotUnseal,
     CheckpointCorrupt,
     Executor,
     FileCheckpointStorage,
@@ -120,7 +121,7 @@ async def test_a_key_can_be_changed(tmp_path: Path) -> None:
         "the secret of augusta ada king: False"
     ]
     only_new = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal({"summer": KEYS["summer"]}, "summer"))
-    with pytest.raises(CheckpointCorrupt, match="sealed with the key 'spring', which was not given"):
+    with pytest.raises(CannotUnseal, match="sealed with the key 'spring', which was not given"):
         await only_new.list_checkpoints(run_id="r")
 
 
@@ -130,13 +131,26 @@ async def test_a_plain_record_in_a_sealed_storage_and_a_sealed_one_in_a_plain_st
     plain, sealed = (SQLiteCheckpointStorage(tmp_path / "runs.db", seal=seal) for seal in (None, Seal(KEYS, "spring")))
     await build(plain).run("a", run_id="plain")
     await build(sealed).run("a", run_id="sealed")
-    with pytest.raises(CheckpointCorrupt, match="is not sealed"):
+    with pytest.raises(CannotUnseal, match="is not sealed"):
         await build(sealed).run(run_id="plain")
-    with pytest.raises(CheckpointCorrupt, match="is sealed: open the storage with its key"):
+    with pytest.raises(CannotUnseal, match="is sealed: open the storage with its key"):
         await build(plain).run(run_id="sealed")
     wrong = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal({"spring": bytes(16)}, "spring"))
-    with pytest.raises(CheckpointCorrupt, match="cannot be opened"):
+    with pytest.raises(CannotUnseal, match="cannot be opened"):
         await build(wrong).run(run_id="sealed")
+
+
+async def test_what_cannot_be_unsealed_is_told_apart_from_what_is_damaged(tmp_path: Path) -> None:
+    assert issubclass(CannotUnseal, CheckpointCorrupt)
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+    await build(storage).run("a", run_id="r")
+    await storage.close()
+    with sqlite3.connect(tmp_path / "runs.db") as db:
+        db.execute("UPDATE commits SET body = replace(body, 'format', 'formaX')")
+    db.close()
+    with pytest.raises(CheckpointCorrupt) as caught:
+        await build(storage).run(run_id="r")
+    assert not isinstance(caught.value, CannotUnseal)
 
 
 async def test_a_sealed_letter_and_memory_are_read_again() -> None:

@@ -181,6 +181,24 @@ def test_what_a_fan_in_holds_is_held_by_another(to: tuple[str, ...], calls: list
     assert found.status is (WorkflowRunState.IN_PROGRESS if calls else IDLE)
 
 
+def test_what_a_fan_in_holds_goes_to_another_target_together_with_what_that_holds() -> None:
+    held = {"all of a, b -> d": {"a": (closed(1),)}, "all of a, b -> e": {"a": (closed(3),)}}
+    before = run(messages=(message(source="b", value=2, joins=("all of a, b -> d",)),), held=held)
+    joins = (("a", "b"), "e")
+    found = after(before, lambda m: m.change_fan_in(["a", "b"], "d", to_sources=["a", "b"], to_target="e"), joins)
+    assert [one.joins for one in found.messages] == [("all of a, b -> e",)]
+    assert {key: [*by_source] for key, by_source in found.held.items()} == {"all of a, b -> e": ["a"]}
+    made = plan(graph(joins), 3, found.messages, found.held).deliveries
+    assert [(one.executor, one.payload.open()) for one in made] == [("e", [1, 3, 2])]
+
+
+def test_one_source_that_is_left_of_a_fan_in_is_delivered_to_the_other_target() -> None:
+    before = run(held={"all of a, b -> d": {"a": (closed(1),), "b": (closed(2),)}}, status=IDLE)
+    found = after(before, lambda m: m.change_fan_in(["a", "b"], "d", to_sources=["b"], to_target="new"))
+    assert found.held == {}
+    assert [(one.source, one.takers, one.payload.open()) for one in found.messages] == [("b", ("new",), 2)]
+
+
 def test_questions_are_readdressed_reworded_and_withdrawn() -> None:
     child = Child("inner", "b", "id", 1, "0/r")
     before = run(requests={"q": question("q", "a"), "p": question("p", "b")}, children={"k": child}, status=WAITING)

@@ -24,7 +24,10 @@ from holdfast import (
     executor,
 )
 from holdfast.durable.letters import cancel_key, cancel_letter
+from holdfast.durable.ownership import Owner
+from holdfast.durable.storage import BuiltInStorage
 from holdfast.runtime import watching
+from holdfast.stores.memory import MemoryStore
 from hurried import hurried
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
@@ -53,6 +56,26 @@ async def wish(storage: Any, run_id: str, number: int, *, epoch: int = 0) -> Non
 
 
 # ---------------------------------------------------------------------------------- where it is driven
+
+
+class SlowToRelease(MemoryStore):
+    """Lets the loop turn many times before a run is let go of."""
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await super().release(run_id, owner)
+
+
+async def test_whoever_has_cancelled_a_run_can_resume_it_at_once() -> None:
+    script = Script()
+    workflow = counting(BuiltInStorage(SlowToRelease()), script)
+    gate = script.hold(3)
+    handle = workflow.start(1, run_id="r")
+    await gate.reached.wait()
+    assert await handle.cancel() is CANCELLED
+    script.let_go()
+    assert (await workflow.run(run_id="r")).get_outputs() == [1, 2, 3, 4]
 
 
 async def test_a_run_is_stopped_at_its_last_commit_and_goes_on_when_it_is_resumed(place: Any) -> None:

@@ -434,3 +434,16 @@ async def test_a_storage_of_six_methods_is_warned_of_once_in_each_run() -> None:
         assert warning.state is IN_PROGRESS
     assert [e.data for e in second if e.type == "output"] == ["a:1"]
     assert not [e for e in await told(Script(InMemoryCheckpointStorage()).chain(), 1) if e.type == "warning"]
+
+
+@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()])
+async def test_a_handler_knows_whether_somebody_watches(storage: Any) -> None:
+    @executor(id="ask")
+    async def ask(message: str, ctx: WorkflowContext[Any, bool]) -> None:
+        await ctx.yield_output(ctx.is_streaming())
+
+    workflow = WorkflowBuilder(start_executor=ask, checkpoint_storage=storage).build()
+    assert (await workflow.run("x")).get_outputs() == [False]
+    assert [e.data async for e in workflow.run("x", stream=True) if e.type == "output"] == [True]
+    assert (await workflow.run("x", stream=True)).get_outputs() == [True]
+    assert (await workflow.start("x").result()).get_outputs() == [True]  # events of a handle can be read at any time

@@ -50,6 +50,8 @@ async def test_pages_follow_each_other(storage: Any) -> None:
     second = await storage.list_runs(limit=3, after=first[-1])
     third = await storage.list_runs(limit=3, after=second[-1])
     assert [run.run_id for run in first + second + third] == [f"r{n}" for n in reversed(range(7))]
+    assert await storage.list_runs(limit=1) == first[:1]
+    assert await storage.list_runs(limit=1, after=first[0]) == first[1:2]
     odd = await storage.list_runs(limit=2, tags={"odd": "yes"})
     assert [run.run_id for run in odd] == ["r5", "r3"]
     assert await names(storage, after=odd[-1], tags={"odd": "yes"}) == ["r1"]
@@ -59,6 +61,8 @@ async def test_checkpoints_are_listed_in_pages(storage: Any) -> None:
     await counting(storage, Script(), last=9).run(1, run_id="r")
     ids = await storage.list_checkpoint_ids(run_id="r")
     assert await storage.list_checkpoint_ids(limit=3) == ids[-3:]
+    assert await storage.list_checkpoint_ids(limit=1) == ids[-1:]
+    assert [one.checkpoint_id for one in await storage.list_checkpoints(limit=1, before=ids[1])] == ids[:1]
     assert await storage.list_checkpoint_ids(run_id="r", limit=3, before=ids[-3]) == ids[-6:-3]
     page = await storage.list_checkpoints(workflow_name="counting", limit=4, before=ids[2])
     assert [one.checkpoint_id for one in page] == ids[:2]

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
 from holdfast.durable.ownership import this_process
-from holdfast.stores import sqlite_access
+from holdfast.stores import sqlite_access, sqlite_connections
 from holdfast.stores import sqlite_queries as sql
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite_schema import FORMAT
@@ -176,7 +176,7 @@ async def test_a_failed_commit_fails_everyone_and_applies_nothing(path: Path) ->
 
 
 async def test_a_lock_that_is_never_given_back_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_access, "PATIENCE", 0.2)
+    monkeypatch.setattr(sqlite_connections, "PATIENCE", 0.2)
     store = SQLiteStore(path)
     await fill(store, "r", 1)
     other = sqlite3.connect(path, isolation_level=None)

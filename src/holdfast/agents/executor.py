@@ -32,7 +32,7 @@ from .budget import Budget
 from .given import Given, Past, Rules, tool_names
 from .hearing import AgentContext, conversation_of, hear, length_of, say, send_on
 from .replies import Answer
-from .turn import Turn
+from .turn import Turn, give_way
 from .values import (
     AgentExecutorRequest,
     AgentExecutorResponse,
@@ -231,6 +231,7 @@ class AgentExecutor(Executor):
         turn = Turn(_here(ctx), given, self.rules, self._past(begun, stand, ctx))
         answer: Answer | None = None
         try:
+            await give_way()
             answer = await self.take_turn(turn, ctx)
         except BaseException as error:
             if not turn.interrupted or isinstance(error, STOPS) or _being_stopped():

@@ -6,6 +6,7 @@ the middle, what was done is recalled by its place in the turn.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -51,6 +52,14 @@ class ToolDone:
     value: Any = None
     error: str | None = None
     seconds: float = 0.0
+
+
+async def give_way() -> None:
+    """Let what siblings have finished be handed to the store before code of others runs.
+
+    The first call of a model builds a client and imports what that needs: the event loop may stand still for a while.
+    """
+    await asyncio.sleep(0)
 
 
 class Turn:
@@ -279,6 +288,7 @@ class Turn:
         async def do() -> Any:
             nonlocal how
             how = "done"
+            await give_way()
             return await function()
 
         self._under_way.add(name)

@@ -156,7 +156,7 @@ def _may_join(before: Write, write: Write, reducer: Reducer | None, *, alone: bo
 def _conflict(run_id: str, key: str, writers: list[str], reducer: Reducer | None) -> StateConflict:
     named = " and ".join(repr(writer) for writer in dict.fromkeys(writers))
     how = (
-        f"declare how to join them: WorkflowBuilder(reducers={{{key!r}: ...}}), then resume"
+        f"declare how to join them: WorkflowBuilder(reducers={{{key!r}: ...}}), and run it again"
         if reducer is None
         else "let all of them set it, or all of them append: its reducer joins only values that were set"
     )

@@ -83,6 +83,8 @@ class WorkflowLayerCompletedEvent:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowDiagnosticEvent:
+    """Something worth knowing: a warning, an attempt that failed and is made again, a run that sleeps."""
+
     level: Literal["debug", "info", "warning", "error"]
     source: str
     message: str
@@ -167,7 +169,8 @@ class Teller:
             case "request_info":
                 yield ApprovalRequestedEvent(event.request_id, node_of(event.executor_id or ""), event.data)
             case "warning":
-                yield WorkflowDiagnosticEvent("warning", event.executor_id or self._workflow, str(event.data))
+                source = node_of(event.executor_id) if event.executor_id else self._workflow
+                yield WorkflowDiagnosticEvent("warning", source, str(event.data))
             case "sleeping":
                 yield WorkflowDiagnosticEvent("info", self._workflow, f"sleeps until {event.data}")
             case "executor_failed" if event.details is not None and event.executor_id != CONDUCTOR:

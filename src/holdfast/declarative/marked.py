@@ -130,7 +130,8 @@ def decoded(text: str | bytes, problems: Problems) -> str:
     try:
         return bytes(text).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        problems.add(text.count(b"\n", 0, error.start) + 1, f"not UTF-8: {error.reason}")
+        line = error.object.count(b"\n", 0, error.start) + 1  # of what was decoded: the text without its mark
+        problems.add(line, f"not UTF-8: {error.reason}")
         raise Enough from error
 
 

@@ -19,6 +19,7 @@ from ..agents.replies import Answer
 from ..agents.turn import Turn
 from ..agents.values import AgentExecutorResponse, AgentResponse, Message
 from ..core.errors import DurabilityError, HandlerTimeout
+from ..core.events import WorkflowEvent
 from ..graph.context import WorkflowContext
 from ..graph.handlers import handler, response_handler
 from ..runtime.context import HandlerContext
@@ -121,6 +122,7 @@ class NodeExecutor(AgentExecutor):
                 if spent >= self._most_attempts or not _worth_it(self.node.retry, error):
                     await self._give_up(error, number, began, ctx)
                     return
+                await ctx.add_event(WorkflowEvent("warning", f"attempt {spent} failed, trying again: {_named(error)}"))
                 if isinstance(error, OutputRejected):
                     begun = self._asked_again(begun, error.answer, str(error), ctx)
                     continue  # what it answered is known after a restart, too
@@ -183,7 +185,7 @@ class NodeExecutor(AgentExecutor):
             raise error
         working: Working = ctx.get_state(self._key("working"))
         self.forget(ctx)
-        reason, seconds = f"{type(error).__name__}: {error}", working.seconds + perf_counter() - began
+        reason, seconds = _named(error), working.seconds + perf_counter() - began
         done = Done(self.id, working.run, "failed", reason=reason, seconds=seconds)
         await self._report(done, working, ctx, over=self.node.fallback is None)
 
@@ -313,6 +315,10 @@ def _session(ctx: WorkflowContext[Any, Any]) -> str:
 
 async def _never() -> Any:
     raise AssertionError("a note that is there is read, and not made")
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _worth_it(retry: Retries | None, error: Exception) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import struct
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, so it has no hidden state of its own
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not one of the static types of C
+_POINTER = struct.calcsize("P")
 
 
 def tag_of(cls: type) -> str:
@@ -13,8 +15,18 @@ def tag_of(cls: type) -> str:
 
 
 def hides_nothing(cls: type) -> bool:
-    """Was this made by a class statement, so that its instances keep all they have where Python sees it?"""
-    return bool(cls.__flags__ & _HEAP_TYPE)
+    """Do instances of this class keep all that it adds to its base where Python sees it?
+
+    Extension modules make heap types too (`io.BytesIO` became one in Python 3.12), so the flag alone says nothing: a
+    class hides something if its instances are larger than its slots, `__dict__` and `__weakref__` account for.
+    """
+    base = cls.__base__
+    if base is None or not cls.__flags__ & _HEAP_TYPE or cls.__itemsize__ != base.__itemsize__:
+        return False
+    slots = vars(cls).get("__slots__", ())
+    visible = {slots} if isinstance(slots, str) else set(slots)
+    visible |= vars(cls).keys() & {"__dict__", "__weakref__"}
+    return cls.__basicsize__ - base.__basicsize__ <= _POINTER * len(visible)
 
 
 def slots_of(cls: type) -> frozenset[str]:

@@ -148,7 +148,7 @@ def _without_taker(graph: Graph, before: Checkpoint, ordered: Sequence[Outcome],
     if missing and graph.on_unroutable == "fail":
         raise RoutingFailed(
             f"run {before.run_id!r}: {'; '.join(missing)}. Add the edge or the handler, or build the workflow "
-            f'with on_unroutable="drop" and resume',
+            f'with on_unroutable="drop", and run it again',
             run_id=before.run_id,
         )
     return [f"dropped: {words}" for words in missing] + declined

@@ -31,7 +31,7 @@ async def decide(
         return Decided(kernel.cancel(at, here), None)
     errors = [step.failures[d.id] for d in plan.deliveries if d.id in step.failures]
     if at.since_input >= definition.max_iterations:
-        errors = [failure(at.run_id, None, _limit(at, plan))]
+        errors = [_failure(at, _limit(at, plan, step), step)]
     if not errors and step.parked:
         await step.keep()
         return Decided(kernel.park(at, min(step.parked.values()), here), None)
@@ -41,7 +41,7 @@ async def decide(
         except DurabilityError:
             raise
         except HoldfastError as error:
-            errors = [failure(at.run_id, None, error)]
+            errors = [_failure(at, error, step)]
     await step.keep()
     return _failed(at, errors, here)
 
@@ -61,10 +61,15 @@ def _failed(at: Checkpoint, errors: list[Failure], here: Stamp) -> Decided:
     return Decided(kernel.fail(at, tuple(one.details for one in errors), here), None, errors[0].error)
 
 
-def _limit(at: Checkpoint, plan: Plan) -> SuperstepLimit:
+def _failure(at: Checkpoint, error: HoldfastError, step: Superstep) -> Failure:
+    return failure(at.run_id, None, error, stored=step.is_stored)
+
+
+def _limit(at: Checkpoint, plan: Plan, step: Superstep) -> SuperstepLimit:
     still = ", ".join(dict.fromkeys(repr(delivery.executor) for delivery in plan.deliveries))
     return SuperstepLimit(
         f"run {at.run_id!r} took {at.since_input} supersteps since the last message from outside and is not "
-        f"done: {still} would run next; build the workflow with a larger max_iterations and resume",
+        f"done: {still} would run next; build the workflow with a larger max_iterations and "
+        f"{'resume' if step.is_stored else 'run it again'}",
         run_id=at.run_id,
     )

@@ -30,7 +30,7 @@ from .answering import check_free, checked, expired, overdue, post_answers
 from .cast import Cast
 from .deciding import decide
 from .definition import Definition
-from .failing import failure
+from .failing import details_of
 from .finishing import finished
 from .mailbox import Mailbox
 from .opening import NO_MEMORY, Entered, Found, New, Older, Stored, Suspended, enter, find, stamp
@@ -81,6 +81,11 @@ class Drive:
         self.made: list[Commit] = []  # by this drive, if it works for another and is kept nowhere
         told = options.position.told if isinstance(options.position, Suspended) else ()
         self.yielded = list(told)  # the commits with outputs of a run that is kept nowhere
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a later drive can go on with this run."""
+        return self._options.archive is not None
 
     def cancel(self) -> None:
         """Stop on purpose: handlers are cancelled, and the run ends CANCELLED at its last commit. From any thread."""
@@ -256,7 +261,7 @@ class Drive:
             return _Taken(after, merged.next, self._report.told(commit, after), error)
         if vain is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
             return _Taken(at, plan, [], vain)
-        commit = kernel.fail(at, (failure(at.run_id, None, vain).details,), here)
+        commit = kernel.fail(at, (details_of(None, vain),), here)
         after = await self._store(commit, at)
         return _Taken(after, plan, self._report.told(commit, after), vain)
 
@@ -380,9 +385,12 @@ class Drive:
     async def _let_go(self) -> None:
         if self._claim is not None:
             held, self._claim = self._claim, None
-            watching.ended(watching.key_of(held.archive, held.run_id), self)
-            await claims.let_go(held)
-            watching.publish(watching.key_of(held.archive, held.run_id), watching.LOOK_AGAIN)
+            key = watching.key_of(held.archive, held.run_id)
+            try:
+                await claims.let_go(held)
+            finally:
+                watching.ended(key, self)  # not before: whoever waits for that may drive the run next
+            watching.publish(key, watching.LOOK_AGAIN)
 
     async def _end(self) -> None:
         try:

@@ -15,22 +15,27 @@ class Failure(msgspec.Struct, frozen=True):
     details: WorkflowErrorDetails
 
 
-def failure(run_id: str, executor_id: str | None, error: BaseException) -> Failure:
+def failure(run_id: str, executor_id: str | None, error: BaseException, *, stored: bool) -> Failure:
     """What went wrong, for whoever called and for whoever watches."""
     details = details_of(executor_id, error)
     if isinstance(error, HoldfastError):
         if executor_id is not None:
             error.add_note(f"in executor {executor_id!r} of run {run_id!r}")
         return Failure(error, details)
-    raised = failed(run_id, executor_id, details)
+    raised = failed(run_id, executor_id, details, stored=stored)
     raised.__cause__ = error
     return Failure(raised, details)
 
 
-def failed(run_id: str, executor_id: str | None, details: WorkflowErrorDetails) -> HandlerFailed:
+def failed(run_id: str, executor_id: str | None, details: WorkflowErrorDetails, *, stored: bool) -> HandlerFailed:
+    """The error for whoever called; it offers a resume only if there is something to resume."""
+    way_on = (
+        f"What finished is kept; resume with run(run_id={run_id!r})"
+        if stored
+        else "The run is not stored, so it cannot be resumed: to keep what finishes, give it a checkpoint_storage"
+    )
     return HandlerFailed(
-        f"executor {executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. "
-        f"What finished is kept; resume with run(run_id={run_id!r})",
+        f"executor {executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. {way_on}",
         run_id=run_id,
         executor_id=executor_id or "",
     )

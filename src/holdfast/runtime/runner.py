@@ -76,6 +76,11 @@ class Superstep:
         self.failures: dict[str, Failure] = {}
         self.parked: dict[str, str] = {}  # deliveries that cannot go on before a certain time
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether a later drive can go on with this run."""
+        return self._archive is not None
+
     async def act(self) -> None:
         """Make every call of the plan. Failures are kept, not raised: siblings of a failed handler finish."""
         branches.install(asyncio.get_running_loop())
@@ -168,7 +173,9 @@ class Superstep:
 
     async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
         if (known := self._notes.gave_up(delivery.id)) is not None:
-            self.failures[delivery.id] = Failure(failed(self._at.run_id, delivery.executor, known), known)
+            self.failures[delivery.id] = Failure(
+                failed(self._at.run_id, delivery.executor, known, stored=self.is_stored), known
+            )
             return None
         try:
             return await self._attempts(delivery, state)
@@ -288,7 +295,7 @@ class Superstep:
         )
 
     def _fail(self, delivery: Delivery, error: BaseException) -> None:
-        self.failures[delivery.id] = failure(self._at.run_id, delivery.executor, error)
+        self.failures[delivery.id] = failure(self._at.run_id, delivery.executor, error, stored=self.is_stored)
 
     def _tell(self, type: str, executor: str, payload: Parcel | None = None, **more: Any) -> None:
         run_id, state, origin = self._at.run_id, WorkflowRunState.IN_PROGRESS, WorkflowEventSource.FRAMEWORK

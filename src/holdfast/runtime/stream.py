@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import suppress
@@ -26,6 +27,7 @@ class RunStream(Generic[R]):
     def __init__(self, begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> None:
         self._begin, self._finish = begin, finish
         self._watched: _Watched | None = None
+        self._events: list[WorkflowEvent] = []  # so far, for the result
 
     @property
     def run_id(self) -> str | None:
@@ -46,11 +48,10 @@ class RunStream(Generic[R]):
         if watched.error is not None:
             raise watched.error
         if watched.left:
-            raise RunError(
-                f"this stream was left before the run ended; go on with run(run_id={watched.drive.run_id!r})",
-                run_id=watched.drive.run_id or "",
-            )
-        return self._finish(watched.events)
+            drive = watched.drive
+            way_on = f"go on with run(run_id={drive.run_id!r})" if drive.is_stored else "the run is not stored"
+            raise RunError(f"this stream was left before the run ended; {way_on}", run_id=drive.run_id or "")
+        return self._finish(self._events)
 
     async def cancel(self) -> None:
         """Stop on purpose: handlers may clean up, and the run ends CANCELLED at its last commit."""
@@ -60,7 +61,7 @@ class RunStream(Generic[R]):
 
     def _watch(self) -> _Watched:
         if self._watched is None:
-            self._watched = _Watched(self._begin())
+            self._watched = _Watched(self._begin(), self)
         return self._watched
 
     async def aclose(self) -> None:
@@ -78,10 +79,10 @@ class RunStream(Generic[R]):
 class _Watched:
     """A drive and what was told of it, to whoever iterates and to whoever awaits."""
 
-    def __init__(self, drive: Drive) -> None:
+    def __init__(self, drive: Drive, stream: RunStream[Any]) -> None:
         self.drive = drive
         drive.reader = self.finish
-        self.events: list[WorkflowEvent] = []
+        self._stream = weakref.ref(stream)  # once it is dropped nobody can await it, and events need not be kept
         self.left = False  # before the end
         self.error: BaseException | None = None
         self.read = False  # somebody iterates
@@ -137,8 +138,9 @@ class _Watched:
         except BaseException as error:
             self._ended, self.error = True, error
             raise
-        if event.type != "checkpoint":  # what is stored need not be held here too
-            self.events.append(event)
+        stream = self._stream()
+        if stream is not None and event.type != "checkpoint":  # what is stored need not be held here too
+            stream._events.append(event)
         return event
 
     def _close_soon(self) -> None:

@@ -8,6 +8,7 @@ Whoever waits is told only after the commit.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import queue
 import threading
@@ -31,6 +32,7 @@ Row = tuple[Any, ...]
 
 BATCH = 500  # bounds on one statement, not goals
 LOAD = 16 * 2**20  # characters
+GOODBYE = 2.0  # seconds for the writer to finish when the program ends
 
 
 class Database:
@@ -46,6 +48,7 @@ class Database:
         self._settings = (dsn, schema, patience, connections)
         self._lock = threading.Lock()
         self._lanes: _Lanes | None = None
+        self._exiting = False
         _DATABASES.add(self)
 
     async def write(self, line: bytes, sheet: str | None = None) -> Any:
@@ -97,10 +100,21 @@ class Database:
                 guest.leave()
 
     async def close(self) -> None:
+        if (lanes := self._give_up_lanes()) is not None:
+            await asyncio.to_thread(lanes.close)
+
+    def close_at_exit(self) -> None:
+        """Close what the program left open: its readers have ended, and the writer has a moment to finish."""
+        self._exiting = True
+        if (lanes := self._give_up_lanes()) is not None:
+            lanes.end_writing(GOODBYE)
+
+    def _give_up_lanes(self) -> _Lanes | None:
         with self._lock:
             lanes, self._lanes = self._lanes, None
-        if lanes is not None:
-            await asyncio.to_thread(lanes.close)
+            if lanes is not None:
+                lanes.if_abandoned.detach()
+        return lanes
 
     def _start_reading(self, query: bytes, values: Sequence[object]) -> Future[list[Row]]:
         with self._lock:
@@ -115,11 +129,10 @@ class Database:
             self._open_lanes().direct.submit(job)
 
     def _open_lanes(self) -> _Lanes:
+        if self._exiting:
+            raise StoreUnavailable("the program is ending, so the store is not used any more")
         if self._lanes is None:
-            self._lanes = _Lanes(*self._settings)
-            weakref.finalize(
-                self, self._lanes.direct.jobs.put, Sign.END
-            )  # an object nobody closed leaves no thread behind
+            self._lanes = _Lanes(*self._settings, self)
         return self._lanes
 
     def before_fork(self) -> None:
@@ -136,7 +149,7 @@ class Database:
 class _Lanes:
     """The threads and connections of a database from its first use to its closing."""
 
-    def __init__(self, dsn: str, schema: str, patience: float, connections: int) -> None:
+    def __init__(self, dsn: str, schema: str, patience: float, connections: int, owner: Database) -> None:
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="holdfast-postgres-read")
         self.room_for_guests = threading.BoundedSemaphore(connections)
         self.link = Link(dsn, schema, patience)
@@ -149,6 +162,8 @@ class _Lanes:
             target=_write_for_ever, args=(self.direct, self.link, work), name="holdfast-postgres-write", daemon=True
         )
         self._writer.start()
+        self.if_abandoned = weakref.finalize(owner, self.direct.jobs.put, Sign.END)  # nobody closed it: end its writer
+        self.if_abandoned.atexit = False  # that is done by `_close_at_exit`, which waits for it
 
     def read(self, query: bytes, values: Sequence[object]) -> list[Row]:
         return self.link.use(lambda db, again: db.execute(query, values, binary=True).fetchall())
@@ -157,14 +172,20 @@ class _Lanes:
         self.link.use(lambda db, again: db.execute(statement))
 
     def close(self) -> None:
-        self.direct.jobs.put(Sign.END)
-        self._writer.join()
         self.readers.shutdown()
-        self.link.close()
+        self.end_writing()
+
+    def end_writing(self, patience: float | None = None) -> None:
+        """Let the writer finish what is waiting, and close every connection."""
+        self.direct.jobs.put(Sign.END)
+        self._writer.join(patience)
 
 
 def _write_for_ever(direct: Direct, link: Link, work: Statement) -> None:
-    """The writer thread. Ends at the sign, when everything before it is done."""
+    """The writer thread. Ends at the sign, when everything before it is done, and closes all connections.
+
+    It does that, and not the finalizer of the database: a finalizer may run in any thread, in the midst of anything.
+    """
     going_on = True
     while going_on:
         waiting: list[Job | Sign] = [direct.jobs.get()]
@@ -242,3 +263,9 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    for database in list(_DATABASES):
+        database.close_at_exit()

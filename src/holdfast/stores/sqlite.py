@@ -29,7 +29,8 @@ from ..durable.ports import (
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from . import sqlite_queries as sql
-from .sqlite_access import Database, flaws
+from .sqlite_access import Database
+from .sqlite_connections import flaws
 from .sqlite_removing import compacted, thin_out
 from .sqlite_rows import entry_in, refuse_another_workflow, row_of
 from .sqlite_runs import inbox, listed, note, run_of

@@ -9,32 +9,30 @@ something up need not load asyncio, which takes longer than the looking up.
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import sqlite3
 import sys
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
+from ..core.errors import DurabilityError, StoreUnavailable
+from .sqlite_connections import FOREIGN, Connections, Prepare, patiently, translated
 
 if TYPE_CHECKING:
     from .awaiting import Awaited
 
-PATIENCE = 30.0  # seconds to wait for other processes on the same file
 READERS = 4
+GOODBYE = 2.0  # seconds for the writer to finish when the program ends
 BATCH = 1000  # a bound on one transaction, not a goal
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-Prepare = Callable[[sqlite3.Connection, str], None]
-
-_FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # what is not ours: the last, of a number beyond 64 bits
 
 
 class Database:
@@ -45,6 +43,7 @@ class Database:
         self._path, self._prepare = path, prepare
         self._lock = threading.Lock()
         self._lanes: _Lanes | None = None
+        self._exiting = False
         _DATABASES.add(self)
 
     async def write(self, work: Work[T]) -> T:
@@ -79,8 +78,7 @@ class Database:
         return self._start_reading(work).result()
 
     async def close(self) -> None:
-        with self._lock:
-            lanes, self._lanes = self._lanes, None
+        lanes = self._give_up_lanes()
         if lanes is None:
             return
         if not _in_a_loop():
@@ -90,19 +88,36 @@ class Database:
 
         await to_thread(lanes.close)
 
+    def close_at_exit(self) -> None:
+        """Close what the program left open: its readers have ended, and the writer has a moment to finish."""
+        self._exiting = True
+        if (lanes := self._give_up_lanes()) is not None:
+            lanes.end_writing(GOODBYE)
+
+    def _give_up_lanes(self) -> _Lanes | None:
+        with self._lock:
+            lanes, self._lanes = self._lanes, None
+            if lanes is not None:
+                lanes.if_abandoned.detach()
+        return lanes
+
     def _start_reading(self, work: Work[T]) -> Future[T]:
         with self._lock:
             lanes = self._open_lanes()
-            return lanes.readers.submit(lanes.read, work)
+            try:
+                return lanes.readers.submit(lanes.read, work)
+            except RuntimeError as error:  # Python starts no work any more when it is about to end
+                raise StoreUnavailable(f"the program is ending, so nothing is read any more: {error}") from error
 
     def _submit(self, job: _Job) -> None:
         with self._lock:
             self._open_lanes().jobs.put(job)
 
     def _open_lanes(self) -> _Lanes:
+        if self._exiting:
+            raise StoreUnavailable("the program is ending, so the store is not used any more")
         if self._lanes is None:
-            self._lanes = _Lanes(self._path, self._prepare)
-            weakref.finalize(self, self._lanes.jobs.put, None)  # an object nobody closed leaves no thread behind
+            self._lanes = _Lanes(self._path, self._prepare, self)
         return self._lanes
 
     def before_fork(self) -> None:
@@ -122,25 +137,35 @@ class Database:
 class _Lanes:
     """The threads and connections of a database from its first use to its closing."""
 
-    def __init__(self, path: str, prepare: Prepare) -> None:
+    def __init__(self, path: str, prepare: Prepare, owner: Database) -> None:
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-sqlite-read")
-        self._for_reading = _Connections(path, prepare)
-        self._for_writing = _Connections(path, prepare)
+        self._for_reading = Connections(path, prepare)
+        self._for_writing = Connections(path, prepare)
         self._writer = threading.Thread(
-            target=_write_for_ever, args=(self.jobs, self._for_writing), name="holdfast-sqlite-write", daemon=True
+            target=_write_for_ever,
+            args=(self.jobs, self._for_writing, self._for_reading),
+            name="holdfast-sqlite-write",
+            daemon=True,
         )
         self._writer.start()
+        self.if_abandoned = weakref.finalize(
+            owner, self.jobs.put, None
+        )  # a database that nobody closed ends its writer
+        self.if_abandoned.atexit = False  # that is done by `_close_at_exit`, which waits for it
 
     def read(self, work: Work[T]) -> T:
         with self._for_reading.lend() as db:
             return work(db)
 
     def close(self) -> None:
-        self.jobs.put(None)
-        self._writer.join()
         self.readers.shutdown()
-        self._for_reading.pause()
+        self.end_writing()
+
+    def end_writing(self, patience: float | None = None) -> None:
+        """Let the writer finish what is waiting, and close every connection."""
+        self.jobs.put(None)
+        self._writer.join(patience)
 
     def pause(self) -> None:
         self._for_reading.pause()
@@ -149,54 +174,6 @@ class _Lanes:
     def resume(self) -> None:
         self._for_reading.resume()
         self._for_writing.resume()
-
-
-class _Connections:
-    """Open connections, each lent to one user at a time."""
-
-    def __init__(self, path: str, prepare: Prepare) -> None:
-        self.path, self._prepare = path, prepare
-        self._idle: list[sqlite3.Connection] = []
-        self._lent = 0
-        self._paused = False
-        self._change = threading.Condition()
-
-    @contextmanager
-    def lend(self) -> Iterator[sqlite3.Connection]:
-        """A connection. Errors of SQLite come out translated, and a connection that saw one is not lent again."""
-        with self._change:
-            self._change.wait_for(lambda: not self._paused)
-            db = self._idle.pop() if self._idle else None
-            self._lent += 1
-        sound = False
-        try:
-            if db is None:
-                db = open_database(self.path, self._prepare)
-            yield db
-            sound = True
-        except _FOREIGN as error:
-            raise translated(error, self.path) from error
-        finally:
-            if db is not None and not sound:
-                db.close()  # rolls back what is open
-            with self._change:
-                if db is not None and sound:
-                    self._idle.append(db)
-                self._lent -= 1
-                self._change.notify_all()
-
-    def pause(self) -> None:
-        """Wait until no connection is in use, close them all and lend none until `resume`."""
-        with self._change:
-            self._paused = True
-            self._change.wait_for(lambda: self._lent == 0)
-            while self._idle:
-                self._idle.pop().close()
-
-    def resume(self) -> None:
-        with self._change:
-            self._paused = False
-            self._change.notify_all()
 
 
 class _Job:
@@ -223,7 +200,7 @@ class _Job:
             if not db.in_transaction:  # a full disk makes SQLite give up the whole transaction, not only this work
                 raise
             db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
-            self._error = translated(error, path) if isinstance(error, _FOREIGN) else error
+            self._error = translated(error, path) if isinstance(error, FOREIGN) else error
         if not alone:
             db.execute("RELEASE job")
 
@@ -237,8 +214,11 @@ class _Job:
             self.waiting.set_result(self._result)
 
 
-def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], connections: _Connections) -> None:
-    """The writer thread. Ends at a None, when everything before it is done."""
+def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], connections: Connections, for_reading: Connections) -> None:
+    """The writer thread. Ends at a None, when everything before it is done, and closes all connections.
+
+    It does that, and not the finalizer of the database: a finalizer may run in any thread, in the midst of anything.
+    """
     going_on = True
     while going_on:
         waiting: list[_Job | None] = [jobs.get()]
@@ -250,10 +230,11 @@ def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], connections: _Connecti
         if batch:
             _commit(batch, connections)
             _tell(batch)
-    connections.pause()
+    connections.retire()
+    for_reading.retire()
 
 
-def _commit(batch: list[_Job], connections: _Connections) -> None:
+def _commit(batch: list[_Job], connections: Connections) -> None:
     try:
         with connections.lend() as db:
             _begin(db)
@@ -305,76 +286,6 @@ def _in_a_loop() -> bool:
     return running is not None and running() is not None
 
 
-def open_database(path: str, prepare: Prepare) -> sqlite3.Connection:
-    """A connection in autocommit mode, prepared. The folders above the file are created."""
-    try:
-        _make_folder(os.path.dirname(path))
-    except OSError as error:
-        raise StoreUnavailable(f"the folder of the store {path} cannot be created: {error}") from error
-    db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-    try:
-        patiently(lambda: prepare(db, path))
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _make_folder(folder: str) -> None:
-    """Create a folder and those above it, so that they survive a power failure."""
-    if os.path.isdir(folder):
-        return
-    above = os.path.dirname(folder)
-    _make_folder(above)
-    with suppress(FileExistsError):  # another process was faster; a file of that name fails at the opening
-        os.mkdir(folder)
-    handle = os.open(above, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def patiently(action: Callable[[], T]) -> T:
-    """Do it again while other processes lock the file: SQLite's own waiting leaves out a few such moments."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return action()
-        except sqlite3.OperationalError as error:
-            if _code(error) not in _LOCKED or time.monotonic() > until:
-                raise
-        time.sleep(0.005)
-
-
-def flaws(db: sqlite3.Connection) -> list[str]:
-    """What SQLite finds when it compares its pages, tables and indexes with each other; not all, if it is much."""
-    path = db.execute("PRAGMA database_list").fetchone()[2]
-    found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
-    return [] if found == ["ok"] else [_damaged(path, " ".join(words.split())) for words in found]
-
-
-def _damaged(path: str, why: object) -> str:
-    what = f"the database {path} is damaged ({why}); restore it from a backup, "
-    return f"{what}or save what can be read with the sqlite3 command `.recover`"
-
-
-def translated(error: Exception, path: str) -> DurabilityError:
-    """The error in our words, with SQLite's own."""
-    if isinstance(error, UnicodeDecodeError) or _code(error) == sqlite3.SQLITE_CORRUPT:
-        return CheckpointCorrupt(_damaged(path, error))
-    if _code(error) == sqlite3.SQLITE_NOTADB:
-        return StoreUnavailable(f"{path} is not a SQLite database; it was left as it is. Name another file")
-    return StoreUnavailable(f"the store {path} cannot be used: {error}")
-
-
-def _code(error: Exception) -> int | None:
-    code: int | None = getattr(error, "sqlite_errorcode", None)  # absent where Python itself complains
-    return None if code is None else code & 0xFF  # without the details of the extended codes
-
-
-_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
-
 # SQLite books its locks per process. A child that inherited open connections would believe in locks it does
 # not have, even on connections of its own, and commits could be lost. So nothing is open while we fork.
 _DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
@@ -406,3 +317,9 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    for database in list(_DATABASES):
+        database.close_at_exit()

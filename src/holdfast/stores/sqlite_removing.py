@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..durable.ports import Record, needs_follower, newest_stays
 from . import sqlite_queries as sql
-from .sqlite_access import patiently
+from .sqlite_connections import patiently
 from .sqlite_rows import refuse_another_workflow, row_of
 
 

@@ -353,7 +353,7 @@ class WorkflowExecutor(Nesting):
         if graph.on_unroutable == "fail" and not graph.outgoing.get(self.id):
             raise RoutingFailed(
                 f"the sub-workflow {self.id!r} yielded a {type(output).__name__}, but no edge leaves {self.id!r}: add "
-                f"one, or build it with allow_direct_output=True, and resume",
+                f"one, or build it with allow_direct_output=True, and run it again",
                 run_id=ctx.run_id,
             )
 

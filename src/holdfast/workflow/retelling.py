@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .. import kernel
-from ..core.errors import HandlerFailed, HandlerTimeout, RoutingFailed, RunError, StateConflict, SuperstepLimit
+from ..core.errors import HandlerTimeout, RoutingFailed, RunError, StateConflict, SuperstepLimit
 from ..core.events import WorkflowEvent, WorkflowEventSource
 from ..core.model import Checkpoint, Commit
 from ..durable.archive import Archive
 from ..kernel.history import still_true
 from ..runtime.answering import expired, overdue
+from ..runtime.failing import failed
 from .result import WorkflowRunResult
 
 _OF_THE_ENGINE: dict[str, type[RunError]] = {
@@ -53,12 +54,7 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     elif details.error_type == HandlerTimeout.__name__:
         error = HandlerTimeout(details.message, run_id=run_id, executor_id=details.executor_id or "")
     else:
-        error = HandlerFailed(
-            f"executor {details.executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. "
-            f"What finished is kept; resume with run(run_id={run_id!r})",
-            run_id=run_id,
-            executor_id=details.executor_id or "",
-        )
+        error = failed(run_id, details.executor_id, details, stored=True)
     if details.traceback is not None:
         error.add_note(f"where it failed:\n{details.traceback}")
     return error
