@@ -201,7 +201,7 @@ def test_a_picture_shows_each_of_them_written_out(form: str) -> None:
     assert [c for c, picture in pictures.items() if FORBIDDEN.search(picture)] == []
     entities = [f"&#{ord(c)};" for c in OBEYED] + [f"#{ord(c)};" for c in OBEYED]
     assert [entity for picture in pictures.values() for entity in entities if entity in picture] == []  # nor by number
-    unlike = {picture for picture in pictures.values()}
+    unlike = set(pictures.values())
     assert len(unlike) == len(OBEYED)  # each is shown as what it is
 
 

@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
+from ..durable.permissions import OWNER_ONLY, folder_mode
+from .sqlite_files import make_file, make_folder
 
 if TYPE_CHECKING:
     from .awaiting import Awaited
@@ -40,9 +42,10 @@ _FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # what is not our
 class Database:
     """Runs work on the file. Opens, starts threads and creates folders at the first use, and again after `close`."""
 
-    def __init__(self, path: str, prepare: Prepare) -> None:
-        """`prepare` readies a new connection. It is called again when it meets a lock, so it must be repeatable."""
-        self._path, self._prepare = path, prepare
+    def __init__(self, path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> None:
+        """`prepare` readies a new connection. It is called again when it meets a lock, so it must be repeatable.
+        `mode` is that of a file that is new."""
+        self._path, self._prepare, self._mode = path, prepare, mode
         self._lock = threading.Lock()
         self._lanes: _Lanes | None = None
         _DATABASES.add(self)
@@ -101,7 +104,7 @@ class Database:
 
     def _open_lanes(self) -> _Lanes:
         if self._lanes is None:
-            self._lanes = _Lanes(self._path, self._prepare)
+            self._lanes = _Lanes(self._path, self._prepare, self._mode)
             weakref.finalize(self, self._lanes.jobs.put, None)  # an object nobody closed leaves no thread behind
         return self._lanes
 
@@ -122,11 +125,11 @@ class Database:
 class _Lanes:
     """The threads and connections of a database from its first use to its closing."""
 
-    def __init__(self, path: str, prepare: Prepare) -> None:
+    def __init__(self, path: str, prepare: Prepare, mode: int) -> None:
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-sqlite-read")
-        self._for_reading = _Connections(path, prepare)
-        self._for_writing = _Connections(path, prepare)
+        self._for_reading = _Connections(path, prepare, mode)
+        self._for_writing = _Connections(path, prepare, mode)
         self._writer = threading.Thread(
             target=_write_for_ever, args=(self.jobs, self._for_writing), name="holdfast-sqlite-write", daemon=True
         )
@@ -154,8 +157,8 @@ class _Lanes:
 class _Connections:
     """Open connections, each lent to one user at a time."""
 
-    def __init__(self, path: str, prepare: Prepare) -> None:
-        self.path, self._prepare = path, prepare
+    def __init__(self, path: str, prepare: Prepare, mode: int) -> None:
+        self.path, self._prepare, self._mode = path, prepare, mode
         self._idle: list[sqlite3.Connection] = []
         self._lent = 0
         self._paused = False
@@ -171,7 +174,7 @@ class _Connections:
         sound = False
         try:
             if db is None:
-                db = open_database(self.path, self._prepare)
+                db = open_database(self.path, self._prepare, self._mode)
             yield db
             sound = True
         except _FOREIGN as error:
@@ -305,12 +308,16 @@ def _in_a_loop() -> bool:
     return running is not None and running() is not None
 
 
-def open_database(path: str, prepare: Prepare) -> sqlite3.Connection:
-    """A connection in autocommit mode, prepared. The folders above the file are created."""
+def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite3.Connection:
+    """A connection in autocommit mode, prepared. The file and the folders above it are created."""
     try:
-        _make_folder(os.path.dirname(path))
+        make_folder(os.path.dirname(path), folder_mode(mode))
     except OSError as error:
         raise StoreUnavailable(f"the folder of the store {path} cannot be created: {error}") from error
+    try:
+        make_file(path, mode)
+    except OSError as error:
+        raise StoreUnavailable(f"the store {path} cannot be created: {error}") from error
     db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
         patiently(lambda: prepare(db, path))
@@ -318,21 +325,6 @@ def open_database(path: str, prepare: Prepare) -> sqlite3.Connection:
         db.close()
         raise
     return db
-
-
-def _make_folder(folder: str) -> None:
-    """Create a folder and those above it, so that they survive a power failure."""
-    if os.path.isdir(folder):
-        return
-    above = os.path.dirname(folder)
-    _make_folder(above)
-    with suppress(FileExistsError):  # another process was faster; a file of that name fails at the opening
-        os.mkdir(folder)
-    handle = os.open(above, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def patiently(action: Callable[[], T]) -> T:
