@@ -65,7 +65,7 @@ async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None
 async def report_to(
     path: str | os.PathLike[str], storage: BuiltInStorage, run_id: str, *, number: int | None = None
 ) -> None:
-    """As `report_run`, into a file. A new one can be read by its owner only, one that is there keeps its permissions."""
+    """As `report_run`, into a file. A new one can be read by its owner only; one that is there stays as it is."""
     await asyncio.to_thread(write_page, path, await report_run(storage, run_id, number=number))
 
 

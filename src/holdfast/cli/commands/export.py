@@ -127,7 +127,8 @@ async def _redacted(storage: BuiltInStorage, run_id: str, without: tuple[str, ..
     from ...stores.memory import InMemoryCheckpointStorage
 
     copy = InMemoryCheckpointStorage()
-    await import_run(copy, await export_run(storage, run_id, without=without, unsealed=True), to_look_at=True)
+    data = await export_run(storage, run_id, without=without, unsealed=True)
+    await import_run(copy, data, to_look_at=True, max_memory=None)
     return copy
 
 
