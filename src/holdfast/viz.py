@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .core.visible import JOINERS, visible
 from .graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch, name_of, shown
 from .graph.nested import Nesting
 
@@ -49,7 +50,7 @@ class WorkflowViz:
 
     def to_text(self) -> str:
         """One line per edge, in words; what is inside an executor is indented."""
-        return "\n".join(self._floor.text())
+        return "\n".join(map(visible, self._floor.text()))
 
 
 class _Floor:
@@ -138,10 +139,12 @@ def _indented(rows: Iterable[str]) -> Iterator[str]:
 
 def mermaid_text(text: str) -> str:
     """Mermaid reads a few characters as its own, also inside quotes."""
-    safe = "".join(c if c.isalnum() or c in " _-.,:()/" else f"#{ord(c)};" for c in text)
+    shown = visible(text, keep=f"\n{JOINERS}")
+    safe = "".join(c if c.isalnum() or c in " _-.,:()/" else f"#{ord(c)};" for c in shown)
     return safe or " "
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    shown = visible(text, keep=f"\n{JOINERS}")
+    escaped = shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import Any
 
 import pytest
@@ -22,6 +22,8 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
+from holdfast.durable.checkpoint import WorkflowMessage
+from holdfast.durable.codec import DEFAULT_CODEC
 
 
 @dataclass
@@ -155,3 +157,98 @@ def test_what_is_not_a_checkpoint_is_refused_in_words(damage: dict[str, Any], wo
     good = WorkflowCheckpoint(workflow_name="w").to_dict()
     with pytest.raises(CheckpointCorrupt, match=words):
         WorkflowCheckpoint.from_dict({**good, **damage})
+
+
+def by_hand(**parts: Any) -> WorkflowCheckpoint:
+    return WorkflowCheckpoint(**{"workflow_name": "w", **parts})
+
+
+def message(**parts: Any) -> WorkflowMessage:
+    return WorkflowMessage(**{"id": "m", "source_id": None, "payload": DEFAULT_CODEC.pack(1, "$"), **parts})
+
+
+WRONG_PARTS: list[tuple[str, dict[str, Any]]] = [
+    ("$.workflow_name", {"workflow_name": None}),
+    ("$.workflow_name", {"workflow_name": ""}),
+    ("$.checkpoint_id", {"checkpoint_id": "x" * 10_001}),
+    ("$.checkpoint_id", {"checkpoint_id": 7}),
+    ("$.run_id", {"run_id": "half \ud800"}),
+    ("$.previous_checkpoint_id", {"previous_checkpoint_id": b"x"}),
+    ("$.number", {"number": "1"}),
+    ("$.number", {"number": True}),
+    ("$.number", {"number": 2**63}),
+    ("$.iteration_count", {"iteration_count": -1}),
+    ("$.timestamp", {"timestamp": "yesterday"}),
+    ("$.timestamp", {"timestamp": "2026-01-01T00:00:00"}),
+    ("$.timestamp", {"timestamp": None}),
+    ("$.status", {"status": "IDLE"}),
+    ("$.version", {"version": 1}),
+    ("$.graph_signature_hash", {"graph_signature_hash": None}),
+    ("$.messages", {"messages": [1]}),
+    ("$.messages", {"messages": {1: []}}),
+    ("$.messages.a", {"messages": {"a": "text"}}),
+    ("$.messages.a[0]", {"messages": {"a": [{"id": "1"}]}}),
+    ("$.messages['a b'][1].id", {"messages": {"a b": [message(), message(id=3)]}}),
+    ("$.messages.a[0].payload", {"messages": {"a": [message(payload="plain")]}}),
+    ("$.messages.a[0].source_id", {"messages": {"a": [message(source_id=1)]}}),
+    ("$.messages.a[0].target_id", {"messages": {"a": [message(target_id=1)]}}),
+    ("$.messages.a[0].takers", {"messages": {"a": [message(takers="b")]}}),
+    ("$.messages.a[0].joins[1]", {"messages": {"a": [message(joins=("b", 1))]}}),
+    ("$.messages.a[0].reply", {"messages": {"a": [message(reply="yes")]}}),
+    ("$.state", {"state": None}),
+    ("$.state", {"state": {1: "x"}}),
+    ("$.state.lock", {"state": {"lock": object()}}),
+    ("$.state.a.b[0]", {"state": {"a": {"b": [object()]}}}),
+    ("$.executor_states", {"executor_states": 5}),
+    ("$.executor_states.e.k", {"executor_states": {"e": {"k": object()}}}),
+    ("$.pending_request_info_events", {"pending_request_info_events": []}),
+    ("$.pending_request_info_events.q", {"pending_request_info_events": {"q": "what?"}}),
+    ("$.metadata", {"metadata": "me"}),
+    ("$.metadata.who", {"metadata": {"who": object()}}),
+    ("$.metadata.who", {"metadata": {"who": "\ud800"}}),
+    ("$.graph_signature", {"graph_signature": {"executors": 5}}),
+    ("$.graph_signature.start", {"graph_signature": {"start": object()}}),
+    ("$.position", {"position": {"format": 4}}),
+    ("$.position.x", {"position": {"x": object()}}),
+]
+
+
+@pytest.mark.parametrize(("path", "parts"), WRONG_PARTS, ids=[f"{n} {path}" for n, (path, _) in enumerate(WRONG_PARTS)])
+async def test_a_wrong_part_of_a_checkpoint_made_by_hand_is_named_by_its_path(path: str, parts: dict[str, Any]) -> None:
+    storage = InMemoryCheckpointStorage()
+    with pytest.raises(CodecError) as refused:
+        await storage.save(by_hand(**parts))
+    assert refused.value.path == path
+    assert await storage.list_checkpoint_ids() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("$.position.place", lambda p: p.update(place="x")),
+        ("$.position.asked[0].id", lambda p: p.update(asked=[{"id": 1}])),
+        ("$.position.run", lambda p: p.pop("run")),
+        ("$.position.run.run_id", lambda p: p["run"].update(run_id="other")),
+        ("$.position.run.workflow", lambda p: p["run"].update(workflow="other")),
+        ("$.position.status", lambda p: p.update(status="FAILED")),
+        ("$.position.iteration", lambda p: p.update(iteration=77)),
+        ("$.position", lambda p: p.update(place=-1)),
+        ("$.position", lambda p: p.update(wake="soon")),
+    ],
+)
+async def test_a_wrong_part_of_a_position_is_named_by_its_path(storage: Any, path: str, change: Any) -> None:
+    await shop(storage).run(Order(["x"]), run_id="r")
+    checkpoint = (await storage.list_checkpoints(run_id="r"))[1]
+    position = json.loads(json.dumps(dict(checkpoint.position)))
+    change(position)
+    with pytest.raises(CodecError) as refused:
+        await InMemoryCheckpointStorage().save(replace(checkpoint, position=position))
+    assert refused.value.path == path
+
+
+async def test_messages_made_by_hand_may_have_any_id() -> None:
+    storage = InMemoryCheckpointStorage()
+    ids = ["1.a", "\u00b2", "9" * 5000, "1.", "10.1", "9.1"]
+    made = by_hand(messages={"a": [message(id=id) for id in ids]})
+    await storage.save(made)
+    assert {m.id for m in (await storage.load(made.checkpoint_id)).messages["input"]} == set(ids)

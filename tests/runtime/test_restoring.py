@@ -75,6 +75,31 @@ async def test_from_each_checkpoint_in_turn_what_came_after_it_is_done_again_and
     assert len(set(script.keys)) == len(script.keys)  # no key is given twice, though the same work is done again
 
 
+async def test_a_checkpoint_may_be_given_by_its_id(place: Any) -> None:
+    script = Script()
+    handle = counting(place, script).start(1, run_id="r")
+    await handle.result()
+    script.ran.clear()
+    here = await handle.restore((await at(handle, 2)).checkpoint_id)
+    assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
+    assert (here.run_id, here.number, script.ran) == ("r", 5, [3, 4])
+
+
+async def test_an_id_that_is_not_of_this_run_is_refused(place: Any) -> None:
+    workflow = counting(place, Script())
+    handle, other = workflow.start(1, run_id="r"), workflow.start(1, run_id="other")
+    await handle.result()
+    await other.result()
+    foreign = (await at(other, 1)).checkpoint_id
+    with pytest.raises(CheckpointMissing, match=f"{foreign!r} is one of run 'other', not of 'r'"):
+        await handle.restore(foreign)
+    with pytest.raises(CheckpointMissing, match="'nobody' of run 'r' is not stored"):
+        await handle.restore("nobody")
+    with pytest.raises(TypeError, match="a CheckpointInfo or its id, not a int"):
+        await handle.restore(7)  # type: ignore[arg-type]
+    assert len(await handle.checkpoints()) == 5
+
+
 async def test_moving_back_gives_where_the_run_is_now_and_events_go_on_from_there(place: Any) -> None:
     handle = counting(place, Script()).start(1, run_id="r")
     await handle.result()

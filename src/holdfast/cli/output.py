@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import click
 import msgspec
 
+from ..core.visible import visible_json
 from .secrets import without_secrets
 from .words import leaf, printable
 
@@ -38,12 +39,17 @@ def _say(data: str | bytes) -> None:
 
 def document(**data: Any) -> None:
     """One JSON document."""
-    _say(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **data}), indent=2))
+    json_value({"schema": SCHEMA, **data})
 
 
 def json_line(**data: Any) -> None:
     """One of a stream of JSON documents."""
-    _say(msgspec.json.encode({"schema": SCHEMA, **data}))
+    _say(visible_json(msgspec.json.encode({"schema": SCHEMA, **data}).decode()).encode())
+
+
+def json_value(value: Any) -> None:
+    """A value as JSON, in lines."""
+    _say(visible_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()).encode())
 
 
 def lines(rows: Iterable[str]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from ..core.visible import visible
+
 STATUS = {
     "running": "IN_PROGRESS",
     "waiting": "IDLE_WITH_PENDING_REQUESTS",
@@ -29,7 +31,7 @@ def status_word(status: str) -> str:
 
 def printable(text: str) -> str:
     """The text with what a terminal would obey, or nobody would see, written out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return visible(text)
 
 
 def moment(stored: str) -> str:

@@ -17,6 +17,7 @@ from ..runtime.context import HandlerContext
 from .deciding import Deciding, Decision, Layer, Plan, Stand, TooManyLoops, last_of
 from .definition import Definition
 from .errors import LoopLimit, WorkflowTimeout
+from .evaluation import evaluate_all
 from .messages import Begin, Decided, Done, Go, Outcome
 
 CONDUCTOR = "conductor"
@@ -109,7 +110,8 @@ class Conductor(Executor):
         try:
             match message.outcome:
                 case "succeeded":
-                    decision = deciding.finished(message.node, message.outputs)
+                    holding = await evaluate_all(*deciding.conditions_after(message.node, message.outputs))
+                    decision = deciding.finished(message.node, message.outputs, holding)
                 case "failed":
                     decision = deciding.gave_up(message.node, message.reason)
                 case "denied":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from .conditions import Condition
 from .definition import Definition, Edge, Node, Way
 
 Status = Literal["waiting", "running", "succeeded", "failed", "skipped"]
@@ -185,15 +186,33 @@ class Deciding:
             self._run(id)
         return self._decided()
 
-    def finished(self, id: str, outputs: Mapping[str, Any]) -> Decision:
-        """A node has given something, for itself or in the place of one that failed."""
+    def conditions_after(
+        self, id: str, outputs: Mapping[str, Any]
+    ) -> tuple[Mapping[int, Condition], Mapping[str, Any]]:
+        """The conditions that decide where a node leads that has given this, by edge, and the values they are about."""
         owner = self._owner(id)
+        if self.plan.definition.node(owner).output_mode == "handoff":
+            return {}, {}
+        edges = {way.edge: self.plan.definition.edges[way.edge] for way in self.plan.out_of(owner)}
+        asked = {n: e.condition for n, e in edges.items() if e.condition is not None and _is_conditional(e)}
+        given = outputs if owner == id else self._spoken_for(owner, id, outputs)
+        return asked, {**self._values, **given}
+
+    def finished(self, id: str, outputs: Mapping[str, Any], holding: Mapping[int, bool] | None = None) -> Decision:
+        """A node has given something, for itself or in the place of one that failed.
+
+        `holding` says which of `conditions_after` hold; without it they are asked here.
+        """
+        owner = self._owner(id)
+        if holding is None:
+            conditions, values = self.conditions_after(id, outputs)
+            holding = {edge: condition.holds(values) for edge, condition in conditions.items()}
         self.stands[id] = replace(self.stands[id], status="succeeded", outputs=outputs, reason="", instead_of=None)
         if owner != id:
             spoken = self._spoken_for(owner, id, outputs)
             self.stands[owner] = replace(self.stands[owner], status="succeeded", outputs=spoken, reason="")
         self.given[owner] = self.stands[owner].outputs
-        self._leave(owner)
+        self._leave(owner, holding)
         return self._settle()
 
     def _spoken_for(self, owner: str, id: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,16 +247,16 @@ class Deciding:
             self._skipped.append(Skipped(one, reason))
         return self._settle()
 
-    def _leave(self, id: str) -> None:
+    def _leave(self, id: str, holding: Mapping[int, bool]) -> None:
         """Decide which ways out of a node are taken. One that leads back has everything behind it to itself."""
-        chosen = list(self._chosen(id))
+        chosen = list(self._chosen(id, holding))
         back = [(way, words) for way, words in chosen if way.key in self.plan.back]
         taken = back or chosen
         self.stands[id] = replace(self.stands[id], taken=tuple(way.key for way, _ in taken))
         for way, words in taken:
             self._traversed.append(Traversed(id, way.target, words))
 
-    def _chosen(self, id: str) -> Iterator[tuple[Way, str]]:
+    def _chosen(self, id: str, holding: Mapping[int, bool]) -> Iterator[tuple[Way, str]]:
         node, outputs = self.plan.definition.node(id), self.stands[id].outputs
         values, edges = {**self._values, **outputs}, self.plan.definition.edges
         ways = self.plan.out_of(id)
@@ -246,7 +265,8 @@ class Deciding:
                 if way.target == outputs.get("handoff"):
                     yield way, f"handed over to {way.target!r}"
             return
-        chosen = [way for way in ways if not edges[way.edge].default and _holds(edges[way.edge], node, values)]
+        open_ways = [way for way in ways if not edges[way.edge].default]
+        chosen = [w for w in open_ways if holding.get(w.edge, True) and _is_of_type(edges[w.edge], node, values)]
         for way in chosen or [way for way in ways if edges[way.edge].default]:
             yield way, edges[way.edge].describe()
 
@@ -334,10 +354,13 @@ class Deciding:
         )
 
 
-def _holds(edge: Edge, node: Node, values: Mapping[str, Any]) -> bool:
-    if edge.type is not None:
-        return bool(values.get(f"{node.gives}_type") == edge.type)
-    return edge.condition is None or edge.condition.holds(values)
+def _is_conditional(edge: Edge) -> bool:
+    """Whether an edge is taken by its condition: one with a type is taken by that, a default edge by no other."""
+    return edge.type is None and not edge.default
+
+
+def _is_of_type(edge: Edge, node: Node, values: Mapping[str, Any]) -> bool:
+    return edge.type is None or bool(values.get(f"{node.gives}_type") == edge.type)
 
 
 def last_of(plan: Plan, stands: Mapping[str, Stand]) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from ..durable.permissions import OWNER_ONLY, creating, folder_mode, make_one_folder, mode_of
 
 _PLAIN = re.compile(r"[a-z0-9_-]{1,80}")  # without a dot, which sets those apart that are not plain
 
@@ -27,7 +29,8 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        make_one_folder(folder, folder_mode(OWNER_ONLY))
     sync_folder(folder.parent)
 
 
@@ -43,7 +46,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write a file as a whole: it is there with all of this, or as it was before."""
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    with open(draft, "wb") as file:
+    with open(draft, "wb", opener=creating(mode_of(path))) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -27,6 +27,7 @@ from .conductor import CONDUCTOR, Begun, Values, time_left, took_too_long
 from .deciding import Plan, Stand, led_by, progress
 from .definition import Node, Retries
 from .errors import OutputRejected, WorkflowTimeout
+from .evaluation import evaluate
 from .inputs import prompt_of
 from .messages import Done, Go, NodeApprovalRequest, NodeApprovalResponse
 from .outputs import outputs_of
@@ -231,7 +232,8 @@ class NodeExecutor(AgentExecutor):
         outputs = self._outputs(response.agent_response, ctx)
         working = replace(working, outputs=outputs, seconds=response.agent_response.usage.seconds)
         approval = self.node.approval
-        if approval is None or (approval.when is not None and not approval.when.holds({**Values(ctx), **outputs})):
+        when = None if approval is None else approval.when
+        if approval is None or (when is not None and not await evaluate(when, {**Values(ctx), **outputs})):
             await self._publish(working, ctx)
             return
         ctx.set_state(self._key("working"), working)

@@ -10,7 +10,9 @@ from typing import Any
 from ..core.errors import DefinitionError
 
 TIME_LIMIT = 0.1
-"""Seconds that one match may take; nothing else of the event loop moves meanwhile."""
+"""Seconds after which a match is stopped, at the next look at the clock: on a very long text that may be later.
+
+`evaluation` matches in a thread, so that an event loop does not wait for it."""
 
 LONGEST = 1000  # characters
 LARGEST = 10_000  # parts, once every repetition is written out, which the package `regex` does when it compiles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -19,14 +20,16 @@ from ..graph.graph import signature_hash
 from ..kernel.history import apply
 from ..kernel.telling import request_events
 from . import clock
+from .checkpoint_check import check_parts
 from .codec import DEFAULT_CODEC, Codec, Encoded, encoded
-from .codec_walk import shown
+from .codec_walk import key_step, shown
 from .ports import Entry, Record
 from .texts import json_of
 from .wire import header_of, read_commit, read_requests, write_commit
 from .wire_shapes import FORMAT
 
 VERSION = "1"
+_NUMBERED = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})*")  # the id of a message that an engine sent
 
 
 class Opening(Mapping[str, Any]):
@@ -116,7 +119,8 @@ class WorkflowCheckpoint:
                 object.__setattr__(self, name, MappingProxyType(dict(value)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data. Raises CodecError if a value put in by hand cannot be stored."""
+        """Plain JSON data. Raises CodecError, naming the path, if a part put in by hand cannot be stored."""
+        check_parts(self, WorkflowMessage)
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["state"] = _plain(self.state, "$.state")
         plain["executor_states"] = _plain(self.executor_states, "$.executor_states")
@@ -205,7 +209,9 @@ def seen_message(m: Message) -> WorkflowMessage:
 
 
 def record_of(seen: WorkflowCheckpoint) -> Record:
-    """The record of a checkpoint that came from outside, standing alone."""
+    """The record of a checkpoint that came from outside, standing alone. Raises CodecError, naming the path, if a part
+    of it cannot be stored."""
+    check_parts(seen, WorkflowMessage)
     sent = sorted((m for group in seen.messages.values() for m in group), key=lambda m: _order(m.id))
     tree = dict(seen.position or _first_position(seen))
     tree["messages"] = [_wire_message(m) for m in sent]
@@ -235,8 +241,13 @@ def entry_of(seen: WorkflowCheckpoint) -> Entry:
 
 
 def unview(seen: WorkflowCheckpoint, codec: Codec) -> tuple[Checkpoint, Commit]:
-    """The engine's own values behind a view."""
-    commit, shape = read_commit(record_of(seen), codec)
+    """The engine's own values behind a view. Raises CodecError, naming the path, if a part of it is wrong."""
+    record = record_of(seen)
+    try:
+        commit, shape = read_commit(record, codec)
+    except CheckpointCorrupt as error:  # the parts are of their types, but what they say cannot be true
+        path = "$.position" if seen.position else "$.graph_signature"
+        raise CodecError(f"this checkpoint cannot be stored: {error}", path=path) from error
     return apply(header_of(shape), None, commit, previous_id=seen.previous_checkpoint_id), commit
 
 
@@ -263,13 +274,15 @@ def _first_position(seen: WorkflowCheckpoint) -> dict[str, Any]:
 
 def _order(message_id: str) -> tuple[int, ...]:
     """Messages in the order of the plan that sent them; their ids say it."""
-    return tuple(int(part) for part in message_id.split(".")) if message_id[:1].isdigit() else ()
+    return tuple(map(int, message_id.split("."))) if _NUMBERED.fullmatch(message_id) else ()
 
 
 def _plain(values: Mapping[str, Any], what: str) -> dict[str, Any]:
     if isinstance(values, Opening):
         return {key: msgspec.json.decode(json_of(parcel)) for key, parcel in values.parcels.items()}
-    return {key: msgspec.json.decode(DEFAULT_CODEC.encode(value, f"{what}.{key}")) for key, value in values.items()}
+    return {
+        key: msgspec.json.decode(DEFAULT_CODEC.encode(value, f"{what}{key_step(key)}")) for key, value in values.items()
+    }
 
 
 def _opening(plain: Mapping[str, Any]) -> Opening:

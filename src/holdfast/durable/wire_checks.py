@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .damage import damaged, decoded, moment
+from .limits import LARGEST
 from .wire_shapes import WireCommit, WireRequest, WireRun
 
 _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
@@ -15,9 +16,14 @@ _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 def check_commit(shape: WireCommit, what: str) -> None:
     """Raises CheckpointCorrupt, saying what it is, if a commit cannot have been written so."""
-    version = 1 if shape.run is None else shape.run.version
-    if min(shape.iteration, shape.since_input, shape.place, shape.restored or 0, version - 1) < 0:
+    counts = [shape.iteration, shape.since_input, shape.place, shape.restored or 0]
+    if (run := shape.run) is not None:
+        counts += [run.version - 1, run.epoch, run.parent_number or 0]
+    counts += [child.number for child in shape.children.values() if child is not None]
+    if min(counts) < 0:
         raise damaged(what, "it counts below 0")
+    if max(counts) > LARGEST:
+        raise damaged(what, f"it counts beyond {LARGEST}, the largest number that stores hold")
     if shape.wake is not None:
         moment(shape.wake, f"when to wake, in {what}")
     check_requests(shape.asked, what)

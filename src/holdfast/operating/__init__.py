@@ -18,7 +18,7 @@ _HOMES = {
     "Exported": "exporting",
     "Finding": "examining",
     "Holding": "searching",
-    "ImportRefused": "importing",
+    "ImportRefused": "import_errors",
     "Imported": "importing",
     "Keep": "keeping",
     "NotForked": "differing",

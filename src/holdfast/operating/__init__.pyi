@@ -10,7 +10,8 @@ from .editing import EditRefused
 from .examining import Examined, Finding, examine
 from .exporting import Exported, export_run, export_to
 from .forking import fork, preview_fork
-from .importing import Imported, ImportRefused, import_from, import_run
+from .import_errors import ImportRefused
+from .importing import Imported, import_from, import_run
 from .keeping import Keep
 from .naming import Ambiguous, NotFound, find_checkpoint, find_run
 from .pages import report_run, report_to

@@ -7,9 +7,11 @@ readable.
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from itertools import islice
 from types import TracebackType
 from typing import BinaryIO, Literal, Self
 
@@ -18,10 +20,13 @@ import msgspec
 from ..core.errors import CheckpointCorrupt, NewerFormat
 from ..durable.damage import damaged, decoded
 from ..durable.ports import Entry, Record
+from .import_errors import too_large
 
 VERSION = 1
 _NAME = "holdfast run"
-_LONGEST = 1 << 30  # bytes of one line: what is longer was made to fill our memory
+_LONGEST = 1 << 30  # bytes of one line, if nothing else limits it: no store holds more
+PER_BYTE, PER_VALUE = 7, 200  # bytes of memory that it takes to read a byte of a line, and a value in it, at most
+_STRING_OR_COMMA = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|,', re.DOTALL)
 
 Role = Literal["run", "inside", "lineage"]
 
@@ -54,10 +59,18 @@ class MemoryLine(_Line, tag="memory"):
     key: str
     body: msgspec.Raw
 
+    @property
+    def text(self) -> bytes:
+        return compact(self.body)
+
 
 class LetterLine(_Line, tag="letter"):
     key: str
     body: msgspec.Raw
+
+    @property
+    def text(self) -> bytes:
+        return compact(self.body)
 
 
 class RecordLine(_Line, tag="record"):
@@ -66,7 +79,7 @@ class RecordLine(_Line, tag="record"):
 
     @property
     def record(self) -> Record:
-        return Record(self.entry, bytes(self.body))
+        return Record(self.entry, compact(self.body))
 
 
 class EndLine(_Line, tag="end"):
@@ -86,6 +99,11 @@ class _Version(msgspec.Struct):
 
 
 _decode_version = msgspec.json.Decoder(_Version).decode
+
+
+def compact(text: bytes | msgspec.Raw) -> bytes:
+    """A JSON text without white space, as stores write it; sums are made of that."""
+    return msgspec.json.format(bytes(text), indent=-1)
 
 
 def one_line(text: bytes) -> msgspec.Raw:
@@ -118,6 +136,20 @@ class Writer:
         self._zip.write(text + b"\n")
 
 
+def _fits(text: bytes, memory: int) -> bool:
+    """Whether a line can be read in so much memory. Each value in it may become an object of its own."""
+    most = (memory - PER_BYTE * len(text)) // PER_VALUE
+    if text.count(b",") <= most:
+        return True
+    commas = (1 for found in _STRING_OR_COMMA.finditer(text) if found.end() - found.start() == 1)
+    return next(islice(commas, max(most, 0), None), None) is None
+
+
+def _check_utf8(text: bytes) -> None:
+    if not text.isascii():
+        text.decode()
+
+
 class Reader:
     """Reads such a file, line by line. Raises CheckpointCorrupt, naming the file, unless it is whole; NewerFormat if it
     is newer.
@@ -125,9 +157,10 @@ class Reader:
     What is read before the end may be part of a damaged file: read all of it once before believing any of it.
     """
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self._zip, self._name = gzip.GzipFile(fileobj=file, mode="rb"), name
-        self._sum, self._count = sha256(), 0
+    def __init__(self, file: BinaryIO, name: str, max_memory: int | None) -> None:
+        self._zip, self._name, self._max_memory = gzip.GzipFile(fileobj=file, mode="rb"), name, max_memory
+        self._longest = _LONGEST if max_memory is None else min(_LONGEST, max_memory // PER_BYTE)
+        self._run_id, self._sum, self._count = "", sha256(), 0
         self.header = self._header()
 
     def __enter__(self) -> Self:
@@ -159,7 +192,9 @@ class Reader:
                 f"{self._name} is of version {found.version}, and this Holdfast reads {VERSION}; use a newer one"
             )
         self._seen(text)
-        return decoded(_decode_header, text, f"the first line of {self._name}")
+        header = decoded(_decode_header, text, f"the first line of {self._name}")
+        self._run_id = header.run_id
+        return header
 
     def _end(self, end: EndLine) -> None:
         if (end.lines, end.sum) != (self._count, self._sum.hexdigest()):
@@ -172,10 +207,15 @@ class Reader:
         self._count += 1
 
     def _next(self) -> bytes:
-        text = self._safely(lambda: self._zip.readline(_LONGEST))
+        text = self._safely(lambda: self._zip.readline(self._longest))
+        what = f"line {self._count + 1} of {self._name}"
         if not text.endswith(b"\n"):
-            why = "a line of it is too long" if len(text) == _LONGEST else "it is cut short"
-            raise CheckpointCorrupt(f"{self._name} is damaged: {why}; export the run again")
+            if len(text) < self._longest:
+                raise CheckpointCorrupt(f"{self._name} is damaged: it is cut short; export the run again")
+            raise too_large(what, self._max_memory or PER_BYTE * _LONGEST, self._run_id)
+        if self._max_memory is not None and not _fits(text, self._max_memory):
+            raise too_large(what, self._max_memory, self._run_id)
+        decoded(_check_utf8, text, what)
         return text
 
     def _safely(self, read: Callable[[], bytes]) -> bytes:

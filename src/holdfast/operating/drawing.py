@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..core.events import WorkflowRunState
 from ..core.model import Checkpoint, Commit
+from ..core.visible import JOINERS, visible
 from .graphs import Arrow, Shape, shape_of
 from .layered import Box, Layout, Link, Placed, laid_out
 from .markup import escaped, shortened
@@ -218,7 +219,7 @@ def _width(text: str, letter: float) -> float:
 def _wrapped(text: str) -> list[str]:
     """A text in a few lines, broken after what separates words in names; the rest is cut off."""
     lines, line = [], ""
-    for word in _words(text):
+    for word in _words(visible(text, keep=f"\n\r\t\xa0{JOINERS}")):  # here, so that there is room for it
         if line and len(line) + len(word) > _LONGEST:
             lines.append(line)
             line = ""

@@ -18,6 +18,7 @@ from ..core.errors import DefinitionError, RunError
 from ..core.model import Checkpoint
 from ..durable.archive import record as record_of
 from ..durable.codec import DEFAULT_CODEC
+from ..durable.permissions import creating, mode_of
 from ..durable.ports import Record
 from ..durable.storage import BuiltInStorage
 from ..durable.wire import header_of, read_commit
@@ -71,11 +72,14 @@ async def export_to(
     without: Iterable[str] = (),
     unsealed: bool = False,
 ) -> Exported:
-    """As `export_run`, into a file, a few records at a time. The file is there when it is whole, and not before."""
+    """As `export_run`, into a file, a few records at a time. The file is there when it is whole, and not before.
+
+    A new file can be read by its owner only; one that is there keeps its permissions.
+    """
     whole = Path(path)
     part = whole.with_name(whole.name + ".part")
     try:
-        with part.open("wb") as file:
+        with _new_file(part, mode_of(whole)) as file:
             done = await _export(storage, run_id, file, without, unsealed)
             file.flush()
             os.fsync(file.fileno())
@@ -85,6 +89,11 @@ async def export_to(
             part.unlink()
         raise
     return done
+
+
+def _new_file(path: Path, mode: int) -> BinaryIO:
+    path.unlink(missing_ok=True)  # what a killed export left may have another mode
+    return open(path, "xb", opener=creating(mode))
 
 
 async def _export(

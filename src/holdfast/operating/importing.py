@@ -6,46 +6,34 @@ import asyncio
 import io
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Literal
+from functools import partial
+from typing import BinaryIO
 
 import msgspec
 from msgspec.structs import replace
 
-from ..core.errors import CheckpointCorrupt, DefinitionError, RunError
+from ..core.errors import DefinitionError
 from ..core.model import Checkpoint, Retention
 from ..durable.archive import about_of, pending_of, wake_of
-from ..durable.codec import DEFAULT_CODEC
 from ..durable.ids import checkpoint_id
-from ..durable.letters import read_letter
 from ..durable.ownership import this_process
 from ..durable.ports import Along, Record, Store
 from ..durable.storage import BuiltInStorage
-from ..durable.wire import header_of, read_commit, read_note, read_outcome
 from ..durable.wire_shapes import WireCommit
-from ..kernel.history import apply
-from .container import Header, LetterLine, Line, MemoryLine, Reader, RecordLine, RunLine, one_line
+from .container import LetterLine, Line, MemoryLine, Reader, RecordLine, RunLine, compact
 from .gathering import SIDE_BY_SIDE, together
-from .snapshots import PARTLY_HERE, is_listed_right
+from .import_check import Checked, Open, Seen, after, check
+from .import_errors import ImportRefused as ImportRefused
+from .snapshots import PARTLY_HERE
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WireCommit).decode
 _LEASE = 600.0  # seconds that an import may be silent before somebody else may have the run
 _RENEW_EVERY = 100  # records
 
-Open = Callable[[], BinaryIO]
-Reason = Literal["redacted", "there", "busy"]  # private values are missing; another of that name is there; under way
-
-
-class ImportRefused(RunError):
-    """A file that is whole is not imported, and nothing was written. `reason` is one word for why, `what` says it
-    without what to do about it."""
-
-    def __init__(self, what: str, advice: str, *, run_id: str, reason: Reason) -> None:
-        self.what, self.reason = what, reason
-        super().__init__(f"{what}{advice}", run_id=run_id)
+MAX_MEMORY = 2**30  # bytes: a file that needs more was made to fill the memory, or is told to be trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +48,12 @@ class Imported:
 
 
 async def import_run(
-    storage: BuiltInStorage, data: bytes, *, run_id: str | None = None, to_look_at: bool = False
+    storage: BuiltInStorage,
+    data: bytes,
+    *,
+    run_id: str | None = None,
+    to_look_at: bool = False,
+    max_memory: int | None = MAX_MEMORY,
 ) -> Imported:
     """Put an exported run into a storage. A resume goes on exactly where the run was, with what was finished in the
     superstep under way, the mail it had not read, and the runs inside.
@@ -73,21 +66,48 @@ async def import_run(
     `run_id` it is imported under another name. Its keys for the world outside are derived from its name, so that is
     refused while it has something under way: import it as it is, and fork it. A redacted run is only imported
     `to_look_at`: it cannot be resumed or forked.
+
+    A file that unpacks to more than can be read in about `max_memory` bytes is refused with ImportRefused, too; None
+    trusts it.
     """
-    return await _import(storage, lambda: io.BytesIO(data), "the exported run", run_id, to_look_at)
+    source = _Source(lambda: io.BytesIO(data), "the exported run", max_memory)
+    return await _import(storage, source, run_id, to_look_at)
 
 
 async def import_from(
-    path: str | os.PathLike[str], storage: BuiltInStorage, *, run_id: str | None = None, to_look_at: bool = False
+    path: str | os.PathLike[str],
+    storage: BuiltInStorage,
+    *,
+    run_id: str | None = None,
+    to_look_at: bool = False,
+    max_memory: int | None = MAX_MEMORY,
 ) -> Imported:
     """As `import_run`, from a file, which is read twice, a record at a time."""
-    return await _import(storage, lambda: Path(path).open("rb"), f"the file {os.fspath(path)!r}", run_id, to_look_at)
+    source = _Source(partial(_opened, path), f"the file {os.fspath(path)!r}", max_memory)
+    return await _import(storage, source, run_id, to_look_at)
 
 
-async def _import(storage: BuiltInStorage, opened: Open, name: str, run_id: str | None, to_look_at: bool) -> Imported:
+def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    return open(path, "rb")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where an exported run is read from, any number of times."""
+
+    opened: Open
+    name: str
+    max_memory: int | None
+
+    def lines(self) -> Iterator[Line]:
+        with self.opened() as file, Reader(file, self.name, self.max_memory) as reader:
+            yield from reader.lines()
+
+
+async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, to_look_at: bool) -> Imported:
     if not isinstance(storage, BuiltInStorage):
         raise DefinitionError(f"a run is imported into one of the built-in storages, not a {type(storage).__name__}")
-    checked = await asyncio.to_thread(check, opened, name)
+    checked = await asyncio.to_thread(check, source.opened, source.name, source.max_memory)
     header = checked.header
     if header.redacted and not to_look_at:
         raise ImportRefused(
@@ -99,122 +119,42 @@ async def _import(storage: BuiltInStorage, opened: Open, name: str, run_id: str 
     new_name = None if run_id in (None, header.run_id) else run_id
     if new_name is not None:
         _check_renamable(checked, new_name)
-    there = await _already_there(storage.store, checked, opened, name, new_name)
-    with opened() as file, Reader(file, name) as reader:
-        importing = _Import(storage.store, there, header.run_id, new_name)
-        try:
-            for line in reader.lines():
-                await importing.take(line)
-            await importing.finish()
-        finally:
-            await importing.let_go()
+    there = await _already_there(storage.store, checked, source, new_name)
+    importing = _Import(storage.store, there, header.run_id, new_name)
+    try:
+        for line in source.lines():
+            await importing.take(line)
+        await importing.finish()
+    finally:
+        await importing.let_go()
     return Imported(
         new_name or header.run_id, tuple(importing.written), importing.records, header.redacted, header.missing
     )
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What a file says of one run."""
-
-    line: RunLine
-    at: Checkpoint | None = None
-    number: int = -1  # of the record that was read last
-    workflow: str = ""
-    memory: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A file that is whole, and everything in it readable."""
-
-    header: Header
-    runs: Mapping[str, _Seen]
-
-
-def check(opened: Open, name: str) -> Checked:
-    """Read a file to its end. Raises CheckpointCorrupt, naming it, if anything in it is not as it must be."""
-    runs: dict[str, _Seen] = {}
-    with opened() as file, Reader(file, name) as reader:
-        for line in reader.lines():
-            _look_at(line, runs, name)
-    main = runs.get(reader.header.run_id)
-    for one in runs.values():
-        if one.at is None or one.at.number != one.line.head:
-            raise CheckpointCorrupt(f"{name} is damaged: run {one.line.run_id!r} in it has no head")
-    if main is None or main.line.role != "run":
-        raise CheckpointCorrupt(f"{name} is damaged: the run {reader.header.run_id!r} it is about is not in it")
-    return Checked(reader.header, runs)
-
-
-def _look_at(line: Line, runs: dict[str, _Seen], name: str) -> None:
-    if isinstance(line, RunLine):
-        if line.run_id in runs:
-            raise CheckpointCorrupt(f"{name} is damaged: run {line.run_id!r} is in it twice")
-        runs[line.run_id] = _Seen(line)
-        return
-    if not runs:
-        raise CheckpointCorrupt(f"{name} is damaged: it does not begin with a run")
-    seen = next(reversed(runs.values()))
-    run_id = seen.line.run_id
-    match line:
-        case MemoryLine(key=key, body=body) if "/" in key:
-            read_note(run_id, key, bytes(body), DEFAULT_CODEC)
-            seen.memory += 1
-        case MemoryLine(key=key, body=body):
-            read_outcome(run_id, key, bytes(body), DEFAULT_CODEC)
-            seen.memory += 1
-        case LetterLine(key=key, body=body):
-            read_letter(run_id, key, bytes(body))
-        case RecordLine(entry=entry):
-            if entry.run_id != run_id or entry.number <= seen.number:
-                raise CheckpointCorrupt(f"{name} is damaged: commit {entry.number} of run {run_id!r} is out of place")
-            if entry.workflow != seen.workflow and seen.number >= 0:
-                raise CheckpointCorrupt(f"{name} is damaged: run {run_id!r} in it is of two workflows")
-            seen.at, seen.number, seen.workflow = _after(seen.at, line.record), entry.number, entry.workflow
-            if seen.at is not None and seen.at.header.workflow != entry.workflow:
-                raise CheckpointCorrupt(f"{name} is damaged: run {run_id!r} in it is of two workflows")
-
-
-def _after(before: Checkpoint | None, record: Record) -> Checkpoint | None:
-    """The checkpoint a record leads to; None for one that is kept only for its outputs: it is based on what is gone."""
-    commit, shape = read_commit(record, DEFAULT_CODEC)
-    what = f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r}"
-    if not is_listed_right(record.entry, commit, framed=shape.run is not None):
-        raise CheckpointCorrupt(f"{what} is listed as something else than it is")
-    if shape.run is not None:
-        return apply(header_of(shape), None, commit, previous_id=shape.previous_id)
-    if before is not None and before.number == commit.number - 1:
-        return apply(before.header, before, commit)
-    if record.entry.fleeting and record.entry.outputs:
-        return None
-    raise CheckpointCorrupt(f"{what} tells only what changed, and what it changed from is missing")
-
-
 def _check_renamable(checked: Checked, run_id: str) -> None:
     main = checked.runs[checked.header.run_id]
-    at = main.at
-    assert at is not None
-    if at.messages or main.memory or at.wake is not None:
+    name = main.line.run_id
+    if main.busy:
         raise ImportRefused(
-            f"run {at.run_id!r} has something under way, and what it has begun outside is known there by keys that are "
+            f"run {name!r} has something under way, and what it has begun outside is known there by keys that are "
             f"derived from its name",
             ": import it under its own name, and fork it to have it under another",
-            run_id=at.run_id,
+            run_id=name,
             reason="busy",
         )
-    inside = [seen.at for seen in checked.runs.values() if seen.line.role == "inside" and seen.at is not None]
-    if any(one.header.retention is Retention.LatestOnly for one in inside):
+    inside = [seen for seen in checked.runs.values() if seen.line.role == "inside"]
+    if any(seen.retention is Retention.LatestOnly for seen in inside):
         raise ImportRefused(
-            f"run {at.run_id!r} has runs inside that keep only their latest, so they cannot work for it under the name "
+            f"run {name!r} has runs inside that keep only their latest, so they cannot work for it under the name "
             f"{run_id!r}",
             ": import it under its own name, and fork it",
-            run_id=at.run_id,
+            run_id=name,
             reason="busy",
         )
 
 
-async def _already_there(store: Store, checked: Checked, opened: Open, name: str, new_name: str | None) -> set[str]:
+async def _already_there(store: Store, checked: Checked, source: _Source, new_name: str | None) -> set[str]:
     """The runs that need not be written. Raises RunError if one of that name is there, and is another."""
     there: set[str] = set()
     for id, seen in checked.runs.items():
@@ -224,9 +164,9 @@ async def _already_there(store: Store, checked: Checked, opened: Open, name: str
         if await _is_partly_here(store, stored_as) and await _cleared_away(store, stored_as):
             continue
         exact = seen.line.role == "run" or (seen.line.role == "inside" and new_name is None)
-        if new_name == stored_as or not await _is_same(store, opened, name, seen, exact=exact):
+        if new_name == stored_as or not await _is_same(store, source, seen, exact=exact):
             raise ImportRefused(
-                f"a run {stored_as!r} is stored here already, and is not the one in {name}",
+                f"a run {stored_as!r} is stored here already, and is not the one in {source.name}",
                 ": give the imported run another name with run_id, or import it elsewhere",
                 run_id=stored_as,
                 reason="there",
@@ -255,32 +195,32 @@ async def _cleared_away(store: Store, run_id: str) -> bool:
         await store.release(run_id, owner)
 
 
-async def _is_same(store: Store, opened: Open, name: str, seen: _Seen, *, exact: bool) -> bool:
-    """Whether a stored run is the one in the file; unless `exact`, it may have gone on since."""
+async def _is_same(store: Store, source: _Source, seen: Seen, *, exact: bool) -> bool:
+    """Whether a stored run is the one in the file, whatever white space is in either; unless `exact`, it may have gone
+    on since."""
     run_id = seen.line.run_id
     head = await store.head(run_id)
     if exact and (head is None or head.entry.number != seen.line.head):
         return False
     memory, mail = await store.recall(run_id, seen.line.place), dict(await store.mail(run_id))
-    with opened() as file, Reader(file, name) as reader:
-        for line in _lines_of(reader, run_id):
-            match line:
-                case RecordLine(entry=entry):
-                    found = await store.history(run_id, after=entry.number - 1, upto=entry.number)
-                    if [Record(r.entry, bytes(one_line(r.body))) for r in found] != [line.record]:
-                        return False
-                case MemoryLine(key=key, body=body) if exact:
-                    if bytes(one_line(memory.get(key, b""))) != bytes(body):
-                        return False
-                case LetterLine(key=key, body=body) if exact:
-                    if bytes(one_line(mail.get(key, b""))) != bytes(body):
-                        return False
+    for line in _lines_of(source, run_id):
+        match line:
+            case RecordLine(entry=entry):
+                found = await store.history(run_id, after=entry.number - 1, upto=entry.number)
+                if [Record(r.entry, compact(r.body)) for r in found] != [line.record]:
+                    return False
+            case MemoryLine(key=key) if exact:
+                if key not in memory or compact(memory[key]) != line.text:
+                    return False
+            case LetterLine(key=key) if exact:
+                if key not in mail or compact(mail[key]) != line.text:
+                    return False
     return True
 
 
-def _lines_of(reader: Reader, run_id: str) -> Iterator[Line]:
+def _lines_of(source: _Source, run_id: str) -> Iterator[Line]:
     inside = False
-    for line in reader.lines():
+    for line in source.lines():
         if isinstance(line, RunLine):
             inside = line.run_id == run_id
         elif inside:
@@ -322,13 +262,13 @@ class _Import:
 
     async def _write(self, run: _Writing, line: Line) -> None:
         match line:
-            case MemoryLine(key=key, body=body):
-                await self._store.remember(run.name, run.line.place, key, bytes(body), fence=run.fence)
-            case LetterLine(key=key, body=body):
-                await self._store.post(run.name, key, bytes(body))
+            case MemoryLine(key=key):
+                await self._store.remember(run.name, run.line.place, key, line.text, fence=run.fence)
+            case LetterLine(key=key):
+                await self._store.post(run.name, key, line.text)
             case RecordLine():
                 run.last = run.renamed.record(line.record) if run.renamed else line.record
-                run.at = _after(run.at, run.last)
+                run.at, _ = after(run.at, run.last)
                 about = None if run.at is None else about_of(run.at.header)
                 self._waiting.append((run.last, Along(about=about, fence=run.fence)))
                 if len(self._waiting) >= self._at_once:

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from ..core.events import WorkflowErrorDetails
 from ..core.model import Commit, Done
 from ..core.parcel import Parcel
 from ..core.request import Request
+from ..durable.permissions import creating
 from ..durable.storage import BuiltInStorage
 from ..durable.texts import json_of
 from .chronicle import Chronicle, Row, chronicle
@@ -65,9 +65,14 @@ async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None
 async def report_to(
     path: str | os.PathLike[str], storage: BuiltInStorage, run_id: str, *, number: int | None = None
 ) -> None:
-    """As `report_run`, into a file."""
-    page = await report_run(storage, run_id, number=number)
-    await asyncio.to_thread(Path(path).write_text, page, encoding="utf-8", newline="\n")
+    """As `report_run`, into a file. A new one can be read by its owner only; one that is there stays as it is."""
+    await asyncio.to_thread(write_page, path, await report_run(storage, run_id, number=number))
+
+
+def write_page(path: str | os.PathLike[str], page: str) -> None:
+    """Write a page to a file that its owner alone can read, if it is new."""
+    with open(path, "w", encoding="utf-8", newline="\n", opener=creating()) as file:
+        file.write(page)
 
 
 def _page(told: Chronicle) -> Iterator[str]:

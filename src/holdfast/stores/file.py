@@ -17,6 +17,7 @@ import msgspec
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..core.model import FullHistory, Retention
 from ..durable.ownership import Owner
+from ..durable.permissions import OWNER_ONLY, checked_mode
 from ..durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Wake
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
@@ -58,9 +59,9 @@ class FileStore:
     left as it is. A file that cannot be trusted is named in CheckpointCorrupt and never passed over.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
-        self._folders = Folders(self._root)
+        self._folders = Folders(self._root, checked_mode(mode))
         self._last_seq = 0
         self._threads: _Threads | None = None
 
@@ -414,9 +415,17 @@ class FileStore:
 
 
 class FileCheckpointStorage(BuiltInStorage):
-    """Runs kept in a directory a person can read: one JSON file per checkpoint. Several processes may share it."""
+    """Runs kept in a directory a person can read: one JSON file per checkpoint. Several processes may share it.
+
+    Files of a new store have the permissions `mode`; one that is there keeps those it has.
+    """
 
     def __init__(
-        self, storage_path: str | os.PathLike[str], *, seal: Seal | None = None, retention: Retention = FullHistory
+        self,
+        storage_path: str | os.PathLike[str],
+        *,
+        seal: Seal | None = None,
+        retention: Retention = FullHistory,
+        mode: int = OWNER_ONLY,
     ) -> None:
-        super().__init__(FileStore(storage_path), seal=seal, retention=retention)
+        super().__init__(FileStore(storage_path, mode=mode), seal=seal, retention=retention)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..durable.permissions import OWNER_ONLY
 from ..durable.ports import Entry
 from . import file_layout as disk
 from .file_layout import FORMAT, GONE, MARK, MARKS, NEW, TEMPORARY, Mark
@@ -22,8 +24,9 @@ KNOWN_RUNS = 1000  # a bound on what is kept in mind
 class Folders:
     """Finds the folders below a root, and creates them at the first write."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, mode: int = OWNER_ONLY) -> None:
         self.root = root
+        self._mode = mode  # of files; a store that is there says it by its mark
         self._format: int | None = None  # of the mark of the root, once it was seen
         self._is_cleared = False  # of what killed writers have left of runs that are gone
         self._homes: dict[str, Path] = {}  # where runs were found; checked before use
@@ -33,9 +36,11 @@ class Folders:
         """The version of the format of the store, None if there is none. Raises if it is not one we know."""
         if self._format is None:
             try:
-                self._format = disk.read(self.root / MARK, MARKS).format
+                found = disk.read(self.root / MARK, MARKS).format
+                self._mode = stat.S_IMODE((self.root / MARK).stat().st_mode) & 0o666 | OWNER_ONLY
             except FileNotFoundError:
                 return None
+            self._format = found
         return self._format
 
     def find(self, run_id: str) -> Path | None:
@@ -91,8 +96,8 @@ class Folders:
         """Bring a folder without records to the workflow of its first one."""
         folder, home = run.folder, self.root / disk.safe_name(entry.workflow) / disk.safe_name(entry.run_id)
         if folder != home:
-            with locked(self.root):
-                disk.make_folder(home.parent)
+            with locked(self.root, self._mode):
+                disk.make_folder(home.parent, self._mode)
                 os.rename(folder, home)
                 disk.sync_folder(home.parent)
                 disk.sync_folder(folder.parent)
@@ -102,8 +107,8 @@ class Folders:
     def throw_away(self, run: Run) -> None:
         """Delete a run with everything beside it: it is gone as soon as its folder has another name."""
         folder = run.folder
-        with locked(self.root):
-            disk.make_folder(self.root / GONE)
+        with locked(self.root, self._mode):
+            disk.make_folder(self.root / GONE, self._mode)
             os.rename(folder, self.root / GONE / f"{folder.name[:60]}-{secrets.token_hex(8)}")
             disk.sync_folder(folder.parent)
         run.changed()
@@ -114,7 +119,7 @@ class Folders:
         if self.check_mark() is None:
             return
         self._clear()
-        with locked(self.root):  # nobody brings a run to such a folder meanwhile
+        with locked(self.root, self._mode):  # nobody brings a run to such a folder meanwhile
             for folder in self._workflows():
                 with suppress(OSError):  # there is something in it
                     folder.rmdir()
@@ -155,17 +160,17 @@ class Folders:
 
     def _make_mark(self) -> None:
         """Mark the root as a store of our format, before anything is written there that an older one cannot read."""
-        disk.make_folder(self.root)
-        with locked(self.root):
+        disk.make_folder(self.root, self._mode)
+        with locked(self.root, self._mode):
             self._format = None  # again: another process may have been faster, and newer
             if (self.check_mark() or 0) < FORMAT:
                 for half in self.root.glob(f"{TEMPORARY}*"):  # of one who was killed here
                     half.unlink()
-                disk.write(self.root / MARK, Mark(FORMAT))
+                disk.write(self.root / MARK, Mark(FORMAT), mode=self._mode)
                 self._format = FORMAT
 
     def _make(self, run_id: str) -> Path:
-        with locked(self.root):  # so that no run ever gets two folders
+        with locked(self.root, self._mode):  # so that no run ever gets two folders
             folder = self.find(run_id) or self.root / NEW / disk.safe_name(run_id)
-            disk.make_folder(folder)
+            disk.make_folder(folder, self._mode)
         return folder

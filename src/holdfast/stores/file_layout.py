@@ -27,6 +27,7 @@ from typing import TypeVar
 import msgspec
 
 from ..core.errors import CheckpointCorrupt, NewerFormat
+from ..durable.permissions import creating, files_mode_in, folder_mode, make_one_folder
 from ..durable.ports import About, Entry, Record
 
 FORMAT = 3  # 1 had neither mail nor open.json, and 2 no origins; their files are read as they are
@@ -236,15 +237,18 @@ def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
     return found
 
 
-def write(path: Path, content: Stored, *, stamp: int | None = None, lasting: bool = True) -> None:
+def write(
+    path: Path, content: Stored, *, stamp: int | None = None, lasting: bool = True, mode: int | None = None
+) -> None:
     """Put the content in place of whatever is there: after a crash it is wholly there or not at all.
 
-    `stamp` becomes the time of modification, in nanoseconds. Without `lasting` a power failure may undo it.
+    `stamp` becomes the time of modification, in nanoseconds. Without `lasting` a power failure may undo it. Without
+    `mode` whoever may read the folder may read the file.
     """
     data = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
     half = path.with_name(f"{TEMPORARY}{os.getpid()}-{next(_counter)}")
     try:
-        with open(half, "xb") as file:
+        with open(half, "xb", opener=creating(files_mode_in(path.parent) if mode is None else mode)) as file:
             file.write(data)
             file.flush()
             if stamp is not None:
@@ -268,11 +272,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def make_folder(folder: Path) -> None:
-    """Create a folder and those above it, durably."""
+def make_folder(folder: Path, mode: int | None = None) -> None:
+    """Create a folder and those above it, durably. `mode` is that of the files in it; without it, they are like the
+    files in the folder above."""
     if folder.is_dir():
         return
-    make_folder(folder.parent)
+    make_folder(folder.parent, mode)
     with suppress(FileExistsError):  # another process was faster; a file of that name fails at the next use
-        folder.mkdir()
+        make_one_folder(folder, folder_mode(files_mode_in(folder.parent) if mode is None else mode))
     sync_folder(folder.parent)

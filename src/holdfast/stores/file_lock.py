@@ -13,10 +13,11 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..core.errors import StoreUnavailable
+from ..durable.permissions import create, files_mode_in
 from .file_layout import LOCK
 
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
@@ -25,11 +26,12 @@ LONGEST = 1024  # bytes in a lock
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[int | None]:
+def locked(folder: Path, mode: int | None = None) -> Iterator[int | None]:
     """Keep every other process and thread out. Yields the handle of the lock, or None if the folder was moved or
-    deleted while we waited."""
+    deleted while we waited. `mode` is that of a lock that is new; without it, whoever may write in the folder may
+    lock it."""
     try:
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = _open(folder, mode)
     except FileNotFoundError:
         yield None
         return
@@ -41,6 +43,15 @@ def locked(folder: Path) -> Iterator[int | None]:
             fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not free it if a forked child has the handle too
     finally:
         os.close(handle)
+
+
+def _open(folder: Path, mode: int | None) -> int:
+    with suppress(FileNotFoundError):
+        return os.open(folder / LOCK, os.O_RDWR)
+    try:
+        return create(folder / LOCK, os.O_RDWR, files_mode_in(folder) if mode is None else mode)
+    except FileExistsError:  # another one was faster
+        return os.open(folder / LOCK, os.O_RDWR)
 
 
 def word_of(handle: int) -> bytes:

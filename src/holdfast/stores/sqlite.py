@@ -12,6 +12,7 @@ from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..core.model import FullHistory, Retention
 from ..durable import clock
 from ..durable.ownership import Lease, Owner
+from ..durable.permissions import OWNER_ONLY, checked_mode
 from ..durable.ports import (
     ANY_RUN,
     NOTHING_ALONG,
@@ -47,12 +48,12 @@ class SQLiteStore:
     unbroken = True  # a write that was begun is finished, also if whoever waits for it is cancelled
     in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         if os.fspath(path) == ":memory:":
             raise ValueError(
                 "a SQLite store is a file; for runs that need not outlive the process: InMemoryCheckpointStorage()"
             )
-        self._db = Database(os.path.abspath(os.fspath(path)), prepare)
+        self._db = Database(os.path.abspath(os.fspath(path)), prepare, checked_mode(mode))
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
@@ -393,9 +394,17 @@ def _where(asked: dict[str, str | None]) -> tuple[str, list[str]]:
 
 
 class SQLiteCheckpointStorage(BuiltInStorage):
-    """Runs kept in one SQLite file, fully durable, shared by any number of processes of one machine."""
+    """Runs kept in one SQLite file, fully durable, shared by any number of processes of one machine.
+
+    A new file, and those beside it, have the permissions `mode`; one that is there keeps those it has.
+    """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, seal: Seal | None = None, retention: Retention = FullHistory
+        self,
+        path: str | os.PathLike[str],
+        *,
+        seal: Seal | None = None,
+        retention: Retention = FullHistory,
+        mode: int = OWNER_ONLY,
     ) -> None:
-        super().__init__(SQLiteStore(path), seal=seal, retention=retention)
+        super().__init__(SQLiteStore(path, mode=mode), seal=seal, retention=retention)

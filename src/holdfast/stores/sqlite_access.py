@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.errors import DurabilityError, StoreUnavailable
+from ..durable.permissions import OWNER_ONLY
 from .sqlite_connections import FOREIGN, Connections, Prepare, patiently, translated
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ Work = Callable[[sqlite3.Connection], T]
 class Database:
     """Runs work on the file. Opens, starts threads and creates folders at the first use, and again after `close`."""
 
-    def __init__(self, path: str, prepare: Prepare) -> None:
-        """`prepare` readies a new connection. It is called again when it meets a lock, so it must be repeatable."""
-        self._path, self._prepare = path, prepare
+    def __init__(self, path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> None:
+        """`prepare` readies a new connection. It is called again when it meets a lock, so it must be repeatable.
+        `mode` is that of a file that is new."""
+        self._path, self._prepare, self._mode = path, prepare, mode
         self._lock = threading.Lock()
         self._lanes: _Lanes | None = None
         self._exiting = False
@@ -117,7 +119,7 @@ class Database:
         if self._exiting:
             raise StoreUnavailable("the program is ending, so the store is not used any more")
         if self._lanes is None:
-            self._lanes = _Lanes(self._path, self._prepare, self)
+            self._lanes = _Lanes(self._path, self._prepare, self._mode, self)
         return self._lanes
 
     def before_fork(self) -> None:
@@ -137,11 +139,11 @@ class Database:
 class _Lanes:
     """The threads and connections of a database from its first use to its closing."""
 
-    def __init__(self, path: str, prepare: Prepare, owner: Database) -> None:
+    def __init__(self, path: str, prepare: Prepare, mode: int, owner: Database) -> None:
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-sqlite-read")
-        self._for_reading = Connections(path, prepare)
-        self._for_writing = Connections(path, prepare)
+        self._for_reading = Connections(path, prepare, mode)
+        self._for_writing = Connections(path, prepare, mode)
         self._writer = threading.Thread(
             target=_write_for_ever,
             args=(self.jobs, self._for_writing, self._for_reading),

@@ -7,10 +7,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ..core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
+from ..durable.permissions import OWNER_ONLY, folder_mode
+from .sqlite_files import make_file, make_folder
 
 PATIENCE = 30.0  # seconds to wait for other processes on the same file
 
@@ -23,8 +25,8 @@ FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # what is not ours
 class Connections:
     """Open connections, each lent to one user at a time."""
 
-    def __init__(self, path: str, prepare: Prepare) -> None:
-        self.path, self._prepare = path, prepare
+    def __init__(self, path: str, prepare: Prepare, mode: int) -> None:
+        self.path, self._prepare, self._mode = path, prepare, mode
         self._idle: list[sqlite3.Connection] = []
         self._lent = 0
         self._paused = self._retired = False
@@ -40,7 +42,7 @@ class Connections:
         sound = False
         try:
             if db is None:
-                db = open_database(self.path, self._prepare)
+                db = open_database(self.path, self._prepare, self._mode)
             yield db
             sound = True
         except FOREIGN as error:
@@ -77,12 +79,16 @@ class Connections:
                 self._idle.pop().close()
 
 
-def open_database(path: str, prepare: Prepare) -> sqlite3.Connection:
-    """A connection in autocommit mode, prepared. The folders above the file are created."""
+def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite3.Connection:
+    """A connection in autocommit mode, prepared. The file and the folders above it are created."""
     try:
-        _make_folder(os.path.dirname(path))
+        make_folder(os.path.dirname(path), folder_mode(mode))
     except OSError as error:
         raise StoreUnavailable(f"the folder of the store {path} cannot be created: {error}") from error
+    try:
+        make_file(path, mode)
+    except OSError as error:
+        raise StoreUnavailable(f"the store {path} cannot be created: {error}") from error
     db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
         patiently(lambda: prepare(db, path))
@@ -90,21 +96,6 @@ def open_database(path: str, prepare: Prepare) -> sqlite3.Connection:
         db.close()
         raise
     return db
-
-
-def _make_folder(folder: str) -> None:
-    """Create a folder and those above it, so that they survive a power failure."""
-    if os.path.isdir(folder):
-        return
-    above = os.path.dirname(folder)
-    _make_folder(above)
-    with suppress(FileExistsError):  # another process was faster; a file of that name fails at the opening
-        os.mkdir(folder)
-    handle = os.open(above, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def patiently(action: Callable[[], T]) -> T:

@@ -33,7 +33,7 @@ class _Confined(Database):
     """Does every piece of writing under the limits of its store."""
 
     def __init__(self, like: Database, store: ConfinedSQLiteStore) -> None:
-        super().__init__(like._path, like._prepare)
+        super().__init__(like._path, like._prepare, like._mode)
         self._store = store
 
     async def write(self, work: Work[T]) -> T:

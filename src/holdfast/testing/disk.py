@@ -112,8 +112,10 @@ class FailingDisk:
     def _open_file(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if set(mode) <= set("rbt") or not self._is_below(file):
             return self._real_open(file, mode, *args, **kwargs)
-        self.meet(os.fsdecode(file))
-        raw = _File(self, file, mode.replace("b", "").replace("t", ""))
+        opener = kwargs.pop("opener", None)
+        if opener is None:  # else it opens the file by `os`, and that is the operation
+            self.meet(os.fsdecode(file))
+        raw = _File(self, file, mode.replace("b", "").replace("t", ""), opener)
         self._files[raw.fileno()] = os.fsdecode(file)
         buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
         return buffered if "b" in mode else io.TextIOWrapper(buffered, **kwargs)
@@ -125,8 +127,8 @@ class FailingDisk:
 class _File(io.FileIO):
     """A file on a failing disk."""
 
-    def __init__(self, disk: FailingDisk, path: Any, mode: str) -> None:
-        super().__init__(path, mode)
+    def __init__(self, disk: FailingDisk, path: Any, mode: str, opener: Any) -> None:
+        super().__init__(path, mode, opener=opener)
         self._disk = disk
 
     def write(self, data: Any) -> int:

@@ -166,18 +166,17 @@ class RunHandle:
                     if commit.status in _OVER:
                         return commit.status
 
-    async def restore(self, checkpoint: CheckpointInfo) -> CheckpointInfo:
-        """Move this very run back to one of its checkpoints, and go on from there, executing afresh. Gives where the
-        run is now: `events(after=...)` of that tells what it does from here on.
+    async def restore(self, checkpoint: CheckpointInfo | str) -> CheckpointInfo:
+        """Move this very run back to one of its checkpoints, given by its info or its id, and go on from there,
+        executing afresh. Gives where the run is now: `events(after=...)` of that tells what it does from here on.
 
         Raises CheckpointMissing if it is not one of this run, RunBusy if somebody drives it who holds no handle in
         this event loop.
         """
         check_free(await self._head())
-        if await self._archive().find(self._own(checkpoint).checkpoint_id) is None:
-            raise CheckpointMissing(f"checkpoint {checkpoint.checkpoint_id!r} of run {self.run_id!r} is not stored")
+        checkpoint_id = await self._find_own(checkpoint)
         try:
-            at = await self._mover.go_back(Back(self.run_id, checkpoint.checkpoint_id))
+            at = await self._mover.go_back(Back(self.run_id, checkpoint_id))
         except Exception:
             self._mover.go_on()  # what was moving it goes on
             raise
@@ -220,10 +219,26 @@ class RunHandle:
 
     def _own(self, checkpoint: CheckpointInfo) -> CheckpointInfo:
         if checkpoint.run_id != self.run_id:
-            raise CheckpointMissing(
-                f"checkpoint {checkpoint.checkpoint_id!r} is one of run {checkpoint.run_id!r}, not of {self.run_id!r}"
-            )
+            raise self._of_another_run(checkpoint.checkpoint_id, checkpoint.run_id)
         return checkpoint
+
+    async def _find_own(self, checkpoint: CheckpointInfo | str) -> str:
+        """The id of a stored checkpoint of this run. Raises CheckpointMissing if it is not one."""
+        if isinstance(checkpoint, str):
+            checkpoint_id = checkpoint
+        elif isinstance(checkpoint, CheckpointInfo):
+            checkpoint_id = self._own(checkpoint).checkpoint_id
+        else:
+            raise TypeError(f"a checkpoint is a CheckpointInfo or its id, not a {type(checkpoint).__name__}")
+        found = await self._archive().find(checkpoint_id)
+        if found is None:
+            raise CheckpointMissing(f"checkpoint {checkpoint_id!r} of run {self.run_id!r} is not stored")
+        if found.run_id != self.run_id:
+            raise self._of_another_run(checkpoint_id, found.run_id)
+        return checkpoint_id
+
+    def _of_another_run(self, checkpoint_id: str, run_id: str) -> CheckpointMissing:
+        return CheckpointMissing(f"checkpoint {checkpoint_id!r} is one of run {run_id!r}, not of {self.run_id!r}")
 
     def _check_not_stopped(self, head: Checkpoint, what: str) -> None:
         if head.status in STOPPED:

@@ -7,10 +7,9 @@ from typing import Any
 
 from ..core.model import is_text
 from ..durable.ids import new_run_id
+from ..durable.limits import LONGEST
 from ..runtime.opening import Continue, Fresh, Position, Rewind, Suspended
 from .waiting import Waiting
-
-LONGEST = 10_000  # characters of an id or a tag: each is stored with every record, and in indexes
 
 
 class _Omitted:

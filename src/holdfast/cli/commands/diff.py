@@ -8,7 +8,7 @@ import click
 
 from ..changes import told, words
 from ..failing import USAGE, CommandFailed
-from ..output import document, lines
+from ..output import document, json_value, lines
 from ..running import on_the_store
 from ..settings import as_json, everywhere
 
@@ -53,6 +53,4 @@ async def _found(storage: BuiltInStorage, one: str, other: str | None) -> Differ
 
 
 def _print_patch(found: Difference) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(found.patch()), indent=2))
+    json_value(found.patch())

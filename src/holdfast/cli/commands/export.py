@@ -108,13 +108,13 @@ async def _file(
 async def _page(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
-    from ...operating.pages import report_run
+    from ...operating.pages import report_run, write_page
 
     page = await report_run(await _redacted(storage, run_id, without), run_id, number=number)
     if target == STDOUT:
         click.echo(page, nl=False)
     else:
-        await asyncio.to_thread(Path(target).write_text, page, encoding="utf-8", newline="\n")
+        await asyncio.to_thread(write_page, target, page)
     return {"number": number}
 
 
@@ -127,7 +127,8 @@ async def _redacted(storage: BuiltInStorage, run_id: str, without: tuple[str, ..
     from ...stores.memory import InMemoryCheckpointStorage
 
     copy = InMemoryCheckpointStorage()
-    await import_run(copy, await export_run(storage, run_id, without=without, unsealed=True), to_look_at=True)
+    data = await export_run(storage, run_id, without=without, unsealed=True)
+    await import_run(copy, data, to_look_at=True, max_memory=None)
     return copy
 
 

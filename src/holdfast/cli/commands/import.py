@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +26,7 @@ HINTS = {
     "redacted": "--to-look-at imports it all the same; give it a store of its own",
     "there": "--as NEW gives the imported run another name, --store names another store",
     "busy": "import it without --as, and then holdfast fork it",
+    "large": "if you trust where it comes from, allow more with --max-memory",
 }
 
 
@@ -33,9 +34,17 @@ HINTS = {
 @click.argument("file", metavar="FILE")
 @click.option("--as", "name", metavar="NEW", help="Under this id, instead of its own.")
 @click.option("--to-look-at", is_flag=True, help="Also a run that was redacted, and so cannot be resumed.")
+@click.option(
+    "--max-memory",
+    metavar="MIB",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    help="Refuse a file that takes more memory to read.",
+)
 @as_json
 @everywhere
-def command(file: str, name: str | None, to_look_at: bool, json: bool) -> None:
+def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json: bool) -> None:
     """Put the run of FILE, which `holdfast export` wrote, into a store, where it goes on exactly where it was.
 
     - reads from stdin.
@@ -46,7 +55,7 @@ def command(file: str, name: str | None, to_look_at: bool, json: bool) -> None:
     data = _read(file)
 
     async def work(storage: BuiltInStorage) -> None:
-        done = await _imported(storage, file, data, name, to_look_at)
+        done = await _imported(storage, file, data, run_id=name, to_look_at=to_look_at, max_memory=max_memory * 2**20)
         if json:
             known = {"runs": list(done.runs), "records": done.records}
             document(run_id=done.run_id, **known, redacted=list(done.redacted), missing=list(done.missing))
@@ -68,15 +77,14 @@ def _read(file: str) -> bytes | None:
     return None
 
 
-async def _imported(
-    storage: BuiltInStorage, file: str, data: bytes | None, name: str | None, to_look_at: bool
-) -> Imported:
-    from ...operating.importing import ImportRefused, import_from, import_run
+async def _imported(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> Imported:
+    from ...operating.import_errors import ImportRefused
+    from ...operating.importing import import_from, import_run
 
     try:
         if data is not None:
-            return await import_run(storage, data, run_id=name, to_look_at=to_look_at)
-        return await import_from(file, storage, run_id=name, to_look_at=to_look_at)
+            return await import_run(storage, data, **options)
+        return await import_from(file, storage, **options)
     except CannotUnseal:
         raise
     except (CheckpointCorrupt, CodecError) as error:
