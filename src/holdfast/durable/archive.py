@@ -15,11 +15,12 @@ from ..core.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict, 
 from ..core.events import CheckpointInfo, WorkflowRunState
 from ..core.model import Checkpoint, Child, Commit, CommitKind, Memory, Note, Outcome, Retention, RunHeader, Stamp
 from ..core.request import Request
-from ..kernel.history import apply, fork, still_true, whole
+from ..kernel.history import apply, fork, is_at_rest, still_true, whole
 from . import clock
 from .chain import Chain
 from .codec import Codec
 from .ids import checkpoint_id, forked_child_id
+from .inside import drop_left_over, drop_superseded, superseded_inside
 from .ownership import Owner
 from .ports import About, Along, Entry, Pending, Record, Store
 from .transacting import Transaction, Translated
@@ -93,6 +94,9 @@ class Archive(Protocol):
     async def recall(self, run_id: str, place: int) -> Memory:
         """What was kept at that place."""
 
+    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
+        """Drop what a crash has left of the runs inside, if the run keeps only its latest."""
+
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         """Raises CommitConflict if its run has been moved on since."""
 
@@ -158,7 +162,10 @@ class StoreArchive:
     ) -> None:
         # a run that was moved back, or taken over by other code, has another header from there on: only frames hold it
         new_header = commit.restored is not None or commit.kind is CommitKind.MIGRATED
-        framed = commit.number == 0 or new_header or self._chain.wants_frame(after)
+        latest_only = after.header.retention is Retention.LatestOnly
+        rests = latest_only and is_at_rest(after)  # then what is superseded must go, and a frame lets it
+        framed = commit.number == 0 or new_header or rests or self._chain.wants_frame(after)
+        below = self._unneeded_below(after) if framed else None
         along = Along(
             settled,
             consumed,
@@ -166,12 +173,17 @@ class StoreArchive:
             commit.closed,
             wake_of(after),
             about_of(after.header) if framed else None,
-            self._unneeded_below(after) if framed else None,
+            below,
             self._fences.get(after.run_id),
+            self._chain.kept_below(below),
         )
         made = record(commit, after, framed=framed, before=before)
         await self.store.append(made, along)
         self._chain.add(made)
+        self._chain.dropped_below(below)
+        if latest_only and before is not None and self.needed is None:  # else the run around it does that
+            for what in superseded_inside(before, after):
+                await drop_superseded(self.store, self._codec, what)
 
     def _unneeded_below(self, after: Checkpoint) -> int | None:
         if after.header.retention is Retention.FullHistory:
@@ -186,7 +198,9 @@ class StoreArchive:
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         found = await self._lineage(checkpoint.header)
-        return found + await self._told(checkpoint.run_id, checkpoint.number)
+        records = await self.store.history(checkpoint.run_id, upto=checkpoint.number, outputs_only=True)
+        self._chain.found(records)
+        return found + self._read(checkpoint.run_id, records)
 
     async def _lineage(self, header: RunHeader) -> list[tuple[str, Commit]]:
         """What the runs this one was forked from had told, as far as they are still stored."""
@@ -195,10 +209,11 @@ class StoreArchive:
         if forked_at is None or parent is None:
             return []
         before = (await self.at(parent.entry))[0].header
-        return await self._lineage(before) + await self._told(*forked_at)
+        run_id, number = forked_at
+        records = await self.store.history(run_id, upto=number, outputs_only=True)
+        return await self._lineage(before) + self._read(run_id, records)
 
-    async def _told(self, run_id: str, upto: int) -> list[tuple[str, Commit]]:
-        records = await self.store.history(run_id, upto=upto, outputs_only=True)
+    def _read(self, run_id: str, records: Sequence[Record]) -> list[tuple[str, Commit]]:
         commits = still_true([read_commit(one, self._codec)[0] for one in records])
         return [(run_id, commit) for commit in commits]
 
@@ -260,6 +275,10 @@ class StoreArchive:
             {key: read_outcome(run_id, key, body, self._codec) for key, body in kept.items() if "/" not in key},
             {key: read_note(run_id, key, body, self._codec) for key, body in kept.items() if "/" in key},
         )
+
+    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.header.retention is Retention.LatestOnly and self.needed is None:
+            await drop_left_over(self.store, self._codec, checkpoint)
 
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         head = await self.store.head(checkpoint.run_id)

@@ -77,7 +77,10 @@ async def events_of(store: Store, run_id: str) -> list[WorkflowEvent]:
 async def _entry(store: Store, checkpoint_id: str) -> Entry:
     entry = await store.locate(checkpoint_id)
     if entry is None:
-        raise CheckpointMissing(f"no checkpoint {checkpoint_id!r} is stored here; list_checkpoint_ids() says which are")
+        raise CheckpointMissing(
+            f"no checkpoint {checkpoint_id!r} is stored here; list_checkpoint_ids() says which are (a run with "
+            f"retention=LatestOnly keeps only its latest)"
+        )
     return entry
 
 

@@ -55,3 +55,4 @@ class Scope(msgspec.Struct, frozen=True):
     durability: Durability
     settled: Callable[[], Awaitable[None]]  # what was committed so far is stored
     is_ours: Callable[[], Awaitable[bool]]  # nobody else has claimed the run since
+    is_needed: bool = False  # the run around it still refers to where this run was before the drive
