@@ -249,7 +249,7 @@ STORES = (
     ),
     Bug(
         "chains with a missing link are read",
-        "durable/archive.py",
+        "durable/records.py",
         "        elif before is None or before.number != commit.number - 1:\n",
         "        elif before is None:\n",
         ("durable/test_gaps.py",),
@@ -267,8 +267,8 @@ CHANGES = (
     Bug(
         "a migrated run keeps the version it had",
         "durable/archive.py",
-        "        framed = commit.number == 0 or new_header or self._chain.wants_frame(after)\n",
-        "        framed = commit.number == 0 or self._chain.wants_frame(after)\n",
+        "        framed = commit.number == 0 or new_header or rests or self._chain.wants_frame(after)\n",
+        "        framed = commit.number == 0 or rests or self._chain.wants_frame(after)\n",
         ("runtime/test_code_changes.py",),
     ),
     Bug(

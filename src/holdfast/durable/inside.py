@@ -16,6 +16,7 @@ from .codec import Codec
 from .ids import forked_child_id
 from .outputs import outputs_alone
 from .ports import Entry, Record, Store
+from .records import record
 from .wire import header_of, read_commit
 
 
@@ -79,8 +80,6 @@ async def drop_superseded(store: Store, codec: Codec, what: Superseded) -> None:
 
 def _standing(last: _Step) -> list[Record]:
     """The record that stays, if it does not stand alone."""
-    from .archive import record
-
     if last.record.entry.frame or last.after is None:
         return []
     return [record(last.commit, last.after, framed=True)]

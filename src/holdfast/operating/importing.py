@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from ..core.errors import CheckpointCorrupt, DefinitionError, RunError
 from ..core.model import Checkpoint, Retention
-from ..durable.archive import about_of, pending_of, wake_of
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.ids import checkpoint_id
 from ..durable.letters import read_letter
 from ..durable.ownership import this_process
 from ..durable.ports import Along, Record, Store
+from ..durable.records import about_of, pending_of, wake_of
 from ..durable.storage import BuiltInStorage
 from ..durable.wire import header_of, read_commit, read_note, read_outcome
 from ..durable.wire_shapes import WireCommit
