@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 
 from holdfast import FullHistory, HandlerFailed, LatestOnly, StoreUnavailable, SuperstepLimit, WorkflowRunState
+from holdfast.durable.ports import Along, Record
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.operating import Keep, delete_runs, prune
 from holdfast.stores import sqlite, sqlite_access, sqlite_schema
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing import Crash, CrashingStore
+from holdfast.testing.rules_samples import record, text
 from holdfast.testing.wrapping import WrappedStore
 from nesting import around, deep
 from stored_marks import BACK_ENDS, LAST, OUTPUTS, BackEnd, back_end, interview, interviewed, latest, marks_in, walking
@@ -97,6 +100,34 @@ async def test_a_run_that_is_stopped_by_its_limit(place: BackEnd) -> None:
             await short.run("mark-message-1", run_id="r", checkpoint_storage=storage, private={"then": "end"})
         assert place.marks() == {*latest(10), "mark-message-11"}
         assert await numbers(storage) == [11]
+
+
+async def test_mail_that_was_consumed_keeps_its_key_and_loses_its_body(place: BackEnd) -> None:
+    store = place.store
+    await store.append(record("r", 0))
+    for key in ("k", "later"):
+        assert await store.post("r", key, text(f"mark-{key}-1"))
+    await store.append(record("r", 1), Along(consumed=("k", "nobody posted it")))
+    await store.close()
+    assert place.marks() == {"mark-later-1"}
+    assert not await store.post("r", "k", text("mark-k-2"))
+    assert not await store.post("r", "nobody posted it", text("mark-k-2"))
+    assert await store.mail("r") == [("later", text("mark-later-1"))]
+    await store.close()
+
+
+async def test_outputs_that_an_older_program_left_whole_are_reduced(place: BackEnd) -> None:
+    async with place.open() as storage:
+        (asked,) = (await walk(storage, "ask")).get_request_info_events()
+        was = await storage.store.history("r", upto=20)
+        whole = json.loads(was[0].body) | {"state": {"set": {"now": "mark-old-20"}}, "warnings": ["mark-old-21"]}
+        await storage.store.thin_out(
+            "r", [], whole=[Record(was[0].entry, json.dumps(whole, separators=(",", ":")).encode())]
+        )
+        assert {"mark-old-20", "mark-old-21"} < place.marks()
+        await walking().run(run_id="r", checkpoint_storage=storage, responses={asked.request_id: "mark-answer-1"})
+        assert place.marks() == {*OUTPUTS, *latest(99)}
+        assert await storage.store.history("r", upto=20) == was
 
 
 async def test_a_run_that_keeps_all_keeps_all(place: BackEnd) -> None:
