@@ -2,7 +2,7 @@
 
     <root>/holdfast.json                              the mark of a store, with the version of its format
     <root>/<workflow>/<run>/000012-<checkpoint>.json  one record
-    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will be kept of it; see file_removing
+    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will be kept of it; see file_run
     <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way; see file_memory
     <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see file_mail
     <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see file_beside
@@ -184,7 +184,7 @@ C = TypeVar("C", bound=Cover)
 
 def _in_place(cover: C, path: Path) -> C:
     told = Path(safe_name(cover.workflow), safe_name(cover.run_id), record_name(cover.number, cover.checkpoint_id))
-    if path.parts[-3:] != told.parts:
+    if path.with_name(path.name.removeprefix(REDUCED)).parts[-3:] != told.parts:
         raise CheckpointCorrupt(
             f"{path} is not what its name says: it holds commit {cover.number} ({cover.checkpoint_id}) "
             f"of run {cover.run_id!r} of workflow {cover.workflow!r}; put it back where it belongs"
