@@ -154,14 +154,18 @@ class Run:
 
     def install_reduced(self, below: int) -> None:
         """Put what is staged of records before that number in their places, and delete what else is staged."""
+        installed = False
         for name in os.listdir(self.folder):
             match = RECORD_NAME.fullmatch(name.removeprefix(REDUCED)) if name.startswith(REDUCED) else None
             if match is not None:
                 staged, path = self.folder / name, self.folder / match[0]
                 if int(match[1]) < below and path.exists():
                     os.replace(staged, path)
+                    installed = True
                 else:
                     staged.unlink()
+        if installed:
+            disk.sync_folder(self.folder)
 
     def drop_below(self, number: int) -> None:
         """Delete the records before that number, except those with outputs."""
