@@ -175,6 +175,27 @@ RUNS = (
         ("runtime/test_retention.py",),
     ),
     Bug(
+        "what is superseded stays when a run rests",
+        "durable/archive.py",
+        "        rests = latest_only and is_at_rest(after)",
+        "        rests = False",
+        ("runtime/test_latest_only.py",),
+    ),
+    Bug(
+        "a record with outputs keeps the state, too",
+        "durable/archive.py",
+        "            self._chain.kept_below(below),\n",
+        "",
+        ("runtime/test_latest_only.py",),
+    ),
+    Bug(
+        "what goes of a run inside goes before its caller has committed",
+        "durable/chain.py",
+        "        return first if first is not None and first <= needed else None\n",
+        "        return frame\n",
+        ("runtime/test_retention.py", "runtime/test_latest_only.py"),
+    ),
+    Bug(
         "the claim of a run that is alive is taken over",
         "durable/ownership.py",
         "        return self.until < clock.seconds() or self.owner.is_dead()\n",

@@ -193,16 +193,21 @@ class Lost(CrashingStore):
         return await call()
 
 
-@pytest.mark.parametrize("answers", [1, 2])
-async def test_what_a_crash_left_of_runs_inside_goes_when_the_run_is_resumed(place: BackEnd, answers: int) -> None:
+@pytest.mark.parametrize(("answers", "direct"), [(1, False), (2, False), (3, False), (3, True)])
+async def test_what_a_crash_left_of_runs_inside_goes_when_the_run_is_resumed(
+    place: BackEnd, answers: int, direct: bool
+) -> None:
+    def outer(storage: BuiltInStorage) -> Any:
+        return around(interview(), storage, allow_direct_output=direct)
+
     dying = BuiltInStorage(Lost(place.store), retention=LatestOnly)
     async with place.open() as storage:
-        await around(interview(), storage).run("mark-message-1", run_id="r")
-        await answered(lambda: around(interview(), storage), "r", answers - 1)
+        await outer(storage).run("mark-message-1", run_id="r")
+        await answered(lambda: outer(storage), "r", answers - 1)
         with pytest.raises(Crash):
-            await answered(lambda: around(interview(), dying), "r", 1)
+            await answered(lambda: outer(dying), "r", 1)
         assert "mark-answer-1" in place.marks()
-        await around(interview(), storage).run(run_id="r")
+        await outer(storage).run(run_id="r")
         assert place.marks() == interviewed(answers)
 
 

@@ -119,6 +119,7 @@ class StoreArchive:
         self.store, self._codec, self.retention = store, codec, retention
         self.needed: int | None = None
         self._chain = Chain()
+        self._led_here: Commit | None = None  # to the checkpoint that was read as the head
         self._fences: dict[str, int] = {}  # by run
         # said by the class itself: one derived from it may write in another way
         self.unbroken: bool = vars(type(getattr(store, "inner", store))).get("unbroken", False)
@@ -132,7 +133,8 @@ class StoreArchive:
             chain = await self.store.chain(run_id, head.entry.number)
             if chain:  # else it was dropped meanwhile, because there is a newer one
                 self._chain.read(chain)
-                return fold(chain, self._codec)[-1][0]
+                at, self._led_here = fold(chain, self._codec)[-1]
+                return at
         return None
 
     async def at(self, entry: Entry) -> tuple[Checkpoint, Commit]:
@@ -276,8 +278,11 @@ class StoreArchive:
         )
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.header.retention is Retention.LatestOnly and self.needed is None:
-            await drop_left_over(self.store, self._codec, checkpoint)
+        led_here = self._led_here
+        if led_here is None or led_here.number != checkpoint.number or self.needed is not None:
+            return
+        if checkpoint.header.retention is Retention.LatestOnly:
+            await drop_left_over(self.store, self._codec, checkpoint, led_here)
 
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         head = await self.store.head(checkpoint.run_id)

@@ -15,7 +15,7 @@ from ..kernel.history import apply
 from .codec import Codec
 from .ids import forked_child_id
 from .outputs import outputs_alone
-from .ports import Entry, Record, Store
+from .ports import Entry, Record, RunEntry, Store
 from .records import record
 from .wire import header_of, read_commit
 
@@ -99,14 +99,28 @@ def _steps(records: Sequence[Record], codec: Codec) -> list[_Step]:
     return found
 
 
-async def drop_left_over(store: Store, codec: Codec, at: Checkpoint) -> None:
-    """Take out what a crash has left of the runs inside that a checkpoint refers to."""
-    for child in at.children.values():
-        if child.caller == Child.caller_of(at.run_id, at.header.epoch):
-            old = [entry.number for entry in await store.entries(run_id=child.run_id) if _is_old(entry, child)]
-            if old:
-                await drop_superseded(store, codec, Superseded(child.run_id, min(old), child.number))
+async def drop_left_over(store: Store, codec: Codec, at: Checkpoint, commit: Commit) -> None:
+    """Take out what a crash has left of the runs inside that a checkpoint refers to, and of those it is done with.
+
+    `commit` led to the checkpoint.
+    """
+    mine = Child.caller_of(at.run_id, at.header.epoch)
+    places = [(child.run_id, child.number) for child in at.children.values() if child.caller == mine]
+    for key, child in commit.children.items():
+        if child is None:
+            places += [(run.run_id, run.number) for run in await _called(store, at.header, key)]
+    for run_id, number in places:
+        old = [entry.number for entry in await store.entries(run_id=run_id) if _is_old(entry, number)]
+        if old:
+            await drop_superseded(store, codec, Superseded(run_id, min(old), number))
 
 
-def _is_old(entry: Entry, child: Child) -> bool:
-    return entry.fleeting and not entry.outputs and entry.number < child.number
+async def _called(store: Store, header: RunHeader, key: str) -> list[RunEntry]:
+    """The runs inside that go by a key and work for this run: the one that was called first, or its forks."""
+    ids = {key, *(forked_child_id(header.run_id, epoch, key) for epoch in (0, header.epoch))}
+    found = [await store.run(id) for id in sorted(ids)]
+    return [run for run in found if run is not None and run.about.caller == header.run_id]
+
+
+def _is_old(entry: Entry, number: int) -> bool:
+    return entry.fleeting and not entry.outputs and entry.number < number

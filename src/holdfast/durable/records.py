@@ -62,6 +62,7 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool, before: Checkpoin
         commit = replace(
             full,
             kind=commit.kind,
+            children={**_ended(commit, header), **full.children},
             done=commit.done,
             failures=commit.failures,
             warnings=commit.warnings,
@@ -84,6 +85,16 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool, before: Checkpoin
     )
     body = write_commit(commit, header if framed else None, after.previous_id, None if framed else before)
     return Record(entry, body)
+
+
+def _ended(commit: Commit, header: RunHeader) -> dict[str, None]:
+    """The runs inside that a commit is done with, if the run keeps only its latest.
+
+    Where they were is told by no other record then, and a crash may keep the commit from clearing them up.
+    """
+    if header.retention is Retention.FullHistory:
+        return {}
+    return {key: None for key, child in commit.children.items() if child is None}
 
 
 def fold(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit]]:
