@@ -45,6 +45,19 @@ class ForgetsWhatGoesAlong(MemoryStore):
         await super().append(record)
 
 
+class ReducesNothing(MemoryStore):
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await super().append(record, replace(along, reduced=()))
+
+
+class ReducesFirst(MemoryStore):
+    """A refused append has reduced what was there."""
+
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await self.thin_out(record.entry.run_id, [], whole=along.reduced)
+        await super().append(record, along)
+
+
 class LetsASecondAnswerWin(MemoryStore):
     def __init__(self) -> None:
         super().__init__()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import CheckpointCorrupt, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from holdfast.durable.archive import fold
 from holdfast.durable.codec import DEFAULT_CODEC
+from holdfast.durable.records import fold
 
 
 @executor(id="count")

@@ -211,6 +211,27 @@ RUNS = (
         ("runtime/test_retention.py",),
     ),
     Bug(
+        "what is superseded stays when a run rests",
+        "durable/archive.py",
+        "        rests = latest_only and is_at_rest(after)",
+        "        rests = False",
+        ("runtime/test_latest_only.py",),
+    ),
+    Bug(
+        "a record with outputs keeps the state, too",
+        "durable/archive.py",
+        "            self._chain.kept_below(below),\n",
+        "",
+        ("runtime/test_latest_only.py",),
+    ),
+    Bug(
+        "what goes of a run inside goes before its caller has committed",
+        "durable/chain.py",
+        "        return first if first is not None and first <= needed else None\n",
+        "        return frame\n",
+        ("runtime/test_retention.py", "runtime/test_latest_only.py"),
+    ),
+    Bug(
         "the claim of a run that is alive is taken over",
         "durable/ownership.py",
         "        return self.until < clock.seconds() or self.owner.is_dead()\n",
@@ -285,7 +306,7 @@ STORES = (
     ),
     Bug(
         "chains with a missing link are read",
-        "durable/archive.py",
+        "durable/records.py",
         "        elif before is None or before.number != commit.number - 1:\n",
         "        elif before is None:\n",
         ("durable/test_gaps.py",),
@@ -303,8 +324,8 @@ CHANGES = (
     Bug(
         "a migrated run keeps the version it had",
         "durable/archive.py",
-        "        framed = commit.number == 0 or new_header or self._chain.wants_frame(after)\n",
-        "        framed = commit.number == 0 or self._chain.wants_frame(after)\n",
+        "        framed = commit.number == 0 or new_header or rests or self._chain.wants_frame(after)\n",
+        "        framed = commit.number == 0 or rests or self._chain.wants_frame(after)\n",
         ("runtime/test_code_changes.py",),
     ),
     Bug(

@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -158,7 +159,8 @@ async def test_a_run_that_waits_for_an_answer_is_listed_with_its_question_and_an
     assert await there.pending_requests() == await stores[0].pending_requests()
     assert await there.due_runs(by=(await there.pending_requests())[0].deadline) != []
     [here], [was] = await there.list_runs(tags={"who": "ada"}), await stores[0].list_runs()
-    assert here == was
+    # what is imported began with its oldest commit, which is not its first if it keeps only its latest
+    assert replace(here, began_at=was.began_at) == was
     result = await build(there).run(run_id="r", responses={"q": Ok(True)})
     assert result.get_outputs() == ["saw x", "x: True"]
 

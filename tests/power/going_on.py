@@ -16,7 +16,7 @@ from holdfast.durable.storage import BuiltInStorage
 from .failures import Failure
 from .owed import Found, Owed, look, owed_at
 from .recording import Call
-from .story import FIRST, OUTPUT, RUN, STATE, Watch, answer, build
+from .story import FIRST, OUTPUTS, RUN, STATE, Watch, answer, build
 from .worker import place, storage_in
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ async def go_on(storage: BuiltInStorage, owed: Owed, found: Found) -> None:
         result = await drive(responses={event.request_id: answer(event.data) for event in asked})
     head = await storage.get_latest(run_id=RUN)
     assert head is not None
-    assert (result.get_outputs(), dict(head.state)) == ([OUTPUT], STATE), "it came to something else"
+    assert (result.get_outputs(), dict(head.state)) == (OUTPUTS, STATE), "it came to something else"
     assert not found.durable & set(called), f"handled again: {found.durable & set(called)}"
     assert len(called) == len(set(called)), f"handled twice after the failure: {called}"
     assert not owed.stepped & set(stepped), f"steps done again: {owed.stepped & set(stepped)}"

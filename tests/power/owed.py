@@ -65,6 +65,11 @@ class Owed:
         below = max((self.begun[number]["drop_below"] or 0 for number in range(head + 1)), default=0)
         return [number for number in range(head + 1) if number >= below or self.begun[number]["outputs"]]
 
+    def body_after(self, head: int, number: int) -> Any:
+        """What a commit says when that one is the newest: all of it, or the outputs alone."""
+        reduced = [self.begun[one]["reduced"].get(str(number)) for one in range(number + 1, head + 1)]
+        return json.loads(next(filter(None, reduced), self.begun[number]["body"]))
+
     def settled_by(self, head: int) -> int:
         """The last place whose memory is of no use any more."""
         return max((self.begun[number]["settled"] or -1 for number in range(head + 1)), default=-1)
@@ -98,7 +103,7 @@ async def look(storage: BuiltInStorage, owed: Owed) -> Found:
     kept = owed.kept_after(head)
     assert numbers == kept, f"the commits {numbers} are there, and should be {kept}"
     for record in records:
-        told = json.loads(owed.begun[record.entry.number]["body"])
+        told = owed.body_after(head, record.entry.number)
         assert json.loads(record.body) == told, f"commit {record.entry.number} is not what was written"
     open_now = {question.request_id for question in await store.pending(run_id=RUN)}
     assert open_now == owed.open_after(head), f"other questions are open than after commit {head}: {open_now}"

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, executor, handler, response_handler
 
 RUN, ROUNDS, BRANCHES = "r", 2, 4
-OUTPUT = "18 by person 1"
+OUTPUTS = ["9 by person 0", "18 by person 1"]
 STATE = {"round": 1, "log": [f"{round}/{branch}" for round in range(ROUNDS) for branch in range(BRANCHES)]}
 
 
@@ -93,10 +93,9 @@ def build(storage: Any, watch: Watch) -> Workflow:
             round = original_request.round
             signed = await ctx.step("sign", sign, round.number, response.by)
             watch.stepped(f"sign {round.number}")
+            await ctx.yield_output(f"{round.total} {signed}")
             if round.number + 1 < ROUNDS:
                 await ctx.send_message(Round(round.number + 1, round.total))
-            else:
-                await ctx.yield_output(f"{round.total} {signed}")
 
     branches, join = [branch(number) for number in range(BRANCHES)], Join("join")
     return (

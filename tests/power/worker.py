@@ -73,6 +73,7 @@ def _about(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
             "number": record.entry.number,
             "outputs": record.entry.outputs,
             "drop_below": along.drop_below,
+            "reduced": {str(one.entry.number): one.body.decode() for one in along.reduced},
             "body": record.body.decode(),
             "settled": along.settled,
             "consumed": along.consumed,

@@ -120,9 +120,9 @@ async def test_a_checkpoint_that_went_is_named_with_the_reason(place: Places) ->
     async for event in stream:
         if event.type == "superstep_completed" and event.checkpoint is not None:
             ids.append(event.checkpoint.checkpoint_id)
-    with pytest.raises(CheckpointMissing, match="'r' keeps only its latest"):
+    with pytest.raises(CheckpointMissing, match="a run with retention=LatestOnly keeps only its latest"):
         await storage.load(ids[0])
-    with pytest.raises(CheckpointMissing, match="'r' keeps only its latest"):
+    with pytest.raises(CheckpointMissing, match="a run with retention=LatestOnly keeps only its latest"):
         await COUNTING.run(checkpoint_id=ids[0], checkpoint_storage=storage)
     with pytest.raises(CheckpointMissing, match="'r' keeps only its latest"):
         await storage.message_history(ids[-1])

@@ -1,5 +1,6 @@
 """A writer of the store in a directory is killed before each thing it does to the disk, one after the other."""
 
+import json
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
@@ -82,6 +83,14 @@ async def prepare(store: FileStore) -> None:
 MORE = Along(consumed=("c", "unposted"), asked=(question("r", "q4"),), closed=("q1",), wake="2026-01-03")
 
 
+REDUCING = Along(
+    consumed=("c",),
+    drop_below=4,
+    reduced=(record("r", 2, body="reduced", frame=False, outputs=True),),
+    wake="2026-01-02",
+)
+
+
 async def leave_one(store: FileStore) -> None:
     await prepare(store)
     await store.remove("r", 0)
@@ -127,6 +136,7 @@ ACTIONS: dict[str, tuple[Action, Action]] = {
 DROPPING: dict[str, tuple[Action, Action]] = {
     "append that drops": (prepare_more, lambda store: store.append(record("r", 4), Along(drop_below=4))),
     "append that drops again": (prepare_dropped, lambda store: store.append(record("r", 5), Along(drop_below=5))),
+    "append that reduces": (prepare_more, lambda store: store.append(record("r", 4), REDUCING)),
     "append after a drop": (prepare_dropped, lambda store: store.append(record("r", 5), MORE)),
     "put that drops": (prepare_more, lambda store: store.put(record("r", 3, body="put"), Along(drop_below=3))),
     "put of an old one with tags": (prepare, lambda store: store.put(record("r", 0), Along(about=about(team="b")))),
@@ -190,14 +200,23 @@ async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path
             last = await seen(store)
             assert last["pending"] == again["pending"]
             assert last["mail"] == [m for m in again["mail"] if m[0] != "z"]  # type: ignore[attr-defined]
-            assert not list(root.rglob(".tmp-*"))
-            assert not list(root.glob(".gone/*"))
+            assert not [*root.rglob(".tmp-*"), *root.rglob(".reduced-*"), *root.glob(".gone/*")]
+            tombstones = [json.loads(path.read_text()) for path in root.rglob("*.consumed")]
+            assert all(one["body"] is None for one in tombstones)
             await store.close()
             shutil.rmtree(root)
     assert happened == sorted(happened), "once it has happened it stays so"
 
 
-CUT_SHORT = ["append", "put in place", "put under another name", "post", "remove the newest", "append that drops again"]
+CUT_SHORT = [
+    "append",
+    "put in place",
+    "put under another name",
+    "post",
+    "remove the newest",
+    "append that drops again",
+    "append that reduces",
+]
 
 
 @pytest.mark.parametrize("name", CUT_SHORT)

@@ -37,6 +37,8 @@ FOUND_OUT_BY: dict[type[MemoryStore], list[str]] = {
         "a_question_is_pending_until_it_is_closed",
         "a_run_is_woken_when_its_newest_record_says",
     ],
+    broken.ReducesNothing: ["an_append_reduces_earlier_records"],
+    broken.ReducesFirst: ["a_refused_append_reduces_nothing"],
     broken.LetsASecondAnswerWin: [
         "the_first_mail_of_a_key_wins_for_ever",
         "of_many_posts_of_one_key_exactly_one_is_left",

@@ -184,7 +184,7 @@ class Retention(StrEnum):
     """Which checkpoints of a run are kept."""
 
     FullHistory = "full-history"  # every one
-    LatestOnly = "latest-only"  # the newest; those before it are gone with the commit that made it
+    LatestOnly = "latest-only"  # the newest; what is superseded leaves the store at the latest when the run rests
 
 
 FullHistory, LatestOnly = Retention.FullHistory, Retention.LatestOnly

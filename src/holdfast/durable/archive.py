@@ -5,25 +5,25 @@ A run is stored as frames, which say everything, and between them records that s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from ..core.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict, RunError
-from ..core.events import CheckpointInfo, WorkflowRunState
+from ..core.errors import CheckpointMissing, CommitConflict, RunError
+from ..core.events import CheckpointInfo
 from ..core.model import Checkpoint, Child, Commit, CommitKind, Memory, Note, Outcome, Retention, RunHeader, Stamp
-from ..core.request import Request
-from ..kernel.history import apply, fork, still_true, whole
+from ..kernel.history import apply, fork, is_at_rest, still_true
 from . import clock
 from .chain import Chain
 from .codec import Codec
 from .ids import checkpoint_id, forked_child_id
+from .inside import drop_left_over, drop_superseded, superseded_inside
 from .ownership import Owner
-from .ports import About, Along, Entry, Pending, Record, Store
+from .ports import Along, Entry, Record, Store
+from .records import about_of, fold, pending_of, record, wake_of
 from .transacting import Transaction, Translated
-from .wire import header_of, read_commit, read_note, read_outcome, write_commit, write_note, write_outcome
+from .wire import read_commit, read_note, read_outcome, write_note, write_outcome
 
 
 class Archive(Protocol):
@@ -93,6 +93,9 @@ class Archive(Protocol):
     async def recall(self, run_id: str, place: int) -> Memory:
         """What was kept at that place."""
 
+    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
+        """Drop what a crash has left of the runs inside, if the run keeps only its latest."""
+
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         """Raises CommitConflict if its run has been moved on since."""
 
@@ -116,6 +119,7 @@ class StoreArchive:
         self.store, self._codec, self.retention = store, codec, retention
         self.needed: int | None = None
         self._chain = Chain()
+        self._led_here: Commit | None = None  # to the checkpoint that was read as the head
         self._fences: dict[str, int] = {}  # by run
         # said by the class itself: one derived from it may write in another way
         self.unbroken: bool = vars(type(getattr(store, "inner", store))).get("unbroken", False)
@@ -129,7 +133,8 @@ class StoreArchive:
             chain = await self.store.chain(run_id, head.entry.number)
             if chain:  # else it was dropped meanwhile, because there is a newer one
                 self._chain.read(chain)
-                return fold(chain, self._codec)[-1][0]
+                at, self._led_here = fold(chain, self._codec)[-1]
+                return at
         return None
 
     async def at(self, entry: Entry) -> tuple[Checkpoint, Commit]:
@@ -158,7 +163,10 @@ class StoreArchive:
     ) -> None:
         # a run that was moved back, or taken over by other code, has another header from there on: only frames hold it
         new_header = commit.restored is not None or commit.kind is CommitKind.MIGRATED
-        framed = commit.number == 0 or new_header or self._chain.wants_frame(after)
+        latest_only = after.header.retention is Retention.LatestOnly
+        rests = latest_only and is_at_rest(after)  # then what is superseded must go, and a frame lets it
+        framed = commit.number == 0 or new_header or rests or self._chain.wants_frame(after)
+        below = self._unneeded_below(after) if framed else None
         along = Along(
             settled,
             consumed,
@@ -166,12 +174,17 @@ class StoreArchive:
             commit.closed,
             wake_of(after),
             about_of(after.header) if framed else None,
-            self._unneeded_below(after) if framed else None,
+            below,
             self._fences.get(after.run_id),
+            self._chain.kept_below(below),
         )
         made = record(commit, after, framed=framed, before=before)
         await self.store.append(made, along)
         self._chain.add(made)
+        self._chain.dropped_below(below)
+        if latest_only and before is not None and self.needed is None:  # else the run around it does that
+            for what in superseded_inside(before, after):
+                await drop_superseded(self.store, self._codec, what)
 
     def _unneeded_below(self, after: Checkpoint) -> int | None:
         if after.header.retention is Retention.FullHistory:
@@ -186,7 +199,9 @@ class StoreArchive:
 
     async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         found = await self._lineage(checkpoint.header)
-        return found + await self._told(checkpoint.run_id, checkpoint.number)
+        records = await self.store.history(checkpoint.run_id, upto=checkpoint.number, outputs_only=True)
+        self._chain.found(records)
+        return found + self._read(checkpoint.run_id, records)
 
     async def _lineage(self, header: RunHeader) -> list[tuple[str, Commit]]:
         """What the runs this one was forked from had told, as far as they are still stored."""
@@ -195,10 +210,11 @@ class StoreArchive:
         if forked_at is None or parent is None:
             return []
         before = (await self.at(parent.entry))[0].header
-        return await self._lineage(before) + await self._told(*forked_at)
+        run_id, number = forked_at
+        records = await self.store.history(run_id, upto=number, outputs_only=True)
+        return await self._lineage(before) + self._read(run_id, records)
 
-    async def _told(self, run_id: str, upto: int) -> list[tuple[str, Commit]]:
-        records = await self.store.history(run_id, upto=upto, outputs_only=True)
+    def _read(self, run_id: str, records: Sequence[Record]) -> list[tuple[str, Commit]]:
         commits = still_true([read_commit(one, self._codec)[0] for one in records])
         return [(run_id, commit) for commit in commits]
 
@@ -261,6 +277,13 @@ class StoreArchive:
             {key: read_note(run_id, key, body, self._codec) for key, body in kept.items() if "/" in key},
         )
 
+    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
+        led_here = self._led_here
+        if led_here is None or led_here.number != checkpoint.number or self.needed is not None:
+            return
+        if checkpoint.header.retention is Retention.LatestOnly:
+            await drop_left_over(self.store, self._codec, checkpoint, led_here)
+
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         head = await self.store.head(checkpoint.run_id)
         if head is None or head.entry.number != checkpoint.number:
@@ -303,91 +326,3 @@ async def parent_of(store: Store, header: RunHeader) -> tuple[str, int] | None:
     # a run that was begun before forks knew that
     parent = None if header.parent_id is None else await store.locate(header.parent_id)
     return None if parent is None else (parent.run_id, parent.number)
-
-
-def about_of(header: RunHeader) -> About:
-    return About(header.tags, header.caller)
-
-
-def wake_of(after: Checkpoint) -> str | None:
-    """When somebody should look at a run again: when it can go on, or when a question runs out of time.
-
-    A run that works for another is woken with it.
-    """
-    if after.header.caller is not None:
-        return None
-    if after.wake is not None or after.status is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
-        return after.wake
-    deadlines = [r.deadline for r in after.requests.values() if r.deadline is not None]
-    return min(deadlines, key=datetime.fromisoformat, default=None)
-
-
-def pending_of(header: RunHeader, requests: Collection[Request]) -> tuple[Pending, ...]:
-    """Open questions as a store lists them. Those of a run that works for another are asked by that one."""
-    if not requests or header.caller is not None:
-        return ()
-    return tuple(
-        Pending(
-            header.run_id,
-            r.id,
-            header.workflow,
-            r.executor,
-            r.request_type,
-            r.response_type,
-            r.schema,
-            r.at,
-            r.deadline,
-        )
-        for r in requests
-    )
-
-
-def record(commit: Commit, after: Checkpoint, *, framed: bool, before: Checkpoint | None = None) -> Record:
-    """A commit as it is stored: what changed since `before`, or everything."""
-    header = after.header
-    if framed:
-        full = whole(after)
-        commit = replace(
-            full,
-            kind=commit.kind,
-            done=commit.done,
-            failures=commit.failures,
-            warnings=commit.warnings,
-            metadata=commit.metadata,
-            restored=commit.restored,
-            migrated=commit.migrated,
-        )
-    entry = Entry(
-        header.run_id,
-        commit.number,
-        commit.stamp.checkpoint_id,
-        header.workflow,
-        commit.status.value,
-        commit.iteration,
-        commit.stamp.at,
-        frame=framed,
-        # a commit that takes outputs back belongs among them
-        outputs=commit.restored is not None or any(done.outputs for done in commit.done),
-        fleeting=header.retention is Retention.LatestOnly,
-    )
-    body = write_commit(commit, header if framed else None, after.previous_id, None if framed else before)
-    return Record(entry, body)
-
-
-def fold(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit]]:
-    """Each checkpoint of a chain that begins with a frame, and the commit that led to it."""
-    found: list[tuple[Checkpoint, Commit]] = []
-    before: Checkpoint | None = None
-    for one in chain:
-        commit, shape = read_commit(one, codec)
-        if shape.run is not None:
-            before = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
-        elif before is None or before.number != commit.number - 1:
-            raise CheckpointCorrupt(
-                f"checkpoint {one.entry.checkpoint_id} of run {one.entry.run_id!r} tells only what changed, "
-                f"and what it changed from is missing"
-            )
-        else:
-            before = apply(before.header, before, commit)
-        found.append((before, commit))
-    return found

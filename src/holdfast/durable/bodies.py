@@ -10,10 +10,11 @@ from ..core.events import WorkflowEvent
 from ..core.model import Checkpoint, Commit, CommitKind, Message
 from ..kernel.history import still_true
 from ..kernel.telling import events
-from .archive import StoreArchive, about_of, fold, is_head, not_kept, pending_of, record, wake_of
+from .archive import StoreArchive, is_head, not_kept
 from .checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, unview, view
 from .codec import DEFAULT_CODEC
 from .ports import Along, Entry, Record, Store
+from .records import about_of, fold, pending_of, record, wake_of
 from .wire import header_of, read_commit
 
 
@@ -77,7 +78,10 @@ async def events_of(store: Store, run_id: str) -> list[WorkflowEvent]:
 async def _entry(store: Store, checkpoint_id: str) -> Entry:
     entry = await store.locate(checkpoint_id)
     if entry is None:
-        raise CheckpointMissing(f"no checkpoint {checkpoint_id!r} is stored here; list_checkpoint_ids() says which are")
+        raise CheckpointMissing(
+            f"no checkpoint {checkpoint_id!r} is stored here; list_checkpoint_ids() says which are (a run with "
+            f"retention=LatestOnly keeps only its latest)"
+        )
     return entry
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.model import Checkpoint
+from .outputs import outputs_alone
 from .ports import Record
 from .texts import size_of
 
@@ -19,6 +20,8 @@ class Chain:
     def __init__(self) -> None:
         self._bytes = self._records = 0
         self._first_frame: int | None = None
+        self._last_frame = 0
+        self._outputs: dict[int, Record] = {}  # by number: what is to be kept of records that say more
 
     def read(self, records: Sequence[Record]) -> None:
         for one in records:
@@ -29,6 +32,9 @@ class Chain:
             self._bytes = self._records = 0
             if self._first_frame is None:
                 self._first_frame = record.entry.number
+            self._last_frame = record.entry.number
+        if record.entry.fleeting and record.entry.outputs:
+            self._outputs[record.entry.number] = outputs_alone(record)
         self._bytes += len(record.body)
         self._records += 1
 
@@ -52,3 +58,21 @@ class Chain:
             return frame
         first = self._first_frame
         return first if first is not None and first <= needed else None
+
+    def kept_below(self, number: int | None) -> tuple[Record, ...]:
+        """Return what is to be kept of the records before a number: their outputs alone."""
+        return () if number is None else tuple(one for n, one in self._outputs.items() if n < number)
+
+    def dropped_below(self, number: int | None) -> None:
+        """Note that of the records before a number only outputs are stored."""
+        for one in self.kept_below(number):
+            del self._outputs[one.entry.number]
+
+    def found(self, records: Sequence[Record]) -> None:
+        """Note records with outputs that say more than these although a frame came after them: an older Holdfast, or
+        a process that was killed, left them so."""
+        for one in records:
+            if one.entry.fleeting and one.entry.number < self._last_frame:
+                kept = outputs_alone(one)
+                if kept != one:
+                    self._outputs[one.entry.number] = kept

@@ -173,6 +173,9 @@ class ContractArchive:
     async def recall(self, run_id: str, place: int) -> Memory:
         return Memory()
 
+    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
+        """What such a storage keeps is its own affair."""
+
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         """Nothing is remembered here that could be gone."""
 

@@ -46,10 +46,10 @@ class Guarded:
         return getattr(self.inner, name)  # what has no text in it: entries, lists of runs, claims, questions
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await self.inner.append(self._closed(record), along)
+        await self.inner.append(self._closed(record), self._closed_along(along))
 
     async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await self.inner.put(self._closed(record), along)
+        await self.inner.put(self._closed(record), self._closed_along(along))
 
     async def remove(
         self,
@@ -109,6 +109,11 @@ class Guarded:
         letters = await self.inner.mail(run_id)
         what = f"of run {run_id!r}"
         return [(key, self._open(body, _mail(run_id, key), f"the mail {key!r} {what}")) for key, body in letters]
+
+    def _closed_along(self, along: Along) -> Along:
+        if not along.reduced:
+            return along
+        return msgspec.structs.replace(along, reduced=tuple(map(self._closed, along.reduced)))
 
     def _closed(self, record: Record) -> Record:
         return Record(record.entry, self._close(record.body, _commit(record.entry)))

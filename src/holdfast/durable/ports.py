@@ -148,6 +148,7 @@ class Along(_Plain, frozen=True):
     about: About | None = None  # takes the place of what was known; None: as before, or nothing if the run is new
     drop_below: int | None = None  # records before this number go, except those with outputs
     fence: int | None = None  # the number of the claim under which it is written
+    reduced: tuple[Record, ...] = ()  # what is kept of earlier records: each replaces the one of its number, if there
 
 
 NOTHING_ALONG = Along()
@@ -213,7 +214,8 @@ class Store(Protocol):
         """Take many records of a run out in one transaction, and store each of `whole` in place of the record of its
         number; how many went.
 
-        Numbers that are not there are passed over, and what is whole of a record that is not there is left out. Raises
+        Numbers that are not there are passed over, and what is whole of a record that is not there is left out. There
+        may be no numbers: then only `whole` is stored. Raises
         CommitConflict, and changes nothing, if the newest record of the run is among them, or if one that stays tells
         only what changed since one that goes, and is not in `whole`. A store of files may be killed in the midst of
         it: what is there then can be read, and doing it again takes out the rest.

@@ -195,7 +195,9 @@ class BuiltInStorage:
     async def compact(self) -> int:
         """Give back the disk space of what was deleted; how many bytes less the store takes.
 
-        A SQLite file is written anew (it needs that much free space meanwhile, and whoever writes waits). PostgreSQL is
+        A SQLite file is written anew (it needs that much free space meanwhile, and whoever writes waits); afterwards no
+        deleted or superseded value is in it or in its log. StoreUnavailable if another program reads it for so long
+        that this cannot be done. PostgreSQL is
         asked to clean up its tables (nobody waits; what it frees it mostly keeps for itself, for what comes next). A
         directory loses its empty folders. Nothing that is stored changes.
         """

@@ -16,7 +16,7 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
     events        commit                          → what observers may be told
 """
 
-from .history import apply, begin, cancel, fail, fork, park, restore
+from .history import apply, begin, cancel, fail, fork, is_at_rest, park, restore
 from .intake import Answer, Arrival, Input, intake
 from .merging import Merged, inner_id, merge
 from .migrating import Migrator, migrated
@@ -39,6 +39,7 @@ __all__ = [
     "fork",
     "inner_id",
     "intake",
+    "is_at_rest",
     "merge",
     "migrated",
     "output_events",

@@ -72,6 +72,14 @@ def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:
     return replace(_same_but(before, CommitKind.PARKED, waiting, stamp), wake=wake)
 
 
+def is_at_rest(at: Checkpoint) -> bool:
+    """Return whether a run stops at a checkpoint: completed, waiting for people, parked, failed or cancelled."""
+    return at.wake is not None or at.status not in _UNDER_WAY
+
+
+_UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
+
+
 def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
     """The run is moved back to where it was, executing afresh: what was done since is history, and no more."""
     number = head.number + 1

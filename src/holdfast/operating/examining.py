@@ -13,10 +13,11 @@ import msgspec
 from ..core.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
 from ..core.events import WorkflowRunState
 from ..core.model import Checkpoint, Child
-from ..durable.archive import parent_of, pending_of, wake_of
+from ..durable.archive import parent_of
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.letters import read_letter
 from ..durable.ports import Record, RunEntry, Store
+from ..durable.records import pending_of, wake_of
 from ..durable.storage import BuiltInStorage
 from ..durable.wire import header_of, read_commit, read_note, read_outcome
 from ..kernel.history import apply

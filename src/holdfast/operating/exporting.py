@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from ..core.errors import DefinitionError, RunError
 from ..core.model import Checkpoint
-from ..durable.archive import record as record_of
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.permissions import creating, mode_of
 from ..durable.ports import Record
+from ..durable.records import record as record_of
 from ..durable.storage import BuiltInStorage
 from ..durable.wire import header_of, read_commit
 from ..kernel.history import apply

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from ..core.errors import DefinitionError
 from ..core.model import Checkpoint, Retention
-from ..durable.archive import about_of, pending_of, wake_of
 from ..durable.ids import checkpoint_id
 from ..durable.ownership import this_process
 from ..durable.ports import Along, Record, Store
+from ..durable.records import about_of, pending_of, wake_of
 from ..durable.storage import BuiltInStorage
 from ..durable.wire_shapes import WireCommit
 from .container import LetterLine, Line, MemoryLine, Reader, RecordLine, RunLine, compact

@@ -112,6 +112,12 @@ async def _at_place(store: Store, run_id: str, number: int) -> CheckpointInfo:
         there = await store.history(run_id, after=number - 1, upto=number)
         if there:
             return _info(await _for_readers(store, there[0].entry))
+        head = await store.newest(run_id=run_id)
+        if head is not None and head.fleeting and number < head.number:
+            raise CheckpointMissing(
+                f"checkpoint {number} of run {run_id!r} is gone: the run keeps only its latest, and has moved on to "
+                f"{run_id}@{head.number}"
+            )
     stored = await StoreArchive(store, DEFAULT_CODEC).checkpoints(run_id)
     if -len(stored) <= number < 0:
         return stored[number]

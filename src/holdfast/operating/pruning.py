@@ -9,11 +9,12 @@ from itertools import pairwise
 from ..core.errors import CommitConflict, DurabilityError, RunBusy, StoreUnavailable
 from ..core.events import CheckpointInfo
 from ..durable import clock
-from ..durable.archive import StoreArchive, fold, record
+from ..durable.archive import StoreArchive
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.ids import new_run_id
 from ..durable.ownership import this_process
 from ..durable.ports import Entry, Record, Store
+from ..durable.records import fold, record
 from ..durable.storage import BuiltInStorage
 from ..runtime import claims
 from .gathering import all_known, entries_of, forked_since, known_for, together

@@ -45,9 +45,6 @@ from .timers import is_far
 _LOG = logging.getLogger("holdfast")
 
 
-_GOING_ON = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
-
-
 class _Taken(msgspec.Struct, frozen=True):
     """Where a run is once what came from outside is taken in."""
 
@@ -274,7 +271,7 @@ class Drive:
             overtaken, self._mailbox.overtaken = self._mailbox.overtaken, ()
             letters = tuple(dict.fromkeys((*consumed, *overtaken)))
             await store(self._archive, commit, after, before=at, settled=settled, consumed=letters)
-            if after.wake is not None or after.status not in _GOING_ON or letters:
+            if kernel.is_at_rest(after) or letters:
                 await self._settled()
             if self._observer:
                 self._observer.committed(perf_counter() - began)
@@ -322,6 +319,7 @@ class Drive:
             partial(claims.is_ours, self._claim),
             self._definition.codec,
             self._options.recall_changed,
+            self._archive is not None and self._archive.needed is not None,
         )
 
     async def _settled(self) -> None:

@@ -253,6 +253,7 @@ async def _gone_on_with(definition: Definition, head: Checkpoint, archive: Archi
     if changed and head.status is WorkflowRunState.IDLE and not mail:
         check_kin(definition, head)
         return Stored(head, over=True)
+    await archive.drop_left_over(head)
     found = fitted(definition, head, await _recalled(head, archive), mail)
     return Stored(found.at, found.memory, head if changed else None, found.words)
 
@@ -328,7 +329,10 @@ async def _rewind(
 ) -> Stored | Older:
     source = await archive.find(id)
     if source is None:
-        raise CheckpointMissing(f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage says which are")
+        raise CheckpointMissing(
+            f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage says which are (a run with "
+            f"retention=LatestOnly keeps only its latest)"
+        )
     if new_id in (None, source.run_id) and _nothing_since(source, await archive.head(source.run_id)):
         await claim(source.run_id)
         head = await archive.head(source.run_id)

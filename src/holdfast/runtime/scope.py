@@ -57,3 +57,4 @@ class Scope(msgspec.Struct, frozen=True):
     is_ours: Callable[[], Awaitable[bool]]  # nobody else has claimed the run since
     codec: Codec
     recall_changed: bool  # the stored result of a step is taken even if it came of another call
+    is_needed: bool = False  # the run around it still refers to where this run was before the drive

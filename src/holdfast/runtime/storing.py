@@ -24,7 +24,8 @@ async def store(
     """
     try:
         work = archive.commit(commit, after, before=before, settled=settled, consumed=consumed)
-        await (work if archive.unbroken else finished(work))
+        # what goes of the runs inside goes after the commit, in writes of its own
+        await (work if archive.unbroken and not commit.children else finished(work))
     except HoldfastError:
         raise
     except Exception as error:  # a storage of the user's own may raise anything

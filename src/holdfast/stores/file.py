@@ -288,6 +288,7 @@ class FileStore:
         seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
         self._last_seq = seq
         sheet = disk.sheet_of(record, seq, (known or Origin(entry.at)).told(along.about), along.drop_below)
+        run.stage_reduced(along.reduced, known)
         beside.announce(run, entry, seq, now, after, along.consumed)
         path = replace(run.folder, old, sheet)
         if newest is None or entry.number > newest.number:

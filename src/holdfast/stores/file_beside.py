@@ -154,6 +154,8 @@ def finish(run: Run, along: Along) -> None:
     if along.settled is not None:
         forget_memory(run.folder, along.settled)
         run.forgot()
+    if along.reduced:
+        run.install_reduced(along.drop_below or 0)
     if along.drop_below is not None:
         run.drop_below(along.drop_below)
 

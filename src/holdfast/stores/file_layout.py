@@ -2,6 +2,7 @@
 
     <root>/holdfast.json                              the mark of a store, with the version of its format
     <root>/<workflow>/<run>/000012-<checkpoint>.json  one record
+    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will be kept of it; see file_run
     <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way; see file_memory
     <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see file_mail
     <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see file_beside
@@ -33,6 +34,7 @@ from ..durable.ports import About, Entry, Record
 FORMAT = 3  # 1 had neither mail nor open.json, and 2 no origins; their files are read as they are
 MARK, OWNER, OPEN, MEMORY, MAIL = "holdfast.json", "owner.json", "open.json", "memory", "mail"
 LOCK, NEW, GONE, TEMPORARY = ".lock", ".new", ".gone", ".tmp-"
+REDUCED = ".reduced-"  # before the name of a record: what is to replace it once the next commit is there
 
 COVER = 8192  # bytes: of a longer file so much is read to know what it holds
 
@@ -183,7 +185,7 @@ C = TypeVar("C", bound=Cover)
 
 def _in_place(cover: C, path: Path) -> C:
     told = Path(safe_name(cover.workflow), safe_name(cover.run_id), record_name(cover.number, cover.checkpoint_id))
-    if path.parts[-3:] != told.parts:
+    if path.with_name(path.name.removeprefix(REDUCED)).parts[-3:] != told.parts:
         raise CheckpointCorrupt(
             f"{path} is not what its name says: it holds commit {cover.number} ({cover.checkpoint_id}) "
             f"of run {cover.run_id!r} of workflow {cover.workflow!r}; put it back where it belongs"

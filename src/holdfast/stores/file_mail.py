@@ -1,7 +1,7 @@
 """The mail of a run, as files.
 
 <run>/mail/000012-<key>.json      mail, numbered as it was posted
-<run>/mail/000012-<key>.consumed  mail that a record has consumed: a tombstone
+<run>/mail/000012-<key>.consumed  mail that a record has consumed: a tombstone, without its body
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Letter(Stored):
     body: msgspec.Raw
 
 
+_NOTHING = msgspec.Raw(b"null")
 _LETTERS = msgspec.json.Decoder(Letter)
 
 
@@ -55,11 +56,16 @@ class Letters:
         unmarked = [name for name in keys if name in self.waiting or name not in self.used]
         if unmarked:
             disk.sync_folder(folder)  # no power failure may take the record back and leave the mark
+        # renamed first: whoever reads meanwhile finds the letter as it was, or finds that it is gone
         for name in unmarked:
             if name in self.waiting:
-                self.waiting[name].rename(self.waiting[name].with_suffix(".consumed"))
+                tombstone = self.waiting[name].with_suffix(".consumed")
+                self.waiting[name].rename(tombstone)
+                _blank(tombstone, keys[name])
             else:  # nobody posted it, and nobody will
-                self._write(folder, keys[name], msgspec.Raw(b"null"), "consumed")
+                self._write(folder, keys[name], _NOTHING, "consumed")
+        if len(unmarked) < len(keys):  # a process that was killed had renamed some
+            _blank_all(folder, {name: key for name, key in keys.items() if name not in unmarked})
         self.waiting = {name: path for name, path in self.waiting.items() if name not in keys}
 
     def _write(self, folder: Path, key: str, body: msgspec.Raw, suffix: str) -> Path:
@@ -70,6 +76,16 @@ class Letters:
         self.used.add(name)
         self._next_number += 1
         return path
+
+
+def _blank(tombstone: Path, key: str) -> None:
+    disk.write(tombstone, Letter(FORMAT, key, _NOTHING), lasting=False)
+
+
+def _blank_all(folder: Path, keys: dict[str, str]) -> None:
+    for match in _matches_in(folder):
+        if match[3] == "consumed" and match[2] in keys:
+            _blank(folder / MAIL / match[0], keys[match[2]])
 
 
 def letters_in(folder: Path) -> Letters:

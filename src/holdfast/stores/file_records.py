@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from ..core.errors import CheckpointCorrupt
 from ..durable.ports import Record
 from . import file_layout as disk
-from .file_layout import LOCK, OPEN, OWNER, RECORD_NAME, Cover
+from .file_layout import LOCK, OPEN, OWNER, RECORD_NAME, REDUCED, Cover
 
 Order = tuple[int, str, int]
 
@@ -23,11 +23,17 @@ Order = tuple[int, str, int]
 class Records(Mapping[int, Path]):
     """The record files of a run by number, lowest first, from their names alone."""
 
-    def __init__(self, folder: Path, names: dict[int, str]) -> None:
+    def __init__(self, folder: Path, names: dict[int, str], staged: Collection[str] = ()) -> None:
         self._folder, self.names = folder, names
+        self._staged = staged  # those whose reduced form lies beside them
 
     def __getitem__(self, number: int) -> Path:
         return self._folder / self.names[number]
+
+    def staged(self, number: int) -> Path | None:
+        """The file of what will be kept of a record, if there is one; see file_run."""
+        name = self.names[number]
+        return self._folder / f"{REDUCED}{name}" if name in self._staged else None
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.names)
@@ -50,7 +56,8 @@ def records_in(folder: Path) -> Records:
             found[number] = _later(folder, found[number], name) if number in found else name
         elif name.endswith(".json") and name not in (OWNER, OPEN) and not name.startswith(".") and LOCK in names:
             raise CheckpointCorrupt(f"{folder / name} does not have the name of a record; move it elsewhere")
-    return Records(folder, dict(sorted(found.items())))
+    staged = {name.removeprefix(REDUCED) for name in names if name.startswith(REDUCED)}
+    return Records(folder, dict(sorted(found.items())), staged)
 
 
 def has_records(folder: Path) -> bool:
@@ -71,7 +78,7 @@ class Stock:
     """The records of a run at one moment, as far as they count.
 
     A record may say that those before a number are gone. Their files are deleted after it was committed: what a killed
-    writer has left of them does not count.
+    writer has left of them does not count. Of those with outputs, what is to be kept may still lie beside them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +100,15 @@ class Stock:
         return cover.seq > head.seq  # it was put there since
 
     def covers(self) -> list[Cover]:
-        return [cover for cover in map(disk.read_cover, self.paths.values()) if self.counts(cover)]
+        return [cover for cover in map(disk.read_cover, map(self.path, self.paths)) if self.counts(cover)]
+
+    def path(self, number: int) -> Path:
+        """The file that holds the record of that number, as the newest record left it."""
+        staged = self.paths.staged(number)
+        if staged is None:
+            return self.paths[number]
+        dropped = self.head is not None and number < (self.head.drop_below or 0)
+        return staged if dropped else self.paths[number]
 
     def left_over(self) -> list[Path]:
         """The files of records that do not count."""
@@ -106,7 +121,7 @@ class Stock:
         """The record of that number, if there is one that counts."""
         if number not in self.paths:
             return None
-        sheet = disk.read_sheet(self.paths[number])
+        sheet = disk.read_sheet(self.path(number))
         return sheet.record if self.counts(sheet) else None
 
     def backwards(self, *, shuffled: bool, before: Order | None = None) -> Iterator[Cover]:

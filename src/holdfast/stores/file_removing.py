@@ -57,7 +57,7 @@ def thin_out(run: Run, numbers: Sequence[int], whole: Sequence[Record]) -> int:
     run.sweep()
     stored = records_in(run.folder)
     going = sorted(set(numbers) & stored.keys(), reverse=True)
-    if not going:
+    if not going and not whole:
         return 0
     folder, newest = run.folder, disk.read_cover(stored[max(stored)])
     if newest.number in going:

@@ -8,14 +8,15 @@ hint in the lock: which record is the newest, as long as nobody has been there s
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..durable.ports import fenced
+from ..durable.ports import Record, fenced
 from . import file_layout as disk
 from .file_claims import fence_in
-from .file_layout import MAIL, MEMORY, RECORD_NAME, TEMPORARY, Cover
+from .file_layout import MAIL, MEMORY, RECORD_NAME, REDUCED, TEMPORARY, Cover, Origin
 from .file_lock import hint_in
 from .file_mail import Letters, letters_in
 from .file_memory import forget_after, kept_at
@@ -127,6 +128,7 @@ class Run:
             return
         _delete_halves(self.folder)
         stock = Stock(self.folder)
+        self.install_reduced(0 if stock.head is None else stock.head.drop_below or 0)
         left_over = stock.left_over()
         for path in left_over:
             path.unlink()
@@ -136,6 +138,34 @@ class Run:
             forget_after(self.folder, stock.head.number)
             self.forgot()
         self._is_swept = True
+
+    def stage_reduced(self, reduced: Sequence[Record], origin: Origin | None) -> None:
+        """Write what will be kept of records beside them, before the commit that lets the rest go.
+
+        After a crash, what the newest record has dropped is installed, and what was staged for a commit that never
+        came is deleted. So no record loses anything that the newest is based on.
+        """
+        stored = records_in(self.folder) if reduced else {}
+        for one in reduced:
+            if one.entry.number in stored:
+                path = stored[one.entry.number]
+                seq = disk.read_cover(path).seq
+                disk.write(_staged(path), disk.sheet_of(one, seq, origin), stamp=seq, lasting=False)
+
+    def install_reduced(self, below: int) -> None:
+        """Put what is staged of records before that number in their places, and delete what else is staged."""
+        installed = False
+        for name in os.listdir(self.folder):
+            match = RECORD_NAME.fullmatch(name.removeprefix(REDUCED)) if name.startswith(REDUCED) else None
+            if match is not None:
+                staged, path = self.folder / name, self.folder / match[0]
+                if int(match[1]) < below and path.exists():
+                    os.replace(staged, path)
+                    installed = True
+                else:
+                    staged.unlink()
+        if installed:
+            disk.sync_folder(self.folder)
 
     def drop_below(self, number: int) -> None:
         """Delete the records before that number, except those with outputs."""
@@ -196,6 +226,10 @@ class Run:
     def _newest_path(self) -> Path | None:
         newest = self.newest()
         return newest.path if newest else None
+
+
+def _staged(path: Path) -> Path:
+    return path.with_name(f"{REDUCED}{path.name}")
 
 
 def newest_path(folder: Path) -> Path | None:

@@ -329,6 +329,9 @@ class MemoryStore:
             mail.waiting.pop(key, None)
         if along.about is not None:
             run.about = About(dict(along.about.tags), along.about.caller)
+        for record in along.reduced:
+            if record.entry.number in run.records:
+                self._records.replace(record)
         if along.drop_below is not None:
             self._records.drop_below(run, along.drop_below)
 

@@ -89,7 +89,7 @@ BEGIN
         DELETE FROM {schema}.requests
         WHERE run_id = entry.run_id AND request_id IN (SELECT jsonb_array_elements_text(job->'closed'));
     END IF;
-    IF job ?| '{consumed, asked, about, drop_below}' THEN  -- seldom
+    IF job ?| '{consumed, asked, about, drop_below, reduced}' THEN  -- seldom
         PERFORM {schema}.along(entry.run_id, job);
     END IF;
     RETURN 'true';
@@ -165,7 +165,7 @@ BEGIN
     IF job ? 'consumed' THEN
         INSERT INTO {schema}.mail (run_id, key, consumed, body)
         SELECT run, jsonb_array_elements_text(job->'consumed'), true, 'null'
-        ON CONFLICT (run_id, key) DO UPDATE SET consumed = true;
+        ON CONFLICT (run_id, key) DO UPDATE SET consumed = true, body = excluded.body;
     END IF;
     IF job ? 'asked' THEN
         INSERT INTO {schema}.requests
@@ -181,6 +181,11 @@ BEGIN
         INSERT INTO {schema}.tags (run_id, name, value, called, began)
         SELECT r.run_id, t.key, t.value, r.called, r.began
         FROM {schema}.runs AS r, jsonb_each_text(job->'about'->'tags') AS t WHERE r.run_id = run;
+    END IF;
+    IF job ? 'reduced' THEN
+        UPDATE {schema}.commits AS c SET frame = k.frame, body = k.body
+        FROM jsonb_populate_recordset(NULL::{schema}.commits, job->'reduced') AS k
+        WHERE c.run_id = run AND c.number = k.number AND c.checkpoint_id = k.checkpoint_id;
     END IF;
     IF job ? 'drop_below' THEN
         DELETE FROM {schema}.commits WHERE run_id = run AND number < (job->>'drop_below')::bigint AND NOT outputs;

@@ -83,7 +83,7 @@ class PostgresStore:
                 job["closed"] = list({*map(shown, along.closed), *(shown(p.request_id) for p in along.asked)})
             return _encode(job)
 
-        more = along.consumed or along.asked or along.closed or along.about or along.drop_below
+        more = along.consumed or along.asked or along.closed or along.about or along.drop_below or along.reduced
         if more or not 0 < entry.number <= entry.iteration + entry.number <= NO_LIMIT:
             said = await self._db.append(line(), record.body.decode())
         else:  # all that is said in the line is in the columns, too, so it can be made if it is needed
@@ -117,7 +117,7 @@ class PostgresStore:
 
     async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
         job = {"do": "thin_out", "run_id": shown(run_id), "gone": list(numbers)}
-        sheet = [{**_plain(one.entry), "body": one.body.decode()} for one in whole]
+        sheet = list(map(_with_body, whole))
         said = await self._db.write(_encode(job), _encode(sheet).decode())
         if isinstance(said, int):
             return said
@@ -323,6 +323,7 @@ def _along(along: Along) -> dict[str, Any]:
         "about": along.about and _about(along.about),
         "drop_below": along.drop_below,
         "fence": along.fence,
+        "reduced": list(map(_with_body, along.reduced)),
     }
     return {name: value for name, value in parts.items() if value not in (None, [])}
 
@@ -381,6 +382,10 @@ def _plain(value: Entry | Pending) -> dict[str, Any]:
     """The fields, each as it is stored."""
     found = {name: getattr(value, name) for name in _NAMES[type(value)]}
     return {name: shown(field) if isinstance(field, str) else field for name, field in found.items()}
+
+
+def _with_body(record: Record) -> dict[str, Any]:
+    return {**_plain(record.entry), "body": record.body.decode()}
 
 
 def _entry(row: Row) -> Entry:

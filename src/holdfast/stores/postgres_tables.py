@@ -128,6 +128,9 @@ CREATE INDEX requests_by_workflow_and_deadline ON {schema}.requests (workflow, d
 # No table changes. There is a new function, `add`, and functions are made anew with every step.
 FOURTH = "SELECT"
 
-STEPS = (FIRST, SECOND, THIRD, FOURTH)
+# The functions changed: mail that was consumed keeps its key and loses its body.
+FIFTH = "UPDATE {schema}.mail SET body = 'null' WHERE consumed AND body <> 'null'"
+
+STEPS = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
 FORMAT = len(STEPS)
 COLUMNS = 14  # what `add` takes besides the format

@@ -126,7 +126,7 @@ class SQLiteStore:
         return await self._db.write(work)
 
     async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
-        return await self._db.write(lambda db: thin_out(db, run_id, numbers, whole)) if numbers else 0
+        return await self._db.write(lambda db: thin_out(db, run_id, numbers, whole)) if numbers or whole else 0
 
     async def drop(self, run_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -342,6 +342,9 @@ def _settle(db: sqlite3.Connection, entry: Entry, along: Along, run: _Standing) 
         db.execute(sql.SETTLE, (entry.run_id, along.settled))
     if along.consumed:
         db.executemany(sql.CONSUME, [(entry.run_id, key) for key in along.consumed])
+    for kept in along.reduced:
+        e = kept.entry
+        db.execute(sql.REDUCE, (e.frame, kept.body.decode(), e.run_id, e.number, e.checkpoint_id))
     if along.about is not None:
         note(db, entry.run_id, along.about, is_new=run.latest < 0)
 

@@ -23,6 +23,7 @@ REPLACE = f"""
 IS_FRAME = "SELECT frame FROM commits WHERE run_id = ? AND number = ?"
 FRAMES = "SELECT number, frame FROM commits WHERE run_id = ? AND number BETWEEN ? AND ?"
 REMOVE = "DELETE FROM commits WHERE run_id = ? AND number = ?"
+REDUCE = "UPDATE commits SET frame = ?, body = ? WHERE run_id = ? AND number = ? AND checkpoint_id = ?"
 SWEEP = "DELETE FROM commits WHERE run_id = ? AND number >= ? AND number < ? AND NOT outputs"
 SWEPT = "UPDATE runs SET swept = ? WHERE run_id = ?"
 HEAD = f"SELECT {RECORD} FROM commits WHERE run_id = ? ORDER BY number DESC LIMIT 1"
@@ -61,8 +62,9 @@ SELECT key FROM json_each(?) WHERE EXISTS (
 MAIL = "SELECT key, CAST(body AS BLOB) FROM mail WHERE run_id = ? AND NOT consumed ORDER BY seq"
 CONSUME = """
 INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
-ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1
+ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1, body = excluded.body
 """
+BLANK_CONSUMED = "UPDATE mail SET body = 'null' WHERE consumed AND body <> 'null'"  # an older Holdfast kept them
 
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
 ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

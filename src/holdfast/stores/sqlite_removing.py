@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 
+from ..core.errors import StoreUnavailable
 from ..durable.ports import Record, needs_follower, newest_stays
 from . import sqlite_queries as sql
 from .sqlite_connections import patiently
@@ -13,12 +14,13 @@ from .sqlite_rows import refuse_another_workflow, row_of
 
 
 def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
-    """As the port says, inside a transaction. There is at least one number."""
+    """As the port says, inside a transaction."""
     run = db.execute(sql.STANDING, (run_id,)).fetchone()
     if run is None:
         return 0
     latest, workflow = run[:2]
-    stored = dict(db.execute(sql.FRAMES, (run_id, min(numbers), max(numbers) + 1)).fetchall())
+    span = (min(numbers), max(numbers) + 1) if numbers else (0, -1)
+    stored = dict(db.execute(sql.FRAMES, (run_id, *span)).fetchall())
     going = set(numbers) & stored.keys()
     if latest in going:
         raise newest_stays(run_id, latest)
@@ -38,11 +40,20 @@ def compacted(db: sqlite3.Connection) -> int:
     """Write the file anew without what is free in it, outside of any transaction. How many bytes smaller it is."""
     path = db.execute("PRAGMA database_list").fetchone()[2]
     before = _size(path)
-    patiently(
-        lambda: db.execute("VACUUM")
-    )  # the new file goes through the log: it is smaller when that has been written back
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    patiently(lambda: db.execute(sql.BLANK_CONSUMED))
+    patiently(lambda: db.execute("VACUUM"))
+    _empty_log(db, path)
     return before - _size(path)
+
+
+def _empty_log(db: sqlite3.Connection, path: str) -> None:
+    """Write the log back and cut it to nothing. Until then it, and the pages it is to replace, hold what is gone."""
+    busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()  # waits for others as long as the timeout says
+    if busy:
+        raise StoreUnavailable(
+            f"the store {path} was compacted, but deleted values are still in its log: another program keeps reading "
+            f"the file; call compact() again when it has stopped"
+        )
 
 
 def _size(path: str) -> int:

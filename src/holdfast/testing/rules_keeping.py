@@ -100,6 +100,35 @@ async def what_is_kept_for_its_outputs_cannot_be_read_without_what_it_is_based_o
 
 
 @rule
+async def an_append_reduces_earlier_records(store: Store) -> None:
+    await store.append(record("r", 0, outputs=True, fleeting=True))
+    await store.append(record("r", 1, frame=False, fleeting=True))
+    await store.append(record("r", 2, outputs=True, fleeting=True))
+    await fill(store, "s", 2)
+    reduced = [record("r", n, body=f"reduced {n}", frame=False, outputs=True, fleeting=True) for n in (0, 2)]
+    gone = record("r", 7, body="never there", outputs=True, fleeting=True)
+    await store.append(record("r", 3, fleeting=True), Along(drop_below=3, reduced=(*reduced, gone)))
+    await store.close()
+    assert meanings(await store.history("r")) == meanings([*reduced, record("r", 3, fleeting=True)])
+    assert meanings(await store.history("r", outputs_only=True)) == meanings(reduced)
+    assert await store.locate("r-2") == reduced[1].entry
+    assert meanings(await store.chain("r", 3)) == meanings([record("r", 3, fleeting=True)])
+    assert places(await store.entries()) == [("r", 0), ("r", 2), ("s", 0), ("s", 1), ("r", 3)]
+    assert await store.run("r") == listed(record("r", 3, fleeting=True), began=record("r", 0).entry.at)
+    assert meanings(await store.history("s")) == meanings([record("s", 0), record("s", 1)])
+
+
+@rule
+async def a_refused_append_reduces_nothing(store: Store) -> None:
+    await fill(store, "r", 3)
+    for number, workflow in [(2, "w"), (4, "w"), (3, "another")]:
+        along = Along(drop_below=3, reduced=(record("r", 0, body="reduced", frame=False),))
+        with refused(CommitConflict):
+            await store.append(record("r", number, workflow=workflow), along)
+    assert meanings(await store.history("r")) == meanings([record("r", n) for n in range(3)])
+
+
+@rule
 async def a_refused_append_drops_nothing(store: Store) -> None:
     await fill(store, "r", 3)
     for number, workflow in [(2, "w"), (4, "w"), (3, "another")]:
@@ -222,6 +251,9 @@ async def many_records_go_at_once(store: Store) -> None:
     assert await store.wakes() == [Wake("r", "w", on(5)), Wake("s", "w", on(5))]
     assert await store.run("r") == listed(record("r", 8), began=on(1), about=about(team="red"))
     assert await store.thin_out("r", [1, 2], whole=[whole]) == 0
+    other = record("r", 7, body="another")
+    assert await store.thin_out("r", [], whole=[other, record("r", 6)]) == 0
+    assert meanings(await store.history("r", after=4, upto=7)) == meanings([other])
     await store.append(record("r", 9, frame=False))
     assert numbers(await store.chain("r", 9)) == [8, 9]
 

@@ -226,7 +226,8 @@ class WorkflowExecutor(Nesting):
     ) -> Drive:
         scope, definition, archive = ctx.scope, self.workflow.definition, self._archive(ctx)
         if archive is not None and child is not None:  # what it commits is read again, also by an attempt after a crash
-            archive.needed = child.number if isinstance(position, Continue) else 0
+            # nor is it gone while the run around this one may still go back
+            archive.needed = child.number if isinstance(position, Continue) and not scope.is_needed else 0
         options = Options(
             position,
             archive,
