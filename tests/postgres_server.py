@@ -86,6 +86,10 @@ class Server:
         known.write_text("\n".join([*rules, known.read_text()]))
         self.start()
 
+    def log(self) -> str:
+        """Everything that the server and its tools have said."""
+        return (self._root / "log").read_text(errors="replace")
+
     def remove(self) -> None:
         self.stop("immediate")
         shutil.rmtree(self._root, ignore_errors=True)

@@ -11,6 +11,7 @@ import asyncio
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,11 +20,12 @@ from typing import Any
 
 from ..core.errors import DurabilityError, StoreUnavailable
 from .awaiting import Awaited
+from .postgres_connection import Guest, Ours
 from .postgres_direct import Direct, Sign
 from .postgres_errors import ONES_OWN
 from .postgres_job import Columns, Job, Line, tell
-from .postgres_link import Guest, Link
-from .postgres_schema import Connection, quoted
+from .postgres_link import Link
+from .postgres_schema import quoted
 from .postgres_sending import Statement
 from .postgres_tables import COLUMNS, FORMAT
 
@@ -63,10 +65,16 @@ class Database:
         self._submit(Job(line, sheet, waiting, columns))
         return await waiting
 
+    async def write_in_passing(self, line: bytes) -> Any:
+        """The same for what is not worth waiting for a server that was given up."""
+        waiting: Awaited[Any] = Awaited()
+        self._submit(Job(line, None, waiting, in_passing=True))
+        return await waiting
+
     def write_blocking(self, line: bytes) -> Any:
         """The same from a thread without an event loop."""
         waiting: Future[Any] = Future()
-        self._submit(Job(line, None, waiting))
+        self._submit(Job(line, None, waiting, in_passing=True))
         return waiting.result()
 
     async def read(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
@@ -76,6 +84,10 @@ class Database:
     def read_blocking(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
         """The same from a thread without an event loop."""
         return self._start_reading(query, values).result()
+
+    def read_in_passing(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
+        """The same for what is not worth waiting for a server that was given up."""
+        return self._start_reading(query, values, in_passing=True).result()
 
     async def tidy(self, statement: bytes) -> None:
         """A statement that gives nothing and cannot be part of a transaction. May be done twice."""
@@ -102,11 +114,11 @@ class Database:
         if lanes is not None:
             await asyncio.to_thread(lanes.close)
 
-    def _start_reading(self, query: bytes, values: Sequence[object]) -> Future[list[Row]]:
+    def _start_reading(self, query: bytes, values: Sequence[object], *, in_passing: bool = False) -> Future[list[Row]]:
         with self._lock:
             lanes = self._open_lanes()
             try:
-                return lanes.readers.submit(lanes.read, query, values)
+                return lanes.readers.submit(lanes.read, query, values, time.monotonic(), in_passing)
             except RuntimeError as error:  # Python starts no work any more when it is about to end
                 raise StoreUnavailable(f"the program is ending, so nothing is read any more: {error}") from error
 
@@ -150,8 +162,10 @@ class _Lanes:
         )
         self._writer.start()
 
-    def read(self, query: bytes, values: Sequence[object]) -> list[Row]:
-        return self.link.use(lambda db, again: db.execute(query, values, binary=True).fetchall())
+    def read(self, query: bytes, values: Sequence[object], asked: float, in_passing: bool) -> list[Row]:
+        return self.link.use(
+            lambda db, again: db.execute(query, values, binary=True).fetchall(), asked=asked, in_passing=in_passing
+        )
 
     def tidy(self, statement: bytes) -> None:
         self.link.use(lambda db, again: db.execute(statement))
@@ -190,14 +204,17 @@ def _load(job: Job | Sign) -> int:
 def _write(batch: list[Job], link: Link, work: Statement) -> None:
     """Send the jobs together; if one of them spoils that, each alone, so that each fails only for its own fault."""
 
-    def send(db: Connection, again: bool) -> list[object]:
+    def send(db: Ours, again: bool) -> list[object]:
         for job in batch:
             job.again = job.again or again
         jobs = b"[" + b",".join(job.line for job in batch) + b"]"
-        return work.answers(db, jobs, [job.sheet for job in batch])
+        with db.line:
+            return work.answers(db, jobs, [job.sheet for job in batch], whole=db.is_pooled)
 
+    asked, in_passing = min(job.asked for job in batch), all(job.in_passing for job in batch)
+    in_doubt = any(job.again for job in batch)
     try:
-        said = link.use(send)
+        said = link.use(send, asked=asked, in_passing=in_passing, in_doubt=in_doubt)
     except DurabilityError as error:
         together = len(batch) == 1 or not isinstance(error.__cause__, ONES_OWN)
         for job in batch:
