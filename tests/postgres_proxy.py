@@ -68,6 +68,8 @@ class Between:
         self.dsn = make_conninfo(dsn, host=str(self._folder))
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._folder / SOCKET))
+        self._folder.chmod(0o755)  # a pooler that comes here has an account of its own
+        (self._folder / SOCKET).chmod(0o777)
         self._listener.listen()
         threading.Thread(target=self._listen, daemon=True).start()
 

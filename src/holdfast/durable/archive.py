@@ -20,7 +20,7 @@ from . import clock
 from .chain import Chain
 from .codec import Codec
 from .ids import checkpoint_id, forked_child_id
-from .ownership import Owner
+from .ownership import LEASE, Owner
 from .ports import About, Along, Entry, Pending, Record, Store
 from .transacting import Transaction, Translated
 from .wire import header_of, read_commit, read_note, read_outcome, write_commit, write_note, write_outcome
@@ -33,6 +33,7 @@ class Archive(Protocol):
     unbroken: bool  # whether a commit that was begun is finished, also if whoever waits for it is cancelled
     remembers: bool  # whether what is noted inside a superstep is still there after a restart
     retention: Retention  # which checkpoints are kept of a run that begins here
+    lease: float  # for how many seconds whoever drives a run has it, unless it is renewed
     needed: int | None  # a commit of the run that somebody else refers to, and all since: they stay whatever is kept
 
     @property
@@ -115,6 +116,7 @@ class StoreArchive:
     def __init__(self, store: Store, codec: Codec, retention: Retention = Retention.FullHistory) -> None:
         self.store, self._codec, self.retention = store, codec, retention
         self.needed: int | None = None
+        self.lease: float = getattr(store, "lease", LEASE)
         self._chain = Chain()
         self._fences: dict[str, int] = {}  # by run
         # said by the class itself: one derived from it may write in another way

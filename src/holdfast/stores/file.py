@@ -16,7 +16,7 @@ import msgspec
 
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..core.model import FullHistory, Retention
-from ..durable.ownership import Owner
+from ..durable.ownership import LEASE, Owner
 from ..durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Wake
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
@@ -417,6 +417,11 @@ class FileCheckpointStorage(BuiltInStorage):
     """Runs kept in a directory a person can read: one JSON file per checkpoint. Several processes may share it."""
 
     def __init__(
-        self, storage_path: str | os.PathLike[str], *, seal: Seal | None = None, retention: Retention = FullHistory
+        self,
+        storage_path: str | os.PathLike[str],
+        *,
+        seal: Seal | None = None,
+        retention: Retention = FullHistory,
+        lease: float = LEASE,
     ) -> None:
-        super().__init__(FileStore(storage_path), seal=seal, retention=retention)
+        super().__init__(FileStore(storage_path), seal=seal, retention=retention, lease=lease)

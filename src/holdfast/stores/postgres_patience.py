@@ -13,8 +13,8 @@ class Patience:
 
     When it has lasted too long, everybody who waits is told so. Whoever comes later waits for the server anew: nobody
     has looked meanwhile whether it was back. What is done in passing (to renew or to let go of a lease, to find out
-    what became of a commit) does not: as long as nobody has found the server back, it is tried once, and not at all right
-    after somebody else has.
+    what became of a commit) does not: as long as nobody has found the server back, it is tried once, and not even that
+    right after somebody else has.
     """
 
     def __init__(self, seconds: float) -> None:

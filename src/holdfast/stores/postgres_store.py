@@ -391,7 +391,8 @@ def _lease(run_id: str, held: Any) -> Lease:
     """Who holds a run, for how long by our own clock, as `Lease` reads it."""
     try:
         left = held.pop("left")
-        return Lease(msgspec.convert(held, Owner), clock.seconds() + left)
+        owner = msgspec.convert(held, Owner)
+        return Lease(owner, owner.clock() + left)
     except (AttributeError, TypeError, KeyError, ValueError) as error:
         raise damaged(f"the claim on run {run_id!r}", error) from error
 
