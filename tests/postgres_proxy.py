@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -67,6 +68,8 @@ class Between:
         self.dsn = make_conninfo(dsn, host=str(self._folder))
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._folder / SOCKET))
+        self._folder.chmod(0o755)  # a pooler that comes here has an account of its own
+        (self._folder / SOCKET).chmod(0o777)
         self._listener.listen()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -125,7 +128,7 @@ class BreakingLine(Between):
         self._plans += plans
 
     def answer(self, request: bytes, client: Line, server: Line) -> bytes:
-        if not self._plans or not _writes(request):
+        if not self._plans or not writes(request):
             return super().answer(request, client, server)
         plan = self._plans.pop(0)
         if plan == "hold":
@@ -143,7 +146,66 @@ class BreakingLine(Between):
         raise EOFError
 
 
-def _writes(request: bytes) -> bool:
+class SilentLine(Between):
+    """Passes everything on until it falls silent: its sockets stay open, it accepts clients, and forwards nothing."""
+
+    def __init__(self, dsn: str) -> None:
+        self._silent = False
+        self._clients: dict[Line, Line] = {}  # each with its line to the server
+        self._lost: set[Line] = set()
+        self._plan: tuple[str, Callable[[bytes], bool]] | None = None
+        self._over = threading.Event()
+        self.fell_silent = threading.Event()
+        super().__init__(dsn)
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        super().__exit__(*exc)
+
+    def fall_silent(self) -> None:
+        self._silent = True
+        self.fell_silent.set()
+
+    def fall_silent_at(self, when: str, request: Callable[[bytes], bool]) -> None:
+        """At the next request of that kind: `before` it reaches the server, or `after` the server has answered."""
+        self._plan = (when, request)
+
+    def speak_again(self) -> None:
+        """Serve clients that come from now on. What was swallowed is lost, and lines that are open stay silent.
+
+        The server notices that these clients are gone, as it does in time.
+        """
+        for server in self._clients.values():
+            with contextlib.suppress(OSError):  # gone already
+                server.hang_up()
+        self._lost.update(self._clients)
+        self._silent = False
+
+    def answer(self, request: bytes, client: Line, server: Line) -> bytes:
+        if self._plan is not None and self._plan[1](request):
+            (when, _), self._plan = self._plan, None
+            if when == "after":
+                server.send(request)
+                server.upto(ENDS_AN_ANSWER)
+            self.fall_silent()
+        self._clients[client] = server
+        if self._silent or client in self._lost:
+            self._hang()
+        return super().answer(request, client, server)
+
+    def _serve(self, end: socket.socket) -> None:
+        if self._silent:
+            with end:
+                self._over.wait()
+            return
+        super()._serve(end)
+
+    def _hang(self) -> None:
+        self._over.wait()
+        raise EOFError
+
+
+def writes(request: bytes) -> bool:
     """Whether the request has the server do jobs, and not only prepare a statement for them."""
     first = 1 + int.from_bytes(request[1:5], "big")  # where the first message ends
     only_prepares = request[:1] == b"P" and request[first : first + 1] == b"S"

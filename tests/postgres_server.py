@@ -46,8 +46,8 @@ class Server:
 
     def __init__(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
-        self._account = _account()
-        _give(self._root, self._account)
+        self._account = account()
+        give(self._root, self._account)
         self._bin = _reachable(_binaries(), self._root, self._account)
         self._process: subprocess.Popen[bytes] | None = None
         made = self._run("initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "-U", "holdfast")
@@ -85,6 +85,10 @@ class Server:
         known = self._root / "data" / "pg_hba.conf"
         known.write_text("\n".join([*rules, known.read_text()]))
         self.start()
+
+    def log(self) -> str:
+        """Everything that the server and its tools have said."""
+        return (self._root / "log").read_text(errors="replace")
 
     def remove(self) -> None:
         self.stop("immediate")
@@ -176,7 +180,7 @@ def _binaries() -> Path:
     return Path(on_the_path).resolve().parent
 
 
-def _account() -> pwd.struct_passwd | None:
+def account() -> pwd.struct_passwd | None:
     """Whom to run as; None to stay who we are."""
     if os.geteuid() != 0:
         return None
@@ -190,7 +194,7 @@ def _as(account: pwd.struct_passwd | None) -> dict[str, object]:
     return {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
-def _give(folder: Path, account: pwd.struct_passwd | None) -> None:
+def give(folder: Path, account: pwd.struct_passwd | None) -> None:
     if account is not None:
         os.chown(folder, account.pw_uid, account.pw_gid)
 

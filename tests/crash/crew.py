@@ -19,7 +19,7 @@ from holdfast.durable.storage import BuiltInStorage
 
 from .errands import Errand, build, park_early
 from .ledger import Ledger, nonce
-from .places import Place, shorten_leases
+from .places import Place, shorten_lease
 
 AT_ONCE = 5
 PAUSE = 0.01  # seconds until a run that could not be driven on is looked at again
@@ -47,9 +47,8 @@ def errand_of(run_id: str) -> Errand:
 
 def main(what: str, place: str, seed: str, lease: str, manner: str) -> None:
     where = Place.told(place)
-    shorten_leases(float(lease))
     park_early()
-    storage = where.witnessed()
+    storage = shorten_lease(where.witnessed(), float(lease))
     if manner == "forgetful":
         storage.store.inner.recall = _nothing  # type: ignore[attr-defined]
     asyncio.run({"drive": drive, "answer": answer}[what](where, storage, random.Random(seed)))

@@ -30,7 +30,7 @@ from holdfast.durable.ports import NOTHING_ALONG, Along, Record
 from holdfast.durable.storage import BuiltInStorage
 
 from .ledger import Ledger
-from .places import Place, shorten_leases
+from .places import Place, shorten_lease
 
 RUN = "r"
 
@@ -115,8 +115,7 @@ def spoil(store: Any, manner: str) -> None:
 
 def main(place: str, me: str, lease: str, way: str, manner: str, shape: str) -> None:
     where = Place.told(place)
-    shorten_leases(float(lease))
-    storage = where.open()
+    storage = shorten_lease(where.open(), float(lease))
     spoil(storage.store.inner, manner)  # type: ignore[attr-defined]
     if manner == "late":
         delay(storage.store.inner, where, me)  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ class SlowArchive:
     """Is asked for mail, and takes its time."""
 
     def __init__(self) -> None:
-        self.where = self
+        self.where, self.lease = self, 30.0
         self.asked, self.go_on = threading.Event(), threading.Event()
         self.answered = 0
 

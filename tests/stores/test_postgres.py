@@ -627,9 +627,9 @@ async def test_nobody_waits_for_the_server_on_the_event_loop(
     used: set[int] = set()
     use = postgres_access.Link.use
 
-    def noted(self: postgres_access.Link, work: object) -> object:
+    def noted(self: postgres_access.Link, work: object, **options: object) -> object:
         used.add(threading.get_ident())
-        return use(self, work)  # type: ignore[arg-type]
+        return use(self, work, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(postgres_access.Link, "use", noted)
     await drive(store, "r", 2)
@@ -763,9 +763,9 @@ async def test_a_server_that_will_never_let_us_in_is_asked_once(
     guarded_server: Server, change: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    connect = postgres_link._Connection.connect
+    connect = postgres_link.Watched.connect
     monkeypatch.setattr(
-        postgres_link._Connection, "connect", lambda dsn, **how: (asked.append(dsn), connect(dsn, **how))[1]
+        postgres_link.Watched, "connect", lambda dsn, **how: (asked.append(dsn), connect(dsn, **how))[1]
     )
     where = make_conninfo(guarded_server.dsn, **{"password": "secret", **change})
     store = PostgresStore(where, patience=PATIENT)

@@ -19,7 +19,7 @@ from .chain import Chain
 from .codec import Codec
 from .ids import checkpoint_id, forked_child_id
 from .inside import drop_left_over, drop_superseded, superseded_inside
-from .ownership import Owner
+from .ownership import LEASE, Owner
 from .ports import Along, Entry, Record, Store
 from .records import about_of, fold, pending_of, record, wake_of
 from .transacting import Transaction, Translated
@@ -33,6 +33,7 @@ class Archive(Protocol):
     unbroken: bool  # whether a commit that was begun is finished, also if whoever waits for it is cancelled
     remembers: bool  # whether what is noted inside a superstep is still there after a restart
     retention: Retention  # which checkpoints are kept of a run that begins here
+    lease: float  # for how many seconds whoever drives a run has it, unless it is renewed
     needed: int | None  # a commit of the run that somebody else refers to, and all since: they stay whatever is kept
 
     @property
@@ -118,6 +119,7 @@ class StoreArchive:
     def __init__(self, store: Store, codec: Codec, retention: Retention = Retention.FullHistory) -> None:
         self.store, self._codec, self.retention = store, codec, retention
         self.needed: int | None = None
+        self.lease: float = getattr(store, "lease", LEASE)
         self._chain = Chain()
         self._led_here: Commit | None = None  # to the checkpoint that was read as the head
         self._fences: dict[str, int] = {}  # by run

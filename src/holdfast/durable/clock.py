@@ -14,6 +14,19 @@ def seconds() -> float:
     return _source()
 
 
+def since_boot() -> float:
+    """Seconds since the machine was started, the same for every process of it, whatever their wall clocks show.
+
+    Linux only.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def is_replaced() -> bool:
+    """Whether somebody else is asked for the time: a test."""
+    return _source is not time.time
+
+
 def now() -> datetime:
     return datetime.fromtimestamp(_source(), UTC)
 

@@ -11,10 +11,9 @@ from ..core.errors import CheckpointMissing, DefinitionError, HoldfastError, Sto
 from ..core.events import CheckpointInfo
 from ..core.model import Checkpoint, Child, Commit, Memory, Note, Outcome, Retention
 from ..kernel.history import still_true
-from . import clock
 from .checkpoint import WorkflowCheckpoint, unview, view
 from .codec import Codec
-from .ownership import Lease, Owner
+from .ownership import LEASE, Lease, Owner
 from .transacting import Transaction
 
 T = TypeVar("T")
@@ -99,6 +98,7 @@ class ContractArchive:
     unbroken = False
     retention = Retention.FullHistory  # what such a storage keeps is its own affair
     needed: int | None = None
+    lease = LEASE  # nobody hears of it
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec
@@ -187,7 +187,7 @@ class ContractArchive:
         with _LOCK:
             driver = self._beside.drivers.get(run_id, owner)
             if driver != owner and driver.is_this_process():  # a forked child knows nothing of its parent
-                raise Lease(driver, clock.seconds() + seconds).refuse(run_id)
+                raise Lease(driver, driver.clock() + seconds).refuse(run_id)
             self._beside.drivers[run_id] = owner
             return 0
 

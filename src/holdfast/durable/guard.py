@@ -9,6 +9,7 @@ import msgspec
 
 from ..core.errors import CannotUnseal, CheckpointCorrupt
 from .damage import decoded
+from .ownership import LEASE
 from .ports import NOTHING_ALONG, Along, Entry, Pending, Record, Store
 from .sums import is_summed, summed, verified
 from .transacting import Transacting, Transaction, Translated
@@ -35,8 +36,9 @@ _head = msgspec.json.Decoder(_Head).decode
 class Guarded:
     """A store whose texts are guarded. Everything else is the store's own."""
 
-    def __init__(self, store: Store, sealing: Sealing | None = None) -> None:
+    def __init__(self, store: Store, sealing: Sealing | None = None, *, lease: float = LEASE) -> None:
         self.inner, self._sealing = store, sealing
+        self.lease = lease  # seconds; whoever drives a run of this store is given so many
 
     @property
     def is_sealed(self) -> bool:

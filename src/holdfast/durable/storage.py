@@ -17,6 +17,7 @@ from . import clock
 from .due import DueRun, due_run, stored_moment
 from .guard import Guarded, Sealing
 from .listing import listed
+from .ownership import LEASE, checked_lease
 from .ports import Sieve, Store
 from .runs import RunInfo, run_info
 
@@ -37,11 +38,16 @@ class BuiltInStorage:
     """
 
     def __init__(
-        self, store: Store, *, seal: Sealing | None = None, retention: Retention = Retention.FullHistory
+        self,
+        store: Store,
+        *,
+        seal: Sealing | None = None,
+        retention: Retention = Retention.FullHistory,
+        lease: float = LEASE,
     ) -> None:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention is FullHistory or LatestOnly, not {retention!r}")
-        self.store = cast(Store, Guarded(store, seal))
+        self.store = cast(Store, Guarded(store, seal, lease=checked_lease(lease)))
         self.retention = retention
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:

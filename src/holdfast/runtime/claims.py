@@ -15,9 +15,9 @@ from ..durable.archive import Archive
 from ..durable.ownership import Owner
 from .finishing import finished
 
-LEASE_SECONDS = 30.0
-_RENEW_EVERY = LEASE_SECONDS / 3
 _LOOK_EVERY = 1.0  # seconds; so soon a drive hears that somebody in another process wants it to stop
+_SHORTEST_PAUSE = 0.02  # seconds
+_SIGNS = 3  # a lease is renewed so often before it would end
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class _Renewer:
     def __init__(self) -> None:
         self._claims: set[Claim] = set()
         self._at: frozenset[Claim] = frozenset()  # those whose stores are being asked at this moment
+        self._renewed: dict[int, float] = {}  # when the claims on each storage were renewed
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -57,22 +58,28 @@ class _Renewer:
             self._changed.wait_for(lambda: claim not in self._at)
 
     def _work(self) -> None:
-        renewed = time.monotonic()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._claims)  # a process that drives nothing is not kept awake
-            time.sleep(_LOOK_EVERY)
+                shortest = min(claim.archive.lease for claim in self._claims)
+            time.sleep(min(_LOOK_EVERY, max(shortest / (2 * _SIGNS), _SHORTEST_PAUSE)))
             with self._changed:
                 self._at = frozenset(self._claims)
             try:
                 _look_for_mail(self._at)
-                if time.monotonic() - renewed >= _RENEW_EVERY:
-                    renewed = time.monotonic()
-                    _renew(self._at)
+                _renew(self._due())
             finally:
                 with self._changed:
                     self._at = frozenset()  # a run that was let go must not be held by us
                     self._changed.notify_all()
+
+    def _due(self) -> list[Claim]:
+        """The claims whose stores have not been asked to renew them for a while."""
+        places, now = {id(claim.archive.where) for claim in self._at}, time.monotonic()
+        self._renewed = {place: self._renewed.get(place, now) for place in places}
+        due = [c for c in self._at if now - self._renewed[id(c.archive.where)] >= c.archive.lease / _SIGNS]
+        self._renewed.update({id(claim.archive.where): now for claim in due})
+        return due
 
     def forget(self) -> None:
         """In a forked child: the claims are the parent's, and must end with the parent."""
@@ -84,7 +91,9 @@ def _renew(claims: Iterable[Claim]) -> None:
         # Tried again before the lease is over. Claims only save work: if somebody takes a run over meanwhile,
         # its store refuses our next commit.
         with suppress(DurabilityError):
-            together[0].archive.renew({claim.run_id: claim.fence for claim in together}, seconds=LEASE_SECONDS)
+            together[0].archive.renew(
+                {claim.run_id: claim.fence for claim in together}, seconds=together[0].archive.lease
+            )
 
 
 def _by_place(claims: Iterable[Claim]) -> Iterable[list[Claim]]:
@@ -135,14 +144,14 @@ async def claim(
 
 async def _claim(held: Claim, by_right: Right | None) -> int:
     try:
-        return await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
+        return await held.archive.claim(held.run_id, held.owner, seconds=held.archive.lease)
     except RunBusy as busy:
         if not isinstance(busy.holder, Owner):
             raise
         if not _is_left_over(busy.holder) and (by_right is None or not await by_right()):
             raise
         await held.archive.release(held.run_id, busy.holder)
-        return await held.archive.claim(held.run_id, held.owner, seconds=LEASE_SECONDS)
+        return await held.archive.claim(held.run_id, held.owner, seconds=held.archive.lease)
 
 
 async def is_ours(held: Claim | None) -> bool:
@@ -150,7 +159,7 @@ async def is_ours(held: Claim | None) -> bool:
     if held is None:
         return False
     fences = {held.run_id: held.fence}
-    return not await finished(asyncio.to_thread(held.archive.renew, fences, seconds=LEASE_SECONDS))
+    return not await finished(asyncio.to_thread(held.archive.renew, fences, seconds=held.archive.lease))
 
 
 _DRIVES: dict[str, asyncio.AbstractEventLoop] = {}

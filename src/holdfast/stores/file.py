@@ -16,7 +16,7 @@ import msgspec
 
 from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..core.model import FullHistory, Retention
-from ..durable.ownership import Owner
+from ..durable.ownership import LEASE, Owner
 from ..durable.permissions import OWNER_ONLY, checked_mode
 from ..durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Wake
 from ..durable.seal import Seal
@@ -428,5 +428,6 @@ class FileCheckpointStorage(BuiltInStorage):
         seal: Seal | None = None,
         retention: Retention = FullHistory,
         mode: int = OWNER_ONLY,
+        lease: float = LEASE,
     ) -> None:
-        super().__init__(FileStore(storage_path, mode=mode), seal=seal, retention=retention)
+        super().__init__(FileStore(storage_path, mode=mode), seal=seal, retention=retention, lease=lease)

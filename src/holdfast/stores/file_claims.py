@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from ..durable import clock
 from ..durable.ownership import Lease, Owner
 from . import file_layout as disk
 from .file_layout import FORMAT, OWNER, Stored
@@ -59,7 +58,7 @@ def claim(folder: Path, run_id: str, owner: Owner, seconds: float) -> int:
     if lease is not None and lease.owner != owner and not lease.is_over():
         raise lease.refuse(run_id)
     fence = found.fence + 1 if found else 1
-    _write(folder, owner, clock.seconds() + seconds, fence)
+    _write(folder, owner, owner.clock() + seconds, fence)
     return fence
 
 
@@ -68,7 +67,7 @@ def renew(folder: Path, fence: int, seconds: float) -> bool:
     found = claim_in(folder)
     lease = found.lease if found else None
     if found is not None and lease is not None and found.fence == fence:
-        _write(folder, lease.owner, clock.seconds() + seconds, fence)
+        _write(folder, lease.owner, lease.owner.clock() + seconds, fence)
     return found is None or found.fence <= fence
 
 

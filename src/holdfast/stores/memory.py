@@ -10,8 +10,7 @@ from itertools import islice
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..core.model import FullHistory, Retention
-from ..durable import clock
-from ..durable.ownership import Lease, Owner
+from ..durable.ownership import LEASE, Lease, Owner
 from ..durable.ports import (
     ANY_RUN,
     NOTHING_ALONG,
@@ -287,7 +286,7 @@ class MemoryStore:
             lease = self._leases.get(run_id)
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
-            self._leases[run_id] = Lease(owner, clock.seconds() + seconds)
+            self._leases[run_id] = Lease(owner, owner.clock() + seconds)
             self._fences[run_id] = fence = self._fences.get(run_id, 0) + 1
             return fence
 
@@ -296,7 +295,7 @@ class MemoryStore:
             for run_id, fence in fences.items():
                 lease = self._leases.get(run_id)
                 if lease is not None and self._fences[run_id] == fence:
-                    self._leases[run_id] = Lease(lease.owner, clock.seconds() + seconds)
+                    self._leases[run_id] = Lease(lease.owner, lease.owner.clock() + seconds)
             return [run_id for run_id, fence in fences.items() if self._fences.get(run_id, 0) > fence]
 
     async def release(self, run_id: str, owner: Owner) -> None:
@@ -365,5 +364,5 @@ class MemoryStore:
 class InMemoryCheckpointStorage(BuiltInStorage):
     """Runs kept in this process, for tests and short-lived programs; gone with it."""
 
-    def __init__(self, *, seal: Seal | None = None, retention: Retention = FullHistory) -> None:
-        super().__init__(MemoryStore(), seal=seal, retention=retention)
+    def __init__(self, *, seal: Seal | None = None, retention: Retention = FullHistory, lease: float = LEASE) -> None:
+        super().__init__(MemoryStore(), seal=seal, retention=retention, lease=lease)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.model import Retention
+from ..durable.ownership import LEASE
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 
@@ -25,6 +26,7 @@ class PostgresCheckpointStorage(BuiltInStorage):
         connections: int = 5,
         seal: Seal | None = None,
         retention: Retention = Retention.FullHistory,
+        lease: float = LEASE,
     ) -> None:
         try:
             from .postgres_store import PostgresStore
@@ -33,4 +35,4 @@ class PostgresCheckpointStorage(BuiltInStorage):
                 "PostgresCheckpointStorage needs the driver psycopg: pip install 'holdfast[postgres]'"
             ) from missing
         store = PostgresStore(dsn, schema=schema, patience=patience, connections=connections)
-        super().__init__(store, seal=seal, retention=retention)
+        super().__init__(store, seal=seal, retention=retention, lease=lease)

@@ -12,6 +12,7 @@ import atexit
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,11 +21,12 @@ from typing import Any
 
 from ..core.errors import DurabilityError, StoreUnavailable
 from .awaiting import Awaited
+from .postgres_connection import Guest, Ours
 from .postgres_direct import Direct, Sign
 from .postgres_errors import ONES_OWN
 from .postgres_job import Columns, Job, Line, tell
-from .postgres_link import Guest, Link
-from .postgres_schema import Connection, quoted
+from .postgres_link import Link
+from .postgres_schema import quoted
 from .postgres_sending import Statement
 from .postgres_tables import COLUMNS, FORMAT
 
@@ -66,10 +68,16 @@ class Database:
         self._submit(Job(line, sheet, waiting, columns))
         return await waiting
 
+    async def write_in_passing(self, line: bytes) -> Any:
+        """The same for what is not worth waiting for a server that was given up."""
+        waiting: Awaited[Any] = Awaited()
+        self._submit(Job(line, None, waiting, in_passing=True))
+        return await waiting
+
     def write_blocking(self, line: bytes) -> Any:
         """The same from a thread without an event loop."""
         waiting: Future[Any] = Future()
-        self._submit(Job(line, None, waiting))
+        self._submit(Job(line, None, waiting, in_passing=True))
         return waiting.result()
 
     async def read(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
@@ -79,6 +87,10 @@ class Database:
     def read_blocking(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
         """The same from a thread without an event loop."""
         return self._start_reading(query, values).result()
+
+    def read_in_passing(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
+        """The same for what is not worth waiting for a server that was given up."""
+        return self._start_reading(query, values, in_passing=True).result()
 
     async def tidy(self, statement: bytes) -> None:
         """A statement that gives nothing and cannot be part of a transaction. May be done twice."""
@@ -116,11 +128,11 @@ class Database:
                 lanes.if_abandoned.detach()
         return lanes
 
-    def _start_reading(self, query: bytes, values: Sequence[object]) -> Future[list[Row]]:
+    def _start_reading(self, query: bytes, values: Sequence[object], *, in_passing: bool = False) -> Future[list[Row]]:
         with self._lock:
             lanes = self._open_lanes()
             try:
-                return lanes.readers.submit(lanes.read, query, values)
+                return lanes.readers.submit(lanes.read, query, values, time.monotonic(), in_passing)
             except RuntimeError as error:  # Python starts no work any more when it is about to end
                 raise StoreUnavailable(f"the program is ending, so nothing is read any more: {error}") from error
 
@@ -165,8 +177,10 @@ class _Lanes:
         self.if_abandoned = weakref.finalize(owner, self.direct.jobs.put, Sign.END)  # nobody closed it: end its writer
         self.if_abandoned.atexit = False  # that is done by `_close_at_exit`, which waits for it
 
-    def read(self, query: bytes, values: Sequence[object]) -> list[Row]:
-        return self.link.use(lambda db, again: db.execute(query, values, binary=True).fetchall())
+    def read(self, query: bytes, values: Sequence[object], asked: float, in_passing: bool) -> list[Row]:
+        return self.link.use(
+            lambda db, again: db.execute(query, values, binary=True).fetchall(), asked=asked, in_passing=in_passing
+        )
 
     def tidy(self, statement: bytes) -> None:
         self.link.use(lambda db, again: db.execute(statement))
@@ -211,14 +225,17 @@ def _load(job: Job | Sign) -> int:
 def _write(batch: list[Job], link: Link, work: Statement) -> None:
     """Send the jobs together; if one of them spoils that, each alone, so that each fails only for its own fault."""
 
-    def send(db: Connection, again: bool) -> list[object]:
+    def send(db: Ours, again: bool) -> list[object]:
         for job in batch:
             job.again = job.again or again
         jobs = b"[" + b",".join(job.line for job in batch) + b"]"
-        return work.answers(db, jobs, [job.sheet for job in batch])
+        with db.line:
+            return work.answers(db, jobs, [job.sheet for job in batch], whole=db.is_pooled)
 
+    asked, in_passing = min(job.asked for job in batch), all(job.in_passing for job in batch)
+    in_doubt = any(job.again for job in batch)
     try:
-        said = link.use(send)
+        said = link.use(send, asked=asked, in_passing=in_passing, in_doubt=in_doubt)
     except DurabilityError as error:
         together = len(batch) == 1 or not isinstance(error.__cause__, ONES_OWN)
         for job in batch:

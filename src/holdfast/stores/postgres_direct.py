@@ -21,9 +21,9 @@ from psycopg.pq.abc import PGresult
 
 from ..core.errors import StoreUnavailable
 from .awaiting import Awaited
+from .postgres_connection import Ours
 from .postgres_job import Job, tell, tell_here
 from .postgres_link import Link
-from .postgres_schema import Connection
 from .postgres_sending import Statement
 
 SMALL = 32 * 2**10  # characters; more might have to wait for room on the line
@@ -76,7 +76,7 @@ class Direct:
         """Whether it is on its way. Called in the loop of whoever waits for it."""
         if not isinstance(job.waiting, Awaited) or job.load > SMALL:
             return False
-        db = self._link.idle(self._work.is_prepared_on)
+        db = self._link.idle(self._is_ready_on)
         if db is None:
             return False
         sent = _Sent(job, db, job.waiting.loop)
@@ -85,6 +85,7 @@ class Direct:
         except (NotImplementedError, OSError):  # a loop that looks at no sockets, as on Windows; too many open files
             self._link.take_back(db)
             return False
+        db.line.begin()
         try:
             all_of_it = self._work.send(db, job)
         except psycopg.Error as error:
@@ -95,6 +96,10 @@ class Direct:
         if not all_of_it:
             self._leave_to_thread(Sign.TAKE_OVER)
         return True
+
+    def _is_ready_on(self, db: Ours) -> bool:
+        """Whether a job can be sent there without waiting: it is prepared, or goes whole."""
+        return db.is_pooled or self._work.is_prepared_on(db)
 
     def _hear(self, sent: _Sent) -> None:
         """Called by the loop: the server said something, or the line broke."""
@@ -125,6 +130,7 @@ class Direct:
             sent.db.close()
             sent.job.fail(StoreUnavailable(repr(error)))
             return True
+        sent.db.line.end()
         self._link.take_back(sent.db)
         sent.job.succeed(answer)
         return True
@@ -137,7 +143,7 @@ class _Sent:
     the loop still has it in its books, and the next one opened would then have the same number.
     """
 
-    def __init__(self, job: Job, db: Connection, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, job: Job, db: Ours, loop: asyncio.AbstractEventLoop) -> None:
         self.job, self.db = job, db
         self.result: PGresult | None = None  # the last one so far
         self._loop = loop

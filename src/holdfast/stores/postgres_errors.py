@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import psycopg
 from psycopg import errors
 
@@ -49,10 +51,11 @@ ADVICE: dict[type[psycopg.Error], str] = {
 class Passing(Exception):
     """Trouble that passes: the server went away, or could not do it just now."""
 
-    def __init__(self, cause: psycopg.Error, *, sent: bool) -> None:
+    def __init__(self, cause: psycopg.Error, *, sent: bool, since: float | None = None) -> None:
         super().__init__(str(cause))
         self.cause = cause
         self.sent = sent  # a statement was sent, and nobody said how it went
+        self.since = time.monotonic() if since is None else since  # when the server was missed
 
 
 def passing(error: psycopg.Error, *, broken: bool) -> Passing | None:
@@ -87,15 +90,15 @@ def refused(error: psycopg.Error, where: str) -> StoreUnavailable:
     return StoreUnavailable(f"{where} cannot be used: {said}; {advice}")
 
 
-def away(trouble: Passing, where: str, seconds: float) -> StoreUnavailable:
-    """The error of a server that has been away for too long."""
-    unknown = "; whether the last write was stored is not known, a resumed run finds out" if trouble.sent else ""
+def away(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> StoreUnavailable:
+    """The error of a server that has been away for too long. In doubt: something was sent, and not answered."""
+    unknown = "; whether the last write was stored is not known, a resumed run finds out" if in_doubt else ""
     return StoreUnavailable(
-        f"{where} could not be reached for {seconds:g} s: {first_line(trouble.cause)}; "
+        f"{where} could not be reached for {seconds:.1f} s: {first_line(cause)}; "
         f"start the server again, or check the network and the dsn{unknown}"
     )
 
 
-def first_line(error: psycopg.Error) -> str:
+def first_line(error: Exception) -> str:
     """What the server said, without the parts that repeat the statement and its values."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

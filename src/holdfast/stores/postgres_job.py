@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -18,7 +19,7 @@ Columns = Sequence[bytes | None]
 class Job:
     """Something to write, who waits for it, and how it went."""
 
-    __slots__ = ("_error", "_line", "_result", "again", "columns", "sheet", "waiting")
+    __slots__ = ("_error", "_line", "_result", "again", "asked", "columns", "in_passing", "sheet", "waiting")
 
     def __init__(
         self,
@@ -26,9 +27,15 @@ class Job:
         sheet: str | None,
         waiting: Awaited[Any] | Future[Any],
         columns: Columns | None = None,
+        *,
+        in_passing: bool = False,
     ) -> None:
-        """With `columns` it is a record that `add` may add, if the job is alone."""
+        """With `columns` it is a record that `add` may add, if the job is alone.
+
+        What is done in passing is not worth waiting for a server that was given up.
+        """
         self._line, self.sheet, self.waiting, self.columns = line, sheet, waiting, columns
+        self.asked, self.in_passing = time.monotonic(), in_passing
         self.again = False  # it was sent before, and nobody said how it went
         self._result: object = None
         self._error: Exception | None = None

@@ -25,13 +25,13 @@ def quoted(schema: str) -> str:
     return '"' + schema.replace('"', '""') + '"'
 
 
-def prepare(db: Connection, schema: str, where: str, *, known: bool) -> None:
-    """Make sure that the schema is ours and of this format, and create or complete it.
+def prepare(db: Connection, schema: str, where: str, *, known: bool) -> int:
+    """Make sure that the schema is ours and of this format, and create or complete it. The process that serves us.
 
     One that is `known` must be there: if it is gone, so are its runs, and an empty one would hide that.
     """
     try:
-        found = db.execute(f"SELECT format FROM {quoted(schema)}.holdfast".encode()).fetchone()
+        found = db.execute(f"SELECT format, pg_backend_pid() FROM {quoted(schema)}.holdfast".encode()).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         if known:
             raise
@@ -39,8 +39,10 @@ def prepare(db: Connection, schema: str, where: str, *, known: bool) -> None:
     if found is None or found[0] < FORMAT:
         with db.transaction():
             _bring_up_to_date(db, schema, where)
+        found = db.execute(b"SELECT 0, pg_backend_pid()").fetchone() or (0, 0)
     else:
         _refuse_newer(found[0], where)
+    return int(found[1])
 
 
 def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:

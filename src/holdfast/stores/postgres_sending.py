@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import weakref
 from collections.abc import Sequence
 
 import msgspec
@@ -15,7 +16,7 @@ import psycopg
 from psycopg import errors
 from psycopg.abc import Buffer
 from psycopg.pq import DiagnosticField, ExecStatus
-from psycopg.pq.abc import PGconn, PGresult
+from psycopg.pq.abc import PGresult
 
 from .postgres_job import Job
 from .postgres_schema import Connection
@@ -30,8 +31,9 @@ _decode = msgspec.json.Decoder(list[object]).decode
 class Statement:
     """One that is sent again and again, by one thread at a time, so the server prepares it once for each connection.
 
-    A pooler may hand what follows to another connection, which knows of no such statement. Then nothing was done, and
-    from there on each is sent whole. Its name says what it is: one that is there under that name is the same.
+    Behind a pooler each is sent whole: it may hand what follows to another session, which knows of no such statement. A
+    pooler that was not recognised is found out when that happens; then nothing was done. The name says what the
+    statement is: one that is there under that name is the same.
     What is sent without waiting may have a shorter form, with columns for values, which is prepared along with it.
     """
 
@@ -39,23 +41,29 @@ class Statement:
         self._query = query
         self._name = _name_of(query)
         self._shorter = None if shorter is None else (_name_of(shorter), shorter)
-        self._prepared_on: PGconn | None = None
+        self._prepared_on: weakref.WeakSet[Connection] = weakref.WeakSet()  # readers and the writer share connections
         self._whole = False
 
-    def answers(self, db: Connection, jobs: bytes, sheets: Sequence[str | None]) -> list[object]:
+    def answers(
+        self, db: Connection, jobs: bytes, sheets: Sequence[str | None], *, whole: bool = False
+    ) -> list[object]:
         """What the function says to each of the jobs. Raises what a cursor would."""
-        return self._read(db, self._send(db.pgconn, [jobs, _array(sheets)]))
+        return self._read(db, self._send(db, [jobs, _array(sheets)], whole))
 
     def is_prepared_on(self, db: Connection) -> bool:
-        return self._prepared_on is db.pgconn
+        return db in self._prepared_on
 
     def send(self, db: Connection, job: Job) -> bool:
-        """Where it is prepared, without waiting. Whether all of it is on its way; if not, somebody has to wait."""
+        """Without waiting, prepared or whole. Whether all of it is on its way; if not, somebody has to wait."""
         if self._shorter is not None and job.columns is not None and not job.again:
-            db.pgconn.send_query_prepared(self._shorter[0], job.columns)
+            (name, query), values, formats = self._shorter, list(job.columns), None
         else:
-            values: list[Buffer] = [b"[" + job.line + b"]", _array([job.sheet])]
-            db.pgconn.send_query_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
+            name, query, formats = self._name, self._query, _FORMATS
+            values = [b"[" + job.line + b"]", _array([job.sheet])]
+        if self.is_prepared_on(db):
+            db.pgconn.send_query_prepared(name, values, param_formats=formats, result_format=_AS_TEXT)
+        else:
+            db.pgconn.send_query_params(query, values, param_formats=formats, result_format=_AS_TEXT)
         return db.pgconn.flush() == 0
 
     def understood(self, db: Connection, result: PGresult | None) -> list[object]:
@@ -63,7 +71,8 @@ class Statement:
         if result is None:
             raise psycopg.OperationalError("the server said nothing")
         if _code(result) == _NOT_PREPARED:
-            self._whole, self._prepared_on = True, None
+            self._whole = True
+            self._prepared_on.clear()
         return self._read(db, result)
 
     def _read(self, db: Connection, result: PGresult) -> list[object]:
@@ -75,18 +84,20 @@ class Statement:
             raise errors.error_from_result(result)
         return _decode(result.get_value(0, 0) or b"[]")
 
-    def _send(self, server: PGconn, values: list[Buffer]) -> PGresult:
-        if not self._whole:
-            if self._prepared_on is not server:
+    def _send(self, db: Connection, values: list[Buffer], whole: bool) -> PGresult:
+        server = db.pgconn
+        if not (whole or self._whole):
+            if not self.is_prepared_on(db):
                 for name, query in ((self._name, self._query), *([self._shorter] if self._shorter else [])):
                     made = server.prepare(name, query)
                     if made.status != ExecStatus.COMMAND_OK and _code(made) != _PREPARED_ALREADY:
                         return made
-                self._prepared_on = server
+                self._prepared_on.add(db)
             result = server.exec_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
             if _code(result) != _NOT_PREPARED:
                 return result
-            self._whole, self._prepared_on = True, None
+            self._whole = True
+            self._prepared_on.clear()
         return server.exec_params(self._query, values, param_formats=_FORMATS, result_format=_AS_TEXT)
 
 

@@ -238,7 +238,7 @@ class PostgresStore:
 
     def mailed(self, run_ids: list[str]) -> list[str]:
         query = MAILED.replace("{schema}", self._schema).encode()
-        found = {row[0] for row in self._db.read_blocking(query, [[shown(run_id) for run_id in run_ids]])}
+        found = {row[0] for row in self._db.read_in_passing(query, [[shown(run_id) for run_id in run_ids]])}
         return [run_id for run_id in run_ids if shown(run_id) in found]
 
     async def pending(
@@ -278,7 +278,7 @@ class PostgresStore:
         return [meant(run_id) for run_id in self._db.write_blocking(_encode(job))]
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        await self._db.write(_encode({"do": "release", "run_id": shown(run_id), "owner": asdict(owner)}))
+        await self._db.write_in_passing(_encode({"do": "release", "run_id": shown(run_id), "owner": asdict(owner)}))
 
     async def compact(self) -> int:
         before = await self._size()
@@ -396,7 +396,8 @@ def _lease(run_id: str, held: Any) -> Lease:
     """Who holds a run, for how long by our own clock, as `Lease` reads it."""
     try:
         left = held.pop("left")
-        return Lease(msgspec.convert(held, Owner), clock.seconds() + left)
+        owner = msgspec.convert(held, Owner)
+        return Lease(owner, owner.clock() + left)
     except (AttributeError, TypeError, KeyError, ValueError) as error:
         raise damaged(f"the claim on run {run_id!r}", error) from error
 

@@ -21,8 +21,8 @@ from psycopg.pq.abc import PGresult
 from ..core.errors import StoreUnavailable
 from ..durable.ports import fenced
 from .postgres_access import Database
+from .postgres_connection import Guest
 from .postgres_errors import first_line
-from .postgres_link import Guest
 from .postgres_tables import FORMAT
 
 KNOWN = "SELECT convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2 AND key = $3"
@@ -47,8 +47,18 @@ class PostgresTransaction:
             self._cancel = guest.canceller()
             step = uuid.uuid4().hex
             self._go_on(guest, f"BEGIN; SET LOCAL holdfast.step = '{step}'".encode())  # gone with this transaction
-            body = work(guest)
+            body = self._written(work, guest)
             return self._finish(guest, step, body)
+
+    def _written(self, work: Callable[[Any], bytes], guest: Guest) -> bytes:
+        try:
+            return work(guest)
+        except psycopg.OperationalError as error:
+            if guest.line.lost is None:
+                raise
+            raise StoreUnavailable(
+                f"{self} was undone: {guest.line.lost}; start the server again, or check the network"
+            ) from error
 
     def give_up(self) -> None:
         self._given_up.set()
@@ -58,7 +68,8 @@ class PostgresTransaction:
     def _go_on(self, guest: Guest, statements: bytes) -> None:
         if self._given_up.is_set():
             raise StoreUnavailable(f"{self} was given up, and all of it was undone")
-        result = guest.pgconn.exec_(statements)
+        with guest.line:
+            result = guest.pgconn.exec_(statements)
         if result.status != ExecStatus.COMMAND_OK:
             error = psycopg.errors.error_from_result(result, guest.info.encoding)
             raise StoreUnavailable(f"{self} could not be done in a transaction: {first_line(error)}") from error
@@ -71,7 +82,8 @@ class PostgresTransaction:
             raise StoreUnavailable(f"{self} came too late, and all of it was undone")
         quoted = Escaping(guest.pgconn).escape_literal
         work = f"SELECT {self._schema}.work({FORMAT}, ".encode()
-        result = guest.pgconn.exec_(work + quoted(jobs) + b", ARRAY[" + quoted(body) + b"]::text[]); COMMIT")
+        with guest.line:
+            result = guest.pgconn.exec_(work + quoted(jobs) + b", ARRAY[" + quoted(body) + b"]::text[]); COMMIT")
         if result.status == ExecStatus.COMMAND_OK:
             return None
         if guest.pgconn.status == ConnStatus.BAD:
@@ -99,18 +111,19 @@ class PostgresTransaction:
 
     def _found_out(self, guest: Guest, body: bytes) -> bytes | None:
         """What became of a commit whose answer was lost."""
-        known = self._known()
+        known = self._known(in_passing=True)
         if known is None:
-            said = guest.pgconn.error_message.decode("utf-8", "replace").strip()
+            said = guest.line.lost or guest.pgconn.error_message.decode("utf-8", "replace").strip()
             raise StoreUnavailable(
                 f"the connection broke when {self} was being committed ({said}); "
                 f"all of it was undone, or the next attempt finds it done"
             )
         return None if known == body else known
 
-    def _known(self) -> bytes | None:
+    def _known(self, *, in_passing: bool = False) -> bytes | None:
         place = [self._job["run_id"], self._job["place"], self._job["key"]]
-        rows = self._db.read_blocking(KNOWN.replace("{schema}", self._schema).encode(), place)
+        read = self._db.read_in_passing if in_passing else self._db.read_blocking
+        rows = read(KNOWN.replace("{schema}", self._schema).encode(), place)
         return bytes(rows[0][0]) if rows else None
 
     def __str__(self) -> str:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from ..core.errors import CheckpointCorrupt, CommitConflict
 from ..core.model import FullHistory, Retention
-from ..durable import clock
-from ..durable.ownership import Lease, Owner
+from ..durable.ownership import LEASE, Lease, Owner, lease_end
 from ..durable.permissions import OWNER_ONLY, checked_mode
 from ..durable.ports import (
     ANY_RUN,
@@ -268,14 +267,14 @@ class SQLiteStore:
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
             fence: int = row[-1] + 1 if row else 1
-            db.execute(sql.CLAIM, (run_id, *_fields(owner), clock.seconds() + seconds, fence))
+            db.execute(sql.CLAIM, (run_id, *_fields(owner), owner.clock() + seconds, fence))
             return fence
 
         return await self._db.write(work)
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
         def work(db: sqlite3.Connection) -> list[str]:
-            until = clock.seconds() + seconds
+            until = lease_end(seconds)
             db.executemany(sql.RENEW, [(until, run_id, fence) for run_id, fence in fences.items()])
             return [run_id for run_id, fence in fences.items() if _fence(db, run_id) > fence]
 
@@ -409,5 +408,6 @@ class SQLiteCheckpointStorage(BuiltInStorage):
         seal: Seal | None = None,
         retention: Retention = FullHistory,
         mode: int = OWNER_ONLY,
+        lease: float = LEASE,
     ) -> None:
-        super().__init__(SQLiteStore(path, mode=mode), seal=seal, retention=retention)
+        super().__init__(SQLiteStore(path, mode=mode), seal=seal, retention=retention, lease=lease)
