@@ -167,16 +167,15 @@ SPACED: dict[str, Callable[[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("spaced", SPACED)
-async def test_white_space_changes_nothing(spaced: str, everywhere: Any) -> None:
+async def test_white_space_changes_nothing(everywhere: Any) -> None:
     data = await exported()
     storage = everywhere()
-    there = packed(lines_of(data), SPACED[spaced])
-    assert (await import_run(storage, there)).runs == ("r",)
+    spaced = [packed(lines_of(data), dumps) for dumps in SPACED.values()]
+    assert (await import_run(storage, spaced[-1])).runs == ("r",)
     assert gzip.decompress(await export_run(storage, "r")) == gzip.decompress(data)
     assert [finding async for finding in examine(storage) if not hasattr(finding, "runs")] == []
-    assert (await import_run(storage, there)).runs == ()  # it is the very same
-    assert (await import_run(storage, data)).runs == ()
+    for same in (*spaced, data):
+        assert (await import_run(storage, same)).runs == ()  # it is the very same
     assert [one.request_id for one in await storage.pending_requests()] == ["refund-7"]
     result = await asking(storage).run(run_id="r")
     assert result.get_outputs()[0].endswith("refunded")
@@ -259,7 +258,7 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
         paths[-1].write_bytes(packed_texts(texts))
         assert paths[-1].stat().st_size < 300_000
     paths.append(tmp_path / "many.holdfast")
-    paths[-1].write_bytes(growing(lines_of(data), 8 * MIB, 40))
+    paths[-1].write_bytes(growing(lines_of(data), 4 * MIB, 12))
     assert paths[-1].stat().st_size < 4_000_000
     limit = 64 * MIB
     done = subprocess.run(
@@ -338,8 +337,8 @@ async def test_what_is_nested_too_deep_is_refused() -> None:
         assert await storage.list_runs() == []
 
 
-async def test_a_long_run_is_no_bomb(everywhere: Any) -> None:
-    source, storage = InMemoryCheckpointStorage(), everywhere()
+async def test_a_long_run_is_no_bomb() -> None:
+    source, storage = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
     await counting(source, upto=60).run(1, run_id="long")
     assert (await import_run(storage, await export_run(source, "long"), max_memory=MIB)).records == 61
     await storage.close()
