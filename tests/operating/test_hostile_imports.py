@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import random
+import string
 import subprocess
 import sys
 import zlib
@@ -18,9 +20,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointCorrupt, InMemoryCheckpointStorage, SQLiteCheckpointStorage
+from holdfast import (
+    CheckpointCorrupt,
+    InMemoryCheckpointStorage,
+    PostgresCheckpointStorage,
+    SQLiteCheckpointStorage,
+    StoreUnavailable,
+)
 from holdfast.operating import ImportRefused, examine, export_run, import_run
 from operating_runs import Order, asking, counting
+from postgres_server import dsn, fresh_schema
 
 Lines = list[dict[str, Any]]
 Change = Callable[[Lines], object]
@@ -155,6 +164,20 @@ async def test_what_no_store_could_hold_is_refused_before_anything_is_written(ca
 def moved_to_frame(lines: Lines) -> None:
     """What the run holds is said by its first record, so that its last can change it."""
     first(lines)["body"]["state"] = {"set": {"order": "x" * 2000}}
+
+
+async def test_what_only_one_store_cannot_hold_leaves_nothing_there() -> None:
+    lines = lines_of(await exported())
+    value = "".join(random.Random(1).choices(string.ascii_letters, k=9_900))  # an index of PostgreSQL takes 8191 bytes
+    last(lines)["entry"]["checkpoint_id"] = value
+    with fresh_schema() as schema:
+        async with PostgresCheckpointStorage(dsn(), schema=schema) as storage:
+            with pytest.raises(StoreUnavailable, match="maximum size"):
+                await import_run(storage, packed(lines))
+            assert await storage.list_runs() == []
+            assert (await import_run(storage, await exported())).runs == ("r",)
+            assert await asking(storage).run(run_id="r")
+    assert (await import_run(InMemoryCheckpointStorage(), packed(lines))).runs == ("r",)
 
 
 # ------------------------------------------------------------------------------------------------ white space
