@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(WireCommit).decode
 _LEASE = 600.0  # seconds that an import may be silent before somebody else may have the run
 _RENEW_EVERY = 100  # records
 
-MAX_MEMORY = 2**30  # bytes: a file that needs more was made to fill the memory, or is told to be trusted
+MAX_MEMORY = 2**30  # bytes: a file that needs more may be made to fill the memory; the caller can allow more
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ class _Import:
         """Take away a run that is only partly here: the store refused the rest. If it is away, the run stays marked.
         One that is whole stays, too: somebody may drive it by now."""
         self._waiting.clear()
-        with suppress(StoreUnavailable):  # whoever imported is told why it could not be written
+        with suppress(StoreUnavailable):  # the caller gets the error that led here
             if self._run is not None and await _is_partly_here(self._store, self._run.name):
                 await self._store.drop(self._run.name)
 

@@ -190,11 +190,11 @@ class FileStore:
         await self._off_loop(self._release, run_id, owner)
 
     async def survey(self) -> Survey:
-        """All runs, also if some of them cannot be listed."""
+        """All runs, even if some of them cannot be listed."""
         return await self._off_loop(self._reading, lambda: survey(self._folders.runs(None, None)))
 
     async def numbers(self, run_id: str) -> list[int]:
-        """The numbers of the records of a run, also if some of them cannot be read."""
+        """The numbers of the records of a run, even if some of them cannot be read."""
         return await self._off_loop(self._reading, self._numbers, run_id)
 
     async def compact(self) -> int:

@@ -1,6 +1,6 @@
 """What is in a directory, as far as it can be told from names and from the files that can be read.
 
-For whoever looks for damage: one file that cannot be read must not hide the others.
+For an examination: one file that cannot be read must not hide the others.
 """
 
 from __future__ import annotations

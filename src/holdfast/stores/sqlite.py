@@ -297,11 +297,11 @@ class SQLiteStore:
         return await self._db.read(lambda db: [*flaws(db), *list_flaws(db)])
 
     async def survey(self) -> Survey:
-        """All runs, also if some of them cannot be listed."""
+        """All runs, even if some of them cannot be listed."""
         return await self._db.read(survey)
 
     async def numbers(self, run_id: str) -> list[int]:
-        """The numbers of the records of a run, also if some of them cannot be read."""
+        """The numbers of the records of a run, even if some of them cannot be read."""
         return await self._db.read(lambda db: numbers(db, run_id))
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """What is in a SQLite file, as far as it can be told row by row.
 
-For whoever looks for damage: one row that cannot be read must not hide the others.
+For an examination: one row that cannot be read must not hide the others.
 """
 
 from __future__ import annotations
