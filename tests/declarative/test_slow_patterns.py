@@ -1,16 +1,17 @@
 """A pattern that takes long to match holds up its own run, and nothing else of the event loop."""
 
 import asyncio
+import threading
 import time
 from typing import Any
 
 import pytest
 
 from holdfast import HandlerFailed, InMemoryCheckpointStorage, Message
-from holdfast.declarative import AgentWorkflow, Approval, ConditionFailed, matches, not_
+from holdfast.declarative import AgentWorkflow, Approval, ConditionFailed, matches, not_, patterns
 
 # The package `regex` looks at its clock once in several hundred steps, and here each step walks through the whole text.
-SLOW, TEXT = r"a.*?c", "a" * 3_000_000
+SLOW, TEXT = r"a.*?c", "a" * 1_500_000
 
 
 async def gives_much(messages: list[Message]) -> str:
@@ -67,7 +68,21 @@ async def longest_gap(work: Any) -> float:
 
 
 @pytest.mark.parametrize("build", [by_edge, by_approval])
-async def test_a_slow_pattern_does_not_stop_the_event_loop(build: Any) -> None:
+async def test_the_event_loop_goes_on_while_a_pattern_is_matched(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, went_on = asyncio.get_running_loop(), []
+
+    def found(pattern: str, text: str) -> bool:
+        seen = threading.Event()
+        loop.call_soon_threadsafe(seen.set)
+        went_on.append(seen.wait(timeout=2))  # only an event loop that goes on can end this before its time
+        return False
+
+    monkeypatch.setattr(patterns, "found", found)
+    await build(not_(matches("a", "x")) & (matches("a", "y") | matches("a", "z"))).run("go")
+    assert went_on == [True, True, True]
+
+
+async def test_a_slow_pattern_does_not_stop_the_event_loop() -> None:
     condition = not_(matches("a", SLOW)) & matches("a", SLOW)
     before = time.perf_counter()
     with pytest.raises(ConditionFailed):
@@ -76,7 +91,10 @@ async def test_a_slow_pattern_does_not_stop_the_event_loop(build: Any) -> None:
 
     async def fails() -> None:
         with pytest.raises((ConditionFailed, HandlerFailed)) as failed:
-            await build(condition).run("go")
+            await by_edge(condition).run("go")
         assert "make it simpler" in str(failed.value)
 
-    assert await longest_gap(fails()) < alone / 2
+    gaps: list[float] = []
+    while len(gaps) < 4 and (not gaps or gaps[-1] > alone / 2):  # the machine may be busy with something else
+        gaps.append(await longest_gap(fails()))
+    assert min(gaps) < alone / 2

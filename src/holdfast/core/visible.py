@@ -17,7 +17,7 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def visible_json(text: str) -> str:
-    """JSON text with such characters escaped. Whoever parses it reads the same data."""
+    """JSON text with such characters escaped. A program that parses it reads the same data."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t\r" else _escaped(c) for c in text)

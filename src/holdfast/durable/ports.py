@@ -89,6 +89,20 @@ class RunEntry(_Plain, frozen=True):
     about: About
 
 
+class DamagedRun(_Plain, frozen=True):
+    """A run that cannot be listed. `run_id` is None if not even that can be read."""
+
+    run_id: str | None
+    why: str
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """All runs of a store: those that can be listed, and the others."""
+
+    runs: Sequence[RunEntry]
+    damaged: Sequence[DamagedRun]
+
+
 class Sieve(_Plain, frozen=True):
     """What else a run must be that is looked for. What is None does not matter. Times are UTC, ISO 8601."""
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -16,53 +13,25 @@ from ..core.model import Checkpoint, Child
 from ..durable.archive import parent_of
 from ..durable.codec import DEFAULT_CODEC
 from ..durable.letters import read_letter
-from ..durable.ports import Record, RunEntry, Store
+from ..durable.limits import entry_flaws, flaw_in_count, flaw_in_time
+from ..durable.ports import DamagedRun, Entry, Record, RunEntry, Store, Survey
 from ..durable.records import pending_of, wake_of
 from ..durable.storage import BuiltInStorage
 from ..durable.wire import header_of, read_commit, read_note, read_outcome
 from ..kernel.history import apply
 from ..workflow.workflow import Workflow
 from .checking import why_stranded
+from .findings import Examined as Examined
+from .findings import Finding as Finding
+from .findings import check_tags, each_once, unknown_executors
 from .gathering import together
 from .redacting import LOCK
 from .snapshots import PAGE, PARTLY_HERE, Snapshot, is_listed_right, snapshot
 
 _RUNS = 200  # of the list, at a time
 _TRIES = 3
+_NOBODY = "no run has this id"
 _decode = msgspec.json.Decoder().decode
-
-Severity = Literal["error", "warning"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is not as it must be. An error: a run cannot go on, or what is read is not what was written."""
-
-    severity: Severity
-    what: str
-    run_id: str | None = None
-    number: int | None = None  # of a commit
-
-
-@dataclass(slots=True)
-class Examined:
-    """What was looked at, and how long it took."""
-
-    runs: int = 0
-    records: int = 0
-    bytes: int = 0
-    memory: int = 0
-    letters: int = 0
-    questions: int = 0
-    errors: int = 0
-    warnings: int = 0
-    seconds: float = 0.0
-    formats: Counter[int] = field(default_factory=Counter)  # records by the format they are of
-    statuses: Counter[str] = field(default_factory=Counter)  # runs by where they are
-
-    @property
-    def records_per_second(self) -> float:
-        return self.records / self.seconds if self.seconds else 0.0
 
 
 async def examine(
@@ -95,7 +64,7 @@ async def examine(
             yield finding
     except DurabilityError as error:
         seen.errors += 1
-        words = "cannot be reached" if _is_away(error) else "cannot be read any further"
+        words = "cannot be reached" if _may_be_away(error) else "cannot be read any further"
         yield Finding("error", f"the store {words}: {error}")
     seen.seconds = time.perf_counter() - began
     yield seen
@@ -106,18 +75,47 @@ class _Examination:
         self, store: Store, seen: Examined, workflows: Mapping[str, Workflow], looked: Callable[[], None]
     ) -> None:
         self._store, self._seen, self._workflows, self._looked = store, seen, workflows, looked
-        self._wakes: Mapping[str, str] = {}
+        self._wakes: Mapping[str, str] | None = None  # None: they cannot be read
 
     async def findings(self) -> AsyncIterator[Finding]:
-        past: RunEntry | None = None
-        for finding in await self._flaws():
+        for finding in [*await self._flaws(), *await self._read_wakes()]:
             yield finding
-        await self._read_wakes()
-        while page := await self._store.runs(inner=True, past=past, limit=_RUNS):
-            for found in await together(self._run(entry) for entry in page):
+        past: RunEntry | None = None
+        done: set[str] = set()
+        try:
+            while page := await self._store.runs(inner=True, past=past, limit=_RUNS):
+                for found in await together(self._run(entry) for entry in page):
+                    for finding in found:
+                        yield finding
+                done |= {entry.run_id for entry in page}
+                past = page[-1]
+        except DurabilityError as error:
+            survey = await self._survey(error)
+        else:
+            return
+        for runs in _pages([one for one in survey.runs if one.run_id not in done]):
+            for found in await together(self._run(entry) for entry in runs):
                 for finding in found:
                     yield finding
-            past = page[-1]
+        for damaged in survey.damaged:
+            for finding in await self._damaged_run(damaged):
+                yield finding
+
+    async def _survey(self, error: DurabilityError) -> Survey:
+        """All runs, if they cannot be listed one page after the other. Raises the error if that cannot be done."""
+        inner = getattr(self._store, "inner", self._store)
+        if not hasattr(inner, "survey") or await self._is_away(error):
+            raise error
+        survey: Survey = await inner.survey()
+        return survey
+
+    async def _damaged_run(self, damaged: DamagedRun) -> list[Finding]:
+        """A run that cannot be listed: what of it can be read is looked at."""
+        self._seen.runs += 1
+        found = [Finding("error", damaged.why, damaged.run_id)]
+        if damaged.run_id is not None:
+            found += [*await self._records(damaged.run_id), *await self._mail(damaged.run_id)]
+        return each_once(found)
 
     async def _flaws(self) -> list[Finding]:
         """What a store that can look at itself finds."""
@@ -125,12 +123,14 @@ class _Examination:
         try:
             return [Finding("error", words) for words in await inner.flaws()] if hasattr(inner, "flaws") else []
         except DurabilityError as error:
-            if _is_away(error):
-                raise
-            return [Finding("error", str(error))]
+            return [await self._finding(error, None)]
 
-    async def _read_wakes(self) -> None:
-        self._wakes = {one.run_id: one.at for one in await self._store.wakes()}
+    async def _read_wakes(self) -> list[Finding]:
+        try:
+            self._wakes = {one.run_id: one.at for one in await self._store.wakes()}
+        except DurabilityError as error:
+            return [await self._finding(error, None)]
+        return []
 
     async def _run(self, entry: RunEntry) -> list[Finding]:
         self._seen.runs += 1
@@ -138,25 +138,39 @@ class _Examination:
         damage = await self._records(entry.run_id)
         found = [*damage, *await self._mail(entry.run_id)]
         if damage:
-            return found  # its head may not be readable, and what is said of it would be said twice
+            return each_once(found)  # its head may not be readable, and what is said of it would be said twice
         try:
             one = await snapshot(self._store, entry.run_id, "run")
             if one is None:
                 return found  # it was deleted while we looked
             return [*found, *self._memory(one), *await self._listed(entry, one), *await self._head(one)]
         except DurabilityError as error:
-            return [*found, _finding(error, entry.run_id)]
+            return each_once([*found, await self._finding(error, entry.run_id)])
+
+    async def _numbers(self, run_id: str) -> tuple[list[int], list[Finding]]:
+        """The numbers of the records of a run, and what is wrong with them."""
+        found: list[Finding] = []
+        try:
+            stored = [entry.number for entry in await self._store.entries(run_id=run_id)]
+        except DurabilityError as error:
+            found.append(await self._finding(error, run_id))
+            inner = getattr(self._store, "inner", self._store)
+            stored = await inner.numbers(run_id) if hasattr(inner, "numbers") else []
+        wrong = {number: flaw_in_count(number) for number in stored}
+        found += [
+            Finding("error", f"the number of a commit {why}", run_id) for why in wrong.values() if why is not None
+        ]
+        return sorted(number for number, why in wrong.items() if why is None), found
 
     async def _records(self, run_id: str) -> list[Finding]:
-        numbers = sorted(entry.number for entry in await self._store.entries(run_id=run_id))
+        numbers, damage = await self._numbers(run_id)
         before: Checkpoint | None = None
-        damage: list[Finding] = []
         for begin in range(0, len(numbers), PAGE):
             async for number, found in self._read(run_id, numbers[begin : begin + PAGE]):
                 try:
                     before = self._checked(found, before)
                 except DurabilityError as error:
-                    damage.append(_finding(error, run_id, number))
+                    damage.append(await self._finding(error, run_id, number))
                     before = None
             self._looked()
         return damage
@@ -168,7 +182,7 @@ class _Examination:
                 yield record.entry.number, record
             return
         except DurabilityError as error:
-            if _is_away(error):
+            if await self._is_away(error):
                 raise
         for number in numbers:
             try:
@@ -188,22 +202,30 @@ class _Examination:
         entry = record.entry
         self._seen.formats[shape.format] += 1
         what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-        _check_tags(_decode(record.body), what)
+        for part, why in entry_flaws(entry):
+            raise CodecError(f"{what} is listed with a {part} that {why}", path="$")
+        check_tags(_decode(record.body), what)
         if not is_listed_right(entry, commit, framed=shape.run is not None):
             raise CodecError(f"{what} is listed as something else than it is", path="$")
         if shape.run is not None:
-            return apply(header_of(shape), None, commit, previous_id=shape.previous_id)
+            return self._of_its_workflow(entry, apply(header_of(shape), None, commit, previous_id=shape.previous_id))
         if before is not None and before.number == commit.number - 1:
-            return apply(before.header, before, commit)
+            return self._of_its_workflow(entry, apply(before.header, before, commit))
         if entry.fleeting and entry.outputs:
             return None  # kept for its outputs alone
         raise CodecError(f"{what} tells only what changed, and what it changed from is missing", path="$")
+
+    def _of_its_workflow(self, entry: Entry, at: Checkpoint) -> Checkpoint:
+        if entry.workflow != at.header.workflow:
+            words = f"is listed as one of workflow {entry.workflow!r}, and its run is of {at.header.workflow!r}"
+            raise CodecError(f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} {words}", path="$")
+        return at
 
     async def _mail(self, run_id: str) -> list[Finding]:
         try:
             letters = await self._store.mail(run_id)
         except DurabilityError as error:
-            return [_finding(error, run_id)]
+            return [await self._finding(error, run_id)]
         found = []
         for key, body in letters:
             self._seen.letters += 1
@@ -232,35 +254,47 @@ class _Examination:
             found = await self._differences(entry, one.at)
             if not found:
                 return []
-            again = await snapshot(self._store, one.run_id, "run")
-            if again is None or again.at.number == one.at.number == entry.number:
+            again, listed = await snapshot(self._store, one.run_id, "run"), await self._store.run(one.run_id)
+            if again is None or listed is None:
+                return []  # it was deleted while we looked
+            if (again.at.number, listed) == (one.at.number, entry):
                 return found
-            one = again
-            head = await self._store.head(one.run_id)
-            if head is not None:
-                changed = {"status": head.entry.status, "number": head.entry.number}
-                entry = msgspec.structs.replace(entry, checkpoint_id=head.entry.checkpoint_id, **changed)
+            one, entry = again, listed
         return []
 
     async def _differences(self, entry: RunEntry, at: Checkpoint) -> list[Finding]:
         run_id = at.run_id
         found = []
-        if (entry.number, entry.status, entry.checkpoint_id) != (at.number, at.status.value, at.stamp.checkpoint_id):
+        listed_as = (entry.number, entry.status, entry.checkpoint_id, entry.iteration, entry.at, entry.workflow)
+        stored_as = (at.number, at.status.value, at.stamp.checkpoint_id, at.iteration, at.stamp.at, at.header.workflow)
+        if listed_as != stored_as:
             words = f"the list of runs says commit {entry.number}, {entry.status}, and its head is commit {at.number}, "
             found.append(Finding("error", f"{words}{at.status.value}", run_id))
-        if await self._store.locate(at.stamp.checkpoint_id) is None:
+        if (why := flaw_in_time(entry.began)) is not None:
+            found.append(Finding("error", f"the list of runs says when it began, and that {why}", run_id))
+        if not await self._is_located(at.stamp.checkpoint_id):
             found.append(Finding("error", "its newest checkpoint is not found by its id", run_id, at.number))
         listed = {one.request_id: one for one in await self._store.pending(run_id=run_id)}
         asked = {one.request_id: one for one in pending_of(at.header, at.requests.values())}
         if listed != asked:
             names = ", ".join(sorted(id for id in {**listed, **asked} if listed.get(id) != asked.get(id)))
             found.append(Finding("error", f"the list of open questions and its head do not agree on {names}", run_id))
-        if self._wakes.get(run_id) != wake_of(at):
-            await self._read_wakes()  # that was known when we began
-        if self._wakes.get(run_id) != wake_of(at):
+        if self._wakes is not None and self._wakes.get(run_id) != wake_of(at):
+            found += await self._read_wakes()  # that was known when we began
+        if self._wakes is not None and self._wakes.get(run_id) != wake_of(at):
             words = f"it is listed to be woken at {self._wakes.get(run_id)}, and wants to be at {wake_of(at)}"
             found.append(Finding("error", words, run_id))
         return found
+
+    async def _is_located(self, checkpoint_id: str) -> bool:
+        """Whether a checkpoint is found by its id. A directory looks through all runs: a damaged one is named where it
+        is looked at."""
+        try:
+            return await self._store.locate(checkpoint_id) is not None
+        except DurabilityError as error:
+            if await self._is_away(error):
+                raise
+            return True
 
     async def _head(self, one: Snapshot) -> list[Finding]:
         """Whether a run could go on from its head, as far as that can be seen."""
@@ -268,7 +302,7 @@ class _Examination:
         self._seen.questions += len(at.requests) if at.header.caller is None else 0
         if LOCK in at.executors:
             return [Finding("warning", LOCK, run_id)]
-        found = [Finding("error", words, run_id, at.number) for words in _unknown_executors(at)]
+        found = [Finding("error", words, run_id, at.number) for words in unknown_executors(at)]
         for child in at.children.values():
             found += await self._child(at, child)
         parent = await parent_of(self._store, at.header)
@@ -286,41 +320,32 @@ class _Examination:
         return [*found, Finding("error", words, run_id, at.number)] if why else found
 
     async def _child(self, at: Checkpoint, child: Child) -> list[Finding]:
-        if await self._store.locate(child.checkpoint_id) is None and await self._store.run(child.run_id) is None:
+        if not await self._is_located(child.checkpoint_id) and await self._store.run(child.run_id) is None:
             words = f"it waits for run {child.run_id!r} inside {child.executor!r}, which is not stored: answers fail"
             return [Finding("error", words, at.run_id, at.number)]
         return []
 
+    async def _is_away(self, error: DurabilityError) -> bool:
+        """Whether the store cannot be asked any more. One that answers another question has only lost this answer."""
+        if not _may_be_away(error):
+            return False
+        try:
+            await self._store.head(_NOBODY)
+        except DurabilityError as another:
+            return _may_be_away(another)
+        return False
 
-def _is_away(error: DurabilityError) -> bool:
-    """Whether the store cannot be asked any more. That something in it is too new says nothing of the rest."""
+    async def _finding(self, error: DurabilityError, run_id: str | None, number: int | None = None) -> Finding:
+        """What was found instead of what was looked for. Raises the error again if the store is away."""
+        if await self._is_away(error):
+            raise error
+        return Finding("error", str(error), run_id, number)
+
+
+def _pages(runs: Sequence[RunEntry]) -> Iterator[Sequence[RunEntry]]:
+    return (runs[begin : begin + _RUNS] for begin in range(0, len(runs), _RUNS))
+
+
+def _may_be_away(error: DurabilityError) -> bool:
+    """That something in a store is too new says nothing of the rest."""
     return isinstance(error, StoreUnavailable) and not isinstance(error, NewerFormat)
-
-
-def _finding(error: DurabilityError, run_id: str, number: int | None = None) -> Finding:
-    """What was found instead of what was looked for. Raises the error again if the store is away."""
-    if _is_away(error):
-        raise error
-    return Finding("error", str(error), run_id, number)
-
-
-def _unknown_executors(at: Checkpoint) -> Iterator[str]:
-    """Executors a checkpoint names that its own graph does not have."""
-    known = set(at.header.signature.get("executors", ()))
-    named = [*at.executors, *(r.executor for r in at.requests.values()), *(t for m in at.messages for t in m.takers)]
-    for name in dict.fromkeys(named):
-        if name not in known:
-            yield f"its head names the executor {name!r}, which the graph it was stored with does not have"
-
-
-def _check_tags(tree: Any, what: str) -> None:
-    """Raises CodecError if something is marked as a value of a class and does not say of which."""
-    waiting = [tree]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            if not isinstance(one.get("$", ""), str):
-                raise CodecError(f"{what} holds a value of no class", path="$")
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one

@@ -7,6 +7,7 @@ import io
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
@@ -14,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from ..core.errors import DefinitionError
+from ..core.errors import DefinitionError, StoreUnavailable
 from ..core.model import Checkpoint, Retention
 from ..durable.ids import checkpoint_id
 from ..durable.ownership import this_process
@@ -33,7 +34,7 @@ _decode = msgspec.json.Decoder(WireCommit).decode
 _LEASE = 600.0  # seconds that an import may be silent before somebody else may have the run
 _RENEW_EVERY = 100  # records
 
-MAX_MEMORY = 2**30  # bytes: a file that needs more was made to fill the memory, or is told to be trusted
+MAX_MEMORY = 2**30  # bytes: a file that needs more may be made to fill the memory; the caller can allow more
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,9 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
         for line in source.lines():
             await importing.take(line)
         await importing.finish()
+    except StoreUnavailable:
+        await importing.undo()
+        raise
     finally:
         await importing.let_go()
     return Imported(
@@ -295,6 +299,14 @@ class _Import:
         )
         await self._store.put(run.last, along)
         await self.let_go()
+
+    async def undo(self) -> None:
+        """Take away a run that is only partly here: the store refused the rest. If it is away, the run stays marked.
+        One that is whole stays, too: somebody may drive it by now."""
+        self._waiting.clear()
+        with suppress(StoreUnavailable):  # the caller gets the error that led here
+            if self._run is not None and await _is_partly_here(self._store, self._run.name):
+                await self._store.drop(self._run.name)
 
     async def let_go(self) -> None:
         run, self._run = self._run, None

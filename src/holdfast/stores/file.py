@@ -18,7 +18,7 @@ from ..core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from ..core.model import FullHistory, Retention
 from ..durable.ownership import LEASE, Owner
 from ..durable.permissions import OWNER_ONLY, checked_mode
-from ..durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Wake
+from ..durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Survey, Wake
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
 from . import file_beside as beside
@@ -33,6 +33,7 @@ from .file_open import Open
 from .file_records import records_in
 from .file_removing import discard, refuse_other_workflow, remove, replace, thin_out
 from .file_run import Newest, Run, newest_path
+from .file_survey import numbers, survey
 from .file_together import Together, Wish, keep
 from .inbox import page_of
 
@@ -187,6 +188,14 @@ class FileStore:
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self._off_loop(self._release, run_id, owner)
+
+    async def survey(self) -> Survey:
+        """All runs, even if some of them cannot be listed."""
+        return await self._off_loop(self._reading, lambda: survey(self._folders.runs(None, None)))
+
+    async def numbers(self, run_id: str) -> list[int]:
+        """The numbers of the records of a run, even if some of them cannot be read."""
+        return await self._off_loop(self._reading, self._numbers, run_id)
 
     async def compact(self) -> int:
         await self._off_loop(self._folders.tidy)
@@ -349,6 +358,10 @@ class FileStore:
     def _run(self, run_id: str) -> RunEntry | None:
         folder = self._folders.find(run_id)
         return beside.run_in(folder) if folder else None
+
+    def _numbers(self, run_id: str) -> list[int]:
+        folder = self._folders.find(run_id)
+        return numbers(folder) if folder else []
 
     def _runs(self, workflow: str | None) -> list[RunEntry]:
         return [run for run in map(beside.run_in, self._folders.runs(workflow, None)) if run is not None]

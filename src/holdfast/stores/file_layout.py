@@ -245,7 +245,7 @@ def write(
     """Put the content in place of whatever is there: after a crash it is wholly there or not at all.
 
     `stamp` becomes the time of modification, in nanoseconds. Without `lasting` a power failure may undo it. Without
-    `mode` whoever may read the folder may read the file.
+    `mode` the file is as open as its folder.
     """
     data = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
     half = path.with_name(f"{TEMPORARY}{os.getpid()}-{next(_counter)}")

@@ -21,6 +21,7 @@ from ..durable.ports import (
     Record,
     RunEntry,
     Sieve,
+    Survey,
     Wake,
     fenced,
     needs_follower,
@@ -35,6 +36,7 @@ from .sqlite_removing import compacted, thin_out
 from .sqlite_rows import entry_in, refuse_another_workflow, row_of
 from .sqlite_runs import inbox, listed, note, run_of
 from .sqlite_schema import prepare
+from .sqlite_survey import list_flaws, numbers, survey
 
 
 class SQLiteStore:
@@ -292,7 +294,15 @@ class SQLiteStore:
 
     async def flaws(self) -> list[str]:
         """What is wrong with the file itself, in words: a list that leaves something out is found nowhere else."""
-        return await self._db.read(flaws)
+        return await self._db.read(lambda db: [*flaws(db), *list_flaws(db)])
+
+    async def survey(self) -> Survey:
+        """All runs, even if some of them cannot be listed."""
+        return await self._db.read(survey)
+
+    async def numbers(self, run_id: str) -> list[int]:
+        """The numbers of the records of a run, even if some of them cannot be read."""
+        return await self._db.read(lambda db: numbers(db, run_id))
 
     async def close(self) -> None:
         await self._db.close()

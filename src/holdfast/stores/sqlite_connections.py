@@ -124,7 +124,8 @@ def _damaged(path: str, why: object) -> str:
 
 def translated(error: Exception, path: str) -> DurabilityError:
     """The error in our words, with SQLite's own."""
-    if isinstance(error, UnicodeDecodeError) or _code(error) == sqlite3.SQLITE_CORRUPT:
+    is_not_text = isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode to UTF-8")
+    if is_not_text or _code(error) == sqlite3.SQLITE_CORRUPT:
         return CheckpointCorrupt(_damaged(path, error))
     if _code(error) == sqlite3.SQLITE_NOTADB:
         return StoreUnavailable(f"{path} is not a SQLite database; it was left as it is. Name another file")

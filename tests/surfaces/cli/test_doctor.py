@@ -90,15 +90,16 @@ def test_an_id_that_is_not_there_is_not_found(place: Place, say: Say, command: l
     assert "is stored here" in done.stderr
 
 
-def test_what_keeps_it_from_reading_on_is_a_finding_too(say: Say, tmp_path: Path) -> None:
+def test_a_newest_record_that_cannot_be_read_is_found_and_the_rest_is_looked_at(say: Say, tmp_path: Path) -> None:
     Place("runs", FileCheckpointStorage(tmp_path / "runs")).fill()
     (record,) = (tmp_path / "runs" / "counting" / "count-1").glob("000003-*.json")
     record.write_text('{"half')
     told = say("--store", "runs", "doctor", "--json")
     assert told.exit_code == 1
-    (finding,) = json.loads(told.stdout)["findings"]
-    assert "the store cannot be read any further" in finding["what"]
-    assert record.name in finding["what"]
+    document = json.loads(told.stdout)
+    (finding,) = document["findings"]
+    assert (finding["run_id"], record.name in finding["what"]) == ("count-1", True)
+    assert (document["looked_at"]["runs"], document["looked_at"]["records"]) == (2, 3 + 2)
 
 
 CODE = """

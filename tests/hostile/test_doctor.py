@@ -1,0 +1,280 @@
+"""Whatever is wrong with a record, the doctor names it and examines the rest, and ends as it says it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import (
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    PostgresCheckpointStorage,
+    SQLiteCheckpointStorage,
+)
+from holdfast.cli.app import holdfast
+from holdfast.operating import Examined, Finding, examine
+from operating_runs import Order, asking, counting
+from postgres_server import ask, dsn, fresh_schema
+
+SOUND = ("count-a", "ask-a", "count-c", "ask-c")
+RECORDS = {"count": 4, "ask": 2}  # of a run of that kind
+ALL = 3 * sum(RECORDS.values())
+
+
+async def fill(storage: Any) -> None:
+    for n in "abc":
+        await counting(storage, name=f"count{n}").run(1, run_id=f"count-{n}", tags={"t": n})
+        await asking(storage).run(Order(7, ["tea" * 500]), run_id=f"ask-{n}")
+        letter = b'{"kind":"plain","format":3,"request_id":"refund-7","value":true}'
+        await storage.store.post(f"ask-{n}", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
+        await storage.store.remember(f"ask-{n}", 1, "1.0/step/pay/0", b'{"format":4,"due":"","value":"a receipt"}')
+    await storage.close()
+
+
+@cache
+def stores() -> Path:
+    """A folder with a database and a directory of the same runs. It is copied, never used."""
+    folder = Path(mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    asyncio.run(fill(SQLiteCheckpointStorage(folder / "runs.db")))
+    asyncio.run(fill(FileCheckpointStorage(folder / "runs")))
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    shutil.copytree(stores(), tmp_path / "here")
+    return tmp_path / "here"
+
+
+def looked(storage: Any) -> tuple[list[Finding], Examined]:
+    async def look() -> list[Any]:
+        async with storage:
+            return [one async for one in examine(storage)]
+
+    *findings, seen = asyncio.run(look())
+    return findings, seen
+
+
+def named(findings: list[Finding], word: str) -> list[Finding]:
+    return [one for one in findings if word in f"{one.run_id} {one.what}"]
+
+
+def check(findings: list[Finding], seen: Examined, run: str, least: int) -> None:
+    """The damage is named, it is the only one, and everything else was looked at."""
+    said = [one.what for one in findings]
+    assert named(findings, run), said
+    assert not [one for one in findings if one.run_id in SOUND], said
+    assert not [words for words in said if "cannot be read any further" in words or "cannot be reached" in words]
+    assert seen.runs >= 5
+    assert seen.records >= least, (seen.records, said)
+
+
+# ------------------------------------------------------------------------------------------------------- files
+
+
+def record_of(folder: Path, run: str, number: int) -> Path:
+    (found,) = folder.glob(f"runs/*/{run}/{number:06}-*.json")
+    return found
+
+
+def changed(key: str, value: Any) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}, indent=2) + "\n")
+
+    return change
+
+
+def made_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def made_a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe" * 100),
+    "no object": lambda path: path.write_text("[]"),
+    "deep": lambda path: path.write_text("[" * 100_000),
+    "a folder": made_a_folder,
+    "a link to nothing": made_a_link,
+    "another format": changed("format", 99),
+    "format 0": changed("format", 0),
+    "another number": changed("number", 7),
+    "a number that is none": changed("number", "x"),
+    "a large number": changed("number", 2**70),
+    "another run": changed("run_id", "other"),
+    "no time": changed("at", "yesterday"),
+    "another status": changed("status", "DANCING"),
+    "another body": changed("body", {}),
+    "body of a newer format": changed("body", {"format": 99}),
+    "no body": changed("body", None),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize(("run", "number"), [("count-b", 0), ("count-b", 3), ("ask-b", 1)])
+def test_a_file_of_a_record_that_is_damaged_is_named(harm: str, run: str, number: int, here: Path) -> None:
+    path = record_of(here, run, number)
+    HARM[harm](path)
+    findings, seen = looked(FileCheckpointStorage(here / "runs"))
+    check(findings, seen, run, ALL - RECORDS[run[:-2]])
+    told = [one for one in findings if path.name in one.what or path.stem[7:] in one.what or one.number == number]
+    assert told, [one.what for one in findings]
+
+
+@pytest.mark.parametrize("name", ["x.json", "000009-x.json", "9" * 30 + "-x.json", "000001-again.json"])
+def test_a_file_that_does_not_belong_there_is_named(name: str, here: Path) -> None:
+    path = record_of(here, "count-b", 1)
+    shutil.copy(path, path.with_name(name))
+    findings, seen = looked(FileCheckpointStorage(here / "runs"))
+    check(findings, seen, "count-b", ALL - RECORDS["count"])
+    assert named(findings, name)
+
+
+@pytest.mark.parametrize("harm", ["empty", "half", "no text", "no object", "a folder", "another format"])
+@pytest.mark.parametrize("part", ["open.json", "mail/*.json", "memory/*.json"])
+def test_a_file_beside_the_records_that_is_damaged_is_named(harm: str, part: str, here: Path) -> None:
+    (path,) = here.glob(f"runs/*/ask-b/{part}")
+    HARM[harm](path)
+    findings, seen = looked(FileCheckpointStorage(here / "runs"))
+    check(findings, seen, "ask-b", ALL - RECORDS["ask"])
+
+
+def test_a_run_of_which_nothing_can_be_read_is_named_by_its_folder(here: Path) -> None:
+    asyncio.run(counting(FileCheckpointStorage(here / "runs")).run(1, run_id="Not/Plain"))
+    (folder,) = here.glob("runs/counting/Not_Plain~*")
+    for path in folder.glob("0*.json"):
+        path.write_bytes(b"\xff")
+    findings, seen = looked(FileCheckpointStorage(here / "runs"))
+    assert [one.run_id for one in findings] == [None]
+    assert folder.name in findings[0].what
+    assert (seen.runs, seen.records) == (7, ALL)
+
+
+# ------------------------------------------------------------------------------------------------------ SQLite
+
+ODD: list[Any] = ["x", -1, 2**63 - 1, -(2**63), b"\xff", '{"format":99}', "[" * 3000]
+COLUMNS = {
+    "commits": ["number", "checkpoint_id", "workflow", "status", "iteration", "at", "frame", "outputs", "body"],
+    "runs": ["workflow", "status", "number", "checkpoint_id", "iteration", "at", "began", "caller", "called", "tags"],
+    "requests": ["request_id", "executor", "at", "schema"],
+    "mail": ["key", "body"],
+    "memory": ["body"],
+}
+HARMLESS = {  # what is read, and may be so
+    ("commits", "outputs"),  # to say that there are outputs is no lie that could hurt
+    ("runs", "caller"),
+    ("runs", "tags"),
+}
+
+
+@pytest.mark.parametrize(("table", "column"), [(table, column) for table in COLUMNS for column in COLUMNS[table]])
+def test_a_column_with_something_odd_in_it_is_named(table: str, column: str, tmp_path: Path) -> None:
+    run = "count-b" if table == "commits" else "ask-b"
+    where = f"run_id = '{run}'" + (" AND number = 2" if table == "commits" else "")
+    tried = 0
+    for n, value in enumerate(ODD):
+        path = tmp_path / f"{n}.db"
+        shutil.copy(stores() / "runs.db", path)
+        db = sqlite3.connect(path)
+        cast = "CAST(? AS TEXT)" if isinstance(value, bytes) else "?"
+        try:
+            changes = db.execute(f"UPDATE {table} SET {column} = {cast} WHERE {where}", (value,)).rowcount
+            db.commit()
+        except sqlite3.Error:  # it is not a value for that column
+            continue
+        finally:
+            db.close()
+        assert changes == 1
+        findings, seen = looked(SQLiteCheckpointStorage(path))
+        tried += 1
+        if (table, column) in HARMLESS and not findings:
+            continue
+        check(findings, seen, run, ALL - RECORDS[run[:-2]])
+    assert tried >= 2
+
+
+@pytest.mark.parametrize("run", ["count-b", "ask-b"])
+def test_a_run_that_is_missing_from_the_list_is_named(run: str, here: Path) -> None:
+    db = sqlite3.connect(here / "runs.db")
+    db.execute("DELETE FROM runs WHERE run_id = ?", (run,))
+    db.commit()
+    db.close()
+    findings, seen = looked(SQLiteCheckpointStorage(here / "runs.db"))
+    check(findings, seen, run, ALL - RECORDS[run[:-2]])
+
+
+# ----------------------------------------------------------------------------------- other stores, and by chance
+
+
+def test_records_in_memory_and_in_postgresql_are_named() -> None:
+    bodies = ["", "x", "[]", '{"format":99}', "[" * 3000, '{"sum":"00"}']
+
+    async def look() -> None:
+        with fresh_schema() as schema:
+            memory, postgres = InMemoryCheckpointStorage(), PostgresCheckpointStorage(dsn(), schema=schema)
+            for storage in (memory, postgres):
+                for run in "abcdefg":
+                    await counting(storage).run(1, run_id=run)
+            store = memory.store.inner  # type: ignore[attr-defined]
+            for run, body in zip("bcdefg", bodies, strict=True):
+                (record,) = await store.history(run, after=1, upto=2)
+                await store.put(type(record)(record.entry, body.encode()))
+                where = f"run_id = '{run}' AND number = 2"
+                ask(f"UPDATE \"{schema}\".commits SET body = '{body}' WHERE {where} RETURNING 1")
+            for storage in (memory, postgres):
+                *findings, seen = [one async for one in examine(storage)]
+                assert {one.run_id for one in findings if isinstance(one, Finding) and one.number == 2} == set("bcdefg")
+                assert isinstance(seen, Examined)
+                assert (seen.runs, seen.records >= 7 * 3) == (7, True)
+            await postgres.close()
+
+    asyncio.run(look())
+
+
+def spoilt(chance: random.Random, path: Path) -> None:
+    """The file is cut, or some of its bytes are others."""
+    content = bytearray(path.read_bytes())
+    if chance.random() < 0.3:
+        path.write_bytes(content[: chance.randrange(len(content))])
+        return
+    for _ in range(chance.randrange(1, 6)):
+        at = chance.randrange(len(content))
+        content[at : at + chance.randrange(1, 5)] = chance.randbytes(chance.randrange(0, 5))
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_bytes_anywhere_end_the_command_as_documented(seed: int, here: Path) -> None:
+    chance = random.Random(seed)
+    files = sorted(path for path in here.glob("runs/*/*-b/**/*") if path.is_file())
+    spoilt(chance, chance.choice(files))
+    if seed % 2:
+        spoilt(chance, here / "runs.db")  # any page of it
+    for store in (str(here / "runs"), f"sqlite:///{here / 'runs.db'}"):
+        done = CliRunner().invoke(holdfast, ["doctor", "--json", "--store", store], env={"HOLDFAST_HOME": None})
+        assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+        assert done.exit_code in (0, 1, 2, 3, 5), done.output
+        assert "not foreseen" not in done.stderr
+        if store == str(here / "runs"):
+            found = json.loads(done.stdout)
+            assert found["looked_at"]["runs"] >= 5, done.stdout
+            assert not [one for one in found["findings"] if one["run_id"] in SOUND]
