@@ -88,7 +88,7 @@ async def test_a_silent_line_is_given_up_when_the_patience_ends_wherever_somebod
     began = time.monotonic()
     for store in (*stores.values(), fresh):
         await store.close()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < PATIENCE * len(stores)  # nobody waits again
 
 
 async def test_closing_ends_with_the_patience_of_what_is_under_way(line: SilentLine, schema: str) -> None:
