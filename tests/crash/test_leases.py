@@ -116,7 +116,7 @@ def test_a_lease_that_cannot_be_is_refused(tmp_path: Path, lease: Any) -> None:
         lambda: SQLiteCheckpointStorage(tmp_path / "runs.db", lease=lease),
         lambda: FileCheckpointStorage(tmp_path / "runs", lease=lease),
     ):
-        with pytest.raises(ValueError, match="lease is a number of seconds, 1 or more"):
+        with pytest.raises(ValueError, match="lease must be a number of seconds, at least 1"):
             make()
 
 

@@ -234,7 +234,7 @@ RUNS = (
     Bug(
         "the claim of a run that is alive is taken over",
         "durable/ownership.py",
-        "        return self.until < clock.seconds() or self.owner.is_dead()\n",
+        "        return self.left < 0 or self.owner.is_dead()\n",
         "        return True\n",
         (RULES, "runtime/test_running.py"),
     ),

@@ -22,12 +22,12 @@ SHORTEST_LEASE = 1.0  # seconds; a process on a busy machine may not give a sign
 
 
 def checked_lease(seconds: float) -> float:
-    """The length of a lease as it was given. Raises ValueError for one that cannot be."""
+    """Return the length of a lease in seconds. Raises ValueError unless it is a number and long enough."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not math.isfinite(seconds) or seconds < SHORTEST_LEASE:
         raise ValueError(
-            f"lease is a number of seconds, {SHORTEST_LEASE:g} or more, not {seconds!r}: so long after its last sign "
-            f"of life a process loses the runs it drives"
+            f"lease must be a number of seconds, at least {SHORTEST_LEASE:g}, not {seconds!r}: a process that gives "
+            f"no sign of life for this long loses the runs it drives"
         )
     return float(seconds)
 

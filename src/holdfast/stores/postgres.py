@@ -12,7 +12,7 @@ class PostgresCheckpointStorage(BuiltInStorage):
     """Runs kept in a schema of a PostgreSQL database, shared by any number of processes on any number of machines.
 
     `dsn` is a connection string of libpq; what it leaves out comes from the environment (`PGHOST`, ...). The
-    schema and its tables are created at the first use. `patience` says how many seconds a server may be away
+    schema and its tables are created at the first use. `patience` says how many seconds a server may be away or silent
     before StoreUnavailable is raised, `connections` how many are open at most: one writes, the others read. Steps that
     are done in a transaction have as many for themselves.
     """

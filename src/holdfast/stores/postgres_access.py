@@ -68,16 +68,16 @@ class Database:
         self._submit(Job(line, sheet, waiting, columns))
         return await waiting
 
-    async def write_in_passing(self, line: bytes) -> Any:
-        """The same for what is not worth waiting for a server that was given up."""
+    async def write_best_effort(self, line: bytes) -> Any:
+        """The same, without waiting for a server that was given up already."""
         waiting: Awaited[Any] = Awaited()
-        self._submit(Job(line, None, waiting, in_passing=True))
+        self._submit(Job(line, None, waiting, best_effort=True))
         return await waiting
 
     def write_blocking(self, line: bytes) -> Any:
         """The same from a thread without an event loop."""
         waiting: Future[Any] = Future()
-        self._submit(Job(line, None, waiting, in_passing=True))
+        self._submit(Job(line, None, waiting, best_effort=True))
         return waiting.result()
 
     async def read(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
@@ -88,9 +88,9 @@ class Database:
         """The same from a thread without an event loop."""
         return self._start_reading(query, values).result()
 
-    def read_in_passing(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
-        """The same for what is not worth waiting for a server that was given up."""
-        return self._start_reading(query, values, in_passing=True).result()
+    def read_best_effort(self, query: bytes, values: Sequence[object] = ()) -> list[Row]:
+        """The same, without waiting for a server that was given up already."""
+        return self._start_reading(query, values, best_effort=True).result()
 
     async def tidy(self, statement: bytes) -> None:
         """A statement that gives nothing and cannot be part of a transaction. May be done twice."""
@@ -128,11 +128,11 @@ class Database:
                 lanes.if_abandoned.detach()
         return lanes
 
-    def _start_reading(self, query: bytes, values: Sequence[object], *, in_passing: bool = False) -> Future[list[Row]]:
+    def _start_reading(self, query: bytes, values: Sequence[object], *, best_effort: bool = False) -> Future[list[Row]]:
         with self._lock:
             lanes = self._open_lanes()
             try:
-                return lanes.readers.submit(lanes.read, query, values, time.monotonic(), in_passing)
+                return lanes.readers.submit(lanes.read, query, values, time.monotonic(), best_effort)
             except RuntimeError as error:  # Python starts no work any more when it is about to end
                 raise StoreUnavailable(f"the program is ending, so nothing is read any more: {error}") from error
 
@@ -177,9 +177,9 @@ class _Lanes:
         self.if_abandoned = weakref.finalize(owner, self.direct.jobs.put, Sign.END)  # nobody closed it: end its writer
         self.if_abandoned.atexit = False  # that is done by `_close_at_exit`, which waits for it
 
-    def read(self, query: bytes, values: Sequence[object], asked: float, in_passing: bool) -> list[Row]:
+    def read(self, query: bytes, values: Sequence[object], asked: float, best_effort: bool) -> list[Row]:
         return self.link.use(
-            lambda db, again: db.execute(query, values, binary=True).fetchall(), asked=asked, in_passing=in_passing
+            lambda db, again: db.execute(query, values, binary=True).fetchall(), asked=asked, best_effort=best_effort
         )
 
     def tidy(self, statement: bytes) -> None:
@@ -232,10 +232,10 @@ def _write(batch: list[Job], link: Link, work: Statement) -> None:
         with db.line:
             return work.answers(db, jobs, [job.sheet for job in batch], whole=db.is_pooled)
 
-    asked, in_passing = min(job.asked for job in batch), all(job.in_passing for job in batch)
+    asked, best_effort = min(job.asked for job in batch), all(job.best_effort for job in batch)
     in_doubt = any(job.again for job in batch)
     try:
-        said = link.use(send, asked=asked, in_passing=in_passing, in_doubt=in_doubt)
+        said = link.use(send, asked=asked, best_effort=best_effort, in_doubt=in_doubt)
     except DurabilityError as error:
         together = len(batch) == 1 or not isinstance(error.__cause__, ONES_OWN)
         for job in batch:

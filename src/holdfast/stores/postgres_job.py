@@ -19,7 +19,7 @@ Columns = Sequence[bytes | None]
 class Job:
     """Something to write, who waits for it, and how it went."""
 
-    __slots__ = ("_error", "_line", "_result", "again", "asked", "columns", "in_passing", "sheet", "waiting")
+    __slots__ = ("_error", "_line", "_result", "again", "asked", "best_effort", "columns", "sheet", "waiting")
 
     def __init__(
         self,
@@ -28,14 +28,14 @@ class Job:
         waiting: Awaited[Any] | Future[Any],
         columns: Columns | None = None,
         *,
-        in_passing: bool = False,
+        best_effort: bool = False,
     ) -> None:
         """With `columns` it is a record that `add` may add, if the job is alone.
 
-        What is done in passing is not worth waiting for a server that was given up.
+        A best-effort job does not wait for a server that was given up already.
         """
         self._line, self.sheet, self.waiting, self.columns = line, sheet, waiting, columns
-        self.asked, self.in_passing = time.monotonic(), in_passing
+        self.asked, self.best_effort = time.monotonic(), best_effort
         self.again = False  # it was sent before, and nobody said how it went
         self._result: object = None
         self._error: Exception | None = None

@@ -66,11 +66,11 @@ class Link:
         self._idle: list[Ours] = []
         self._closed = self._known = self._pooled = False
 
-    def use(self, work: Work[T], *, asked: float | None = None, in_passing: bool = False, in_doubt: bool = False) -> T:
+    def use(self, work: Work[T], *, asked: float | None = None, best_effort: bool = False, in_doubt: bool = False) -> T:
         """What the work gives; done again on another connection if the server went away meanwhile.
 
         Raises StoreUnavailable if it stays away longer than our patience. Errors of the driver come out translated.
-        `asked` is when the work was asked for. What is done in passing is not worth a patience of its own.
+        `asked` is when the work was asked for. A best-effort call has no patience of its own.
         `in_doubt`: some of it was sent before, and nobody said how that went.
         """
 
@@ -78,7 +78,7 @@ class Link:
             with self._lend() as db:
                 return work(db, again)
 
-        return self._patiently(on_a_connection, asked=asked, in_passing=in_passing, in_doubt=in_doubt)
+        return self._patiently(on_a_connection, asked=asked, best_effort=best_effort, in_doubt=in_doubt)
 
     def guest(self) -> Guest:
         """A connection for one use that is not ours: as the driver makes it, and nothing is set."""
@@ -91,10 +91,10 @@ class Link:
         work: Callable[[bool], T],
         *,
         asked: float | None = None,
-        in_passing: bool = False,
+        best_effort: bool = False,
         in_doubt: bool = False,
     ) -> T:
-        hopeless = self._patience.ask(time.monotonic() if asked is None else asked, in_passing=in_passing)
+        hopeless = self._patience.exhausted(time.monotonic() if asked is None else asked, best_effort=best_effort)
         if hopeless is not None:
             cause, seconds = hopeless
             raise away(cause, self.where, seconds, in_doubt=in_doubt) from cause
@@ -105,11 +105,11 @@ class Link:
             except Passing as trouble:
                 again = again or trouble.sent
                 since = trouble.since if since is None else since
-                lasted = self._patience.bear(trouble.cause, since)
+                lasted = self._patience.failed(trouble.cause, since)
                 if lasted is not None:
                     raise away(trouble.cause, self.where, lasted, in_doubt=again or in_doubt) from trouble.cause
             else:
-                self._patience.back()
+                self._patience.answered()
                 return found
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(max(pause * 1.5, SHORTEST), LONGEST)
@@ -191,7 +191,7 @@ class Link:
             db.close()
             raise
         self._known, self._pooled = True, db.is_pooled
-        self._patience.back()
+        self._patience.answered()
         return db
 
     def _reach(self, kind: type[C]) -> C:

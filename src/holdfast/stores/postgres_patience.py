@@ -1,4 +1,4 @@
-"""How long a server may be away: one count for all who use it, from the first who missed it."""
+"""How long a server may be away: one outage for all callers, counted from the first failure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ GRACE = 1.0  # seconds that an answer may take, however short the patience is
 
 
 class Patience:
-    """An outage begins with the first attempt that failed, and ends with the first that succeeds.
+    """An outage starts with the first failed attempt and ends with the first that succeeds.
 
-    When it has lasted too long, everybody who waits is told so. Whoever comes later waits for the server anew: nobody
-    has looked meanwhile whether it was back. What is done in passing (to renew or to let go of a lease, to find out
-    what became of a commit) does not: as long as nobody has found the server back, it is tried once, and not even that
-    right after somebody else has.
+    When it has lasted `seconds`, every call that waits fails. A later call starts a new outage with the whole patience:
+    the server may have been back in between. Best-effort calls (to renew or release a lease, to find out what became of
+    a commit) do not: until somebody has had an answer, they are tried once, and not at all within a second of the
+    last failure. So a run that gives up does not wait a second time when it releases its lease.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -22,47 +22,47 @@ class Patience:
         self.silence = max(seconds, GRACE)  # so long a server may take to answer
         self._lock = threading.Lock()
         self._began: float | None = None
-        self._last: Exception | None = None  # what was the matter
-        self._missed = 0.0  # when somebody tried last
+        self._last: Exception | None = None  # the cause of the last failure
+        self._last_failure = 0.0
 
-    def back(self) -> None:
-        """Somebody had an answer."""
+    def answered(self) -> None:
+        """The server has answered somebody."""
         if self._began is not None:
             with self._lock:
                 self._began = self._last = None
 
-    def away(self, since: float, cause: Exception) -> None:
-        """Somebody has missed the server since then."""
+    def missed(self, since: float, cause: Exception) -> None:
+        """Somebody has had no answer since then."""
         with self._lock:
             self._began = since if self._began is None else min(self._began, since)
-            self._last, self._missed = cause, time.monotonic()
+            self._last, self._last_failure = cause, time.monotonic()
 
-    def ask(self, asked: float, *, in_passing: bool) -> tuple[Exception, float] | None:
-        """To be called before the first attempt. What was the matter, and for how many seconds, if there is no hope.
+    def exhausted(self, asked: float, *, best_effort: bool) -> tuple[Exception, float] | None:
+        """The cause and the length of the outage if a call need not be tried; None if it may be.
 
-        `asked` is when the work was asked for.
+        `asked` is when the call was made.
         """
         now = time.monotonic()
         with self._lock:
             if self._began is None or self._last is None or now - self._began < self.seconds:
                 return None
-            if asked <= self._began + self.seconds or (in_passing and now - self._missed < GRACE):
+            if asked <= self._began + self.seconds or (best_effort and now - self._last_failure < GRACE):
                 return self._last, now - self._began
-            if not in_passing:
+            if not best_effort:
                 self._began = self._last = None
             return None
 
-    def bear(self, cause: Exception, since: float) -> float | None:
-        """For how long the server has been away, if that is too long; None while it may be waited for.
+    def failed(self, cause: Exception, since: float) -> float | None:
+        """How long the server has been away, once that is too long; None while the call may be tried again.
 
-        `since` is when whoever asks has missed it first.
+        `since` is when this call failed first.
         """
-        self.away(since, cause)
+        self.missed(since, cause)
         lasted = time.monotonic() - min(since, since if self._began is None else self._began)
         return lasted if lasted >= self.seconds else None
 
     def deadline(self, since: float) -> float:
-        """Until when an answer is worth waiting for, if the last sign of the server was at that time."""
+        """Until when to wait for an answer, if `since` was the last sign of life of the server."""
         began = self._began
         if began is None:
             return since + self.silence

@@ -1,11 +1,12 @@
 """Lines that stay open and silent: a failover without a reset, a server that hangs, a firewall that forgot us.
 
-Nothing reports such a line, so a thread looks. Every wait for an answer is registered with its line. A line that
-has been silent for a while is a suspect, and the server is asked on a connection of its own what it is doing. A
-session that works on a statement of that age is a sign of life, however long the statement takes. A server that
-answers and does not work for this line has lost it: the line is cut, and the statement is sent again on another one.
-A server that does not answer at all is given as long as our patience, and then the line is cut as well. Cutting is
-`shutdown` on the socket: whoever waits, in whatever way, sees a broken line and goes on from there.
+Nothing reports such a line, so a thread watches. Every wait for an answer is recorded on its line. When a line has
+been silent for a while, a probe asks the server on a second connection what its sessions are doing. A session that
+works on a statement of that age is a sign of life, however long the statement takes. If the server answers and does
+not work for this line, the connection is lost: the line is cut, and the statement is sent again on another one. If
+the server does not answer at all, the line is cut when the patience ends. To cut is to `shutdown` the socket: every
+kind of wait (an event loop, libpq, a cursor of the driver) then sees a broken connection, and the handling of lost
+answers takes over.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class Line:
 
 
 class Watch:
-    """Looks after the lines of a store while anybody waits on one of them."""
+    """Watches the lines of a store while somebody waits on one of them."""
 
     def __init__(self, patience: Patience, probe: Callable[[], Probe], on_silence: Callable[[], None]) -> None:
         """`probe` starts one; `on_silence` is called when a line is cut."""
@@ -210,7 +211,7 @@ class Watch:
             if is_waiting and time.monotonic() >= self._patience.deadline(line.sign):
                 line.silent_since = line.sign
                 why = f"the server was silent for {now - line.sign:.1f} s"
-                self._patience.away(line.sign, TimeoutError(why))
+                self._patience.missed(line.sign, TimeoutError(why))
                 self._cut(line, why)
         return bool(waiting)
 

@@ -238,7 +238,7 @@ class PostgresStore:
 
     def mailed(self, run_ids: list[str]) -> list[str]:
         query = MAILED.replace("{schema}", self._schema).encode()
-        found = {row[0] for row in self._db.read_in_passing(query, [[shown(run_id) for run_id in run_ids]])}
+        found = {row[0] for row in self._db.read_best_effort(query, [[shown(run_id) for run_id in run_ids]])}
         return [run_id for run_id in run_ids if shown(run_id) in found]
 
     async def pending(
@@ -278,7 +278,7 @@ class PostgresStore:
         return [meant(run_id) for run_id in self._db.write_blocking(_encode(job))]
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        await self._db.write_in_passing(_encode({"do": "release", "run_id": shown(run_id), "owner": asdict(owner)}))
+        await self._db.write_best_effort(_encode({"do": "release", "run_id": shown(run_id), "owner": asdict(owner)}))
 
     async def compact(self) -> int:
         before = await self._size()

@@ -111,7 +111,7 @@ class PostgresTransaction:
 
     def _found_out(self, guest: Guest, body: bytes) -> bytes | None:
         """What became of a commit whose answer was lost."""
-        known = self._known(in_passing=True)
+        known = self._known(best_effort=True)
         if known is None:
             said = guest.line.lost or guest.pgconn.error_message.decode("utf-8", "replace").strip()
             raise StoreUnavailable(
@@ -120,9 +120,9 @@ class PostgresTransaction:
             )
         return None if known == body else known
 
-    def _known(self, *, in_passing: bool = False) -> bytes | None:
+    def _known(self, *, best_effort: bool = False) -> bytes | None:
         place = [self._job["run_id"], self._job["place"], self._job["key"]]
-        read = self._db.read_in_passing if in_passing else self._db.read_blocking
+        read = self._db.read_best_effort if best_effort else self._db.read_blocking
         rows = read(KNOWN.replace("{schema}", self._schema).encode(), place)
         return bytes(rows[0][0]) if rows else None
 
