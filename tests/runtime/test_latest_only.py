@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import FullHistory, HandlerFailed, LatestOnly, StoreUnavailable, SuperstepLimit, WorkflowRunState
+from holdfast import (
+    FullHistory,
+    HandlerFailed,
+    LatestOnly,
+    StoreUnavailable,
+    SuperstepLimit,
+    WorkflowBuilder,
+    WorkflowExecutor,
+    WorkflowRunState,
+)
 from holdfast.durable.ports import Along, Record
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.operating import Keep, delete_runs, prune
@@ -213,12 +222,15 @@ class Lost(CrashingStore):
         return await call()
 
 
-@pytest.mark.parametrize(("answers", "direct"), [(1, False), (2, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("answers", "direct"), [(1, False), (3, False), (3, True)])
 async def test_what_a_crash_left_of_runs_inside_goes_when_the_run_is_resumed(
     place: BackEnd, answers: int, direct: bool
 ) -> None:
     def outer(storage: BuiltInStorage) -> Any:
-        return around(interview(), storage, allow_direct_output=direct)
+        if not direct:
+            return around(interview(), storage)
+        sub = WorkflowExecutor(interview(), "sub", allow_direct_output=True)
+        return WorkflowBuilder(name="outer", start_executor=sub, checkpoint_storage=storage).build()
 
     dying = BuiltInStorage(Lost(place.store), retention=LatestOnly)
     async with place.open() as storage:
@@ -234,7 +246,7 @@ async def test_what_a_crash_left_of_runs_inside_goes_when_the_run_is_resumed(
 # -------------------------------------------------------------------- crashes
 
 
-@pytest.mark.parametrize(("back", "after"), [(1, True), (1, False), (2, True), (3, False)])
+@pytest.mark.parametrize(("back", "after"), [(1, True), (1, False)])
 async def test_a_crash_near_the_end_leaves_nothing_once_the_run_is_resumed(
     place: BackEnd, back: int, after: bool
 ) -> None:
