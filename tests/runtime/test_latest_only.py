@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import FullHistory, HandlerFailed, LatestOnly, StoreUnavailable, SuperstepLimit, WorkflowRunState
+from holdfast import (
+    FullHistory,
+    HandlerFailed,
+    LatestOnly,
+    StoreUnavailable,
+    SuperstepLimit,
+    WorkflowBuilder,
+    WorkflowExecutor,
+    WorkflowRunState,
+)
 from holdfast.durable.ports import Along, Record
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.operating import Keep, delete_runs, prune
@@ -116,6 +125,26 @@ async def test_mail_that_was_consumed_keeps_its_key_and_loses_its_body(place: Ba
     await store.close()
 
 
+async def test_compacting_takes_the_bodies_out_of_mail_that_an_older_program_consumed(tmp_path: Path) -> None:
+    for kind in ("file", "sqlite"):
+        with back_end(kind, tmp_path) as place:
+            await place.store.append(record("r", 0))
+            assert await place.store.post("r", "k", text("mark-k-1"))
+            await place.store.append(record("r", 1), Along(consumed=("k",)))
+            if kind == "file":
+                (tombstone,) = tmp_path.rglob("*.consumed")
+                tombstone.write_text(tombstone.read_text().replace("null", '"mark-k-1"'))
+            else:
+                with sqlite3.connect(tmp_path / "runs.db") as db:
+                    db.execute("UPDATE mail SET body = '\"mark-k-1\"'")
+                db.close()
+            assert place.marks() == {"mark-k-1"}
+            await place.store.compact()
+            assert place.marks() == set()
+            assert not await place.store.post("r", "k", text("mark-k-2"))
+            await place.store.close()
+
+
 async def test_outputs_that_an_older_program_left_whole_are_reduced(place: BackEnd) -> None:
     async with place.open() as storage:
         (asked,) = (await walk(storage, "ask")).get_request_info_events()
@@ -193,12 +222,15 @@ class Lost(CrashingStore):
         return await call()
 
 
-@pytest.mark.parametrize(("answers", "direct"), [(1, False), (2, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("answers", "direct"), [(1, False), (3, False), (3, True)])
 async def test_what_a_crash_left_of_runs_inside_goes_when_the_run_is_resumed(
     place: BackEnd, answers: int, direct: bool
 ) -> None:
     def outer(storage: BuiltInStorage) -> Any:
-        return around(interview(), storage, allow_direct_output=direct)
+        if not direct:
+            return around(interview(), storage)
+        sub = WorkflowExecutor(interview(), "sub", allow_direct_output=True)
+        return WorkflowBuilder(name="outer", start_executor=sub, checkpoint_storage=storage).build()
 
     dying = BuiltInStorage(Lost(place.store), retention=LatestOnly)
     async with place.open() as storage:
@@ -214,8 +246,7 @@ async def test_what_a_crash_left_of_runs_inside_goes_when_the_run_is_resumed(
 # -------------------------------------------------------------------- crashes
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("back", [1, 2, 3])
+@pytest.mark.parametrize(("back", "after"), [(1, True), (1, False)])
 async def test_a_crash_near_the_end_leaves_nothing_once_the_run_is_resumed(
     place: BackEnd, back: int, after: bool
 ) -> None:

@@ -28,7 +28,7 @@ from . import file_memory as memory
 from . import file_reading as reading
 from .file_folders import Folders
 from .file_layout import Origin
-from .file_mail import has_letters
+from .file_mail import blank_consumed, has_letters
 from .file_open import Open
 from .file_records import records_in
 from .file_removing import discard, refuse_other_workflow, remove, replace, thin_out
@@ -198,7 +198,7 @@ class FileStore:
         return await self._off_loop(self._reading, self._numbers, run_id)
 
     async def compact(self) -> int:
-        await self._off_loop(self._folders.tidy)
+        await self._off_loop(self._compact)
         return 0  # a file that is gone takes no space
 
     async def close(self) -> None:
@@ -335,6 +335,11 @@ class FileStore:
             assert run is not None
             beside.recover(run)
             return run.letters().post(run.folder, key, content)
+
+    def _compact(self) -> None:
+        self._folders.tidy()
+        for folder in self._folders.runs(None, None):
+            blank_consumed(folder)
 
     # ---------------------------------------------------------------- reading
 
