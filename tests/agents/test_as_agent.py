@@ -1,5 +1,6 @@
 """A workflow where an agent is expected."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,31 @@ async def test_other_outputs_are_said_as_text_and_kept_as_data() -> None:
 async def test_what_is_to_be_done_must_be_clear(options: Any) -> None:
     with pytest.raises(ValueError, match="say something"):
         team().as_agent().run(**options)
+
+
+async def test_inside_another_workflow_it_answers_what_comes_together_one_after_the_other() -> None:
+    storage = InMemoryCheckpointStorage()
+    answering: list[str] = []
+
+    async def recites(messages: list[Message]) -> str:
+        answering.append(messages[-1].text)
+        assert len(answering) == 1, "one at a time"
+        for _ in range(10 if messages[-1].text == "first" else 1):
+            await asyncio.sleep(0)
+        answering.clear()
+        return " ".join(message.text for message in messages)
+
+    @executor(id="asks")
+    async def asks(words: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message("first")
+        await ctx.send_message("second")
+
+    inner = WorkflowBuilder(name="inner", start_executor=AgentExecutor(recites, id="recites")).build()
+    guest = inner.as_agent("guest")
+    workflow = WorkflowBuilder(start_executor=asks, checkpoint_storage=storage).add_edge(asks, guest).build()
+    result = await workflow.run("go", run_id="r")
+    said = ["first", "first", "second", "first first second"]
+    assert [one.text for one in result.get_outputs()] == said[1::2]
+    checkpoint = await storage.get_latest(run_id="r")
+    assert checkpoint is not None
+    assert [message.text for message in checkpoint.state[conversation_key("guest")]] == said

@@ -107,6 +107,18 @@ async def test_what_does_not_fit_is_a_warning_if_there_is_something_else_to_go_o
         assert (await judging(storage).run(run_id="judged")).get_outputs() == ["silver: True", "gold: True"]
 
 
+async def test_a_bad_answer_does_not_stand_in_the_way_of_a_good_one_after_it(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await judging(storage).run(["gold"], run_id="r")
+        await answer(storage, "r", "gold", {"good": "perhaps"})
+        await answer(storage, "r", "gold", {"good": True, "why": "second"})
+        await answer(storage, "r", "gold", {"good": False, "why": "third"})
+        done = await judging(storage).run(run_id="r")
+        assert (done.get_outputs(), done.get_final_state()) == (["gold: True second"], WorkflowRunState.IDLE)
+        assert [event.data for event in done if event.type == "warning"] == []  # there was a good one
+        assert await storage.store.mail("r") == []
+
+
 async def test_an_answer_of_the_very_type_goes_before_a_plain_one(everywhere: Any) -> None:
     async with everywhere() as storage:
         await judging(storage).run(["gold"], run_id="judged")

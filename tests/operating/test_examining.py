@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ from holdfast import (
     WorkflowContext,
     executor,
 )
-from holdfast.durable.ports import Record
+from holdfast.durable.ports import Record, RunEntry, Wake
+from holdfast.durable.storage import BuiltInStorage
 from holdfast.operating.examining import Examined, Finding, examine
 from holdfast.operating.exporting import export_run
 from holdfast.operating.importing import import_run
 from holdfast.operating.snapshots import PARTLY_HERE
+from holdfast.stores.memory import MemoryStore
 from postgres_server import dsn, fresh_schema
 
 
@@ -205,3 +207,61 @@ async def test_a_store_that_cannot_be_reached_is_said_to_be() -> None:
     assert finding.what.startswith("the store cannot be reached: ")
     assert seen.runs == 0
     await storage.close()
+
+
+class Moving(MemoryStore):
+    """Something happens to a run right after it was looked at for the first time."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self._where = where
+        self.then: Callable[[], Awaitable[object]] | None = None
+
+    async def runs(self, **asked: Any) -> list[RunEntry]:
+        found = await super().runs(**asked)
+        await self._move("runs")
+        return found
+
+    async def wakes(self, **asked: Any) -> list[Wake]:
+        found = await super().wakes(**asked)
+        await self._move("wakes")
+        return found
+
+    async def _move(self, where: str) -> None:
+        if where == self._where and self.then is not None:
+            then, self.then = self.then, None
+            await then()
+
+
+async def test_a_run_that_is_moved_on_while_it_is_looked_at_is_looked_at_again() -> None:
+    store = Moving("runs")
+    storage = BuiltInStorage(store)
+    workflow = build_asking(storage)
+    (event,) = (await workflow.run("gold", run_id="r")).get_request_info_events()
+    store.then = lambda: workflow.run(run_id="r", responses={event.request_id: {"good": True}})
+    findings, seen = await looked(storage)
+    assert store.then is None
+    assert (findings, seen.runs) == ([], 1)
+
+
+async def test_a_run_that_goes_to_sleep_while_it_is_looked_at_is_looked_at_again() -> None:
+    store = Moving("wakes")
+    storage = BuiltInStorage(store)
+    store.then = lambda: build_sleeping(storage, broken=True).run("x", run_id="asleep")
+    findings, seen = await looked(storage)
+    assert store.then is None
+    assert (findings, seen.runs) == ([], 1)
+
+
+async def test_what_is_wrong_of_a_run_that_was_moved_on_is_found_all_the_same() -> None:
+    class Forgetful(Moving):
+        async def locate(self, checkpoint_id: str) -> Any:
+            return None
+
+    store = Forgetful("runs")
+    storage = BuiltInStorage(store)
+    workflow = build_asking(storage)
+    (event,) = (await workflow.run("gold", run_id="r")).get_request_info_events()
+    store.then = lambda: workflow.run(run_id="r", responses={event.request_id: {"good": True}})
+    findings, _ = await looked(storage)
+    assert [one.what for one in findings] == ["its newest checkpoint is not found by its id"]
