@@ -137,6 +137,57 @@ def test_a_loop_that_runs_too_often_is_an_error_that_says_who_was_running() -> N
         course.gives("review", review="again")
 
 
+def test_the_limit_holds_for_every_agent_of_a_loop_not_only_for_the_one_it_leads_back_to() -> None:
+    routers = [Node(id, output_mode="handoff") for id in ("start", "left", "right")]
+    course = Course(
+        [*routers, Node("other")],
+        way("start", "other"),
+        way("start", "left"),
+        way("other", "right"),
+        way("right", "left"),
+        way("left", "right"),  # leads back: 'right' comes before 'left' by way of 'other'
+        max_iterations=1,
+    )
+    assert course.begin() == ("start",)
+    assert course.gives("start", handoff="left").start == ("left",)
+    assert course.gives("left", handoff="right").start == ("right",)
+    assert [course.stands[id].runs for id in ("left", "right")] == [1, 1]
+    with pytest.raises(TooManyLoops, match=r"'left' has run 1 times.*still running: nobody"):
+        course.gives("right", handoff="left")
+
+
+def nested_loops(*besides: Edge, nodes: str = "outer inner") -> Course:
+    edges = (
+        way("outer", "inner"),
+        way("inner", "inner", equals("inner", "again")),
+        way("inner", "outer", default=True),
+    )
+    return Course(nodes, *edges, *besides, max_iterations=2)
+
+
+def test_rounds_of_an_inner_loop_count_when_the_outer_loop_comes_to_it_again() -> None:
+    course = nested_loops()
+    assert course.begin() == ("outer",)
+    assert course.gives("outer").start == ("inner",)
+    assert course.gives("inner", inner="again").start == ("inner",)
+    assert course.gives("inner", inner="enough").start == ("outer",)
+    with pytest.raises(TooManyLoops, match="'inner' has run 2 times"):
+        course.gives("outer")
+
+
+def test_too_many_loops_names_those_at_work_and_not_those_that_would_have_begun_next() -> None:
+    course = nested_loops(way("outer", "sibling"), nodes="sibling outer inner side")
+    assert course.begin() == ("outer", "side")
+    assert course.gives("outer").start == ("sibling", "inner")
+    course.gives("sibling")
+    course.gives("inner", inner="again")
+    course.gives("inner", inner="enough")
+    assert course.stands["sibling"].status == "waiting"
+    with pytest.raises(TooManyLoops) as raised:
+        course.gives("outer")
+    assert (raised.value.node, raised.value.running) == ("inner", ("side",))
+
+
 def test_a_loop_leaves_alone_what_it_does_not_lead_to() -> None:
     course = Course(
         "a side draft review",

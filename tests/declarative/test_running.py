@@ -212,6 +212,31 @@ async def test_a_loop_that_never_ends_is_an_error_that_says_who_ran() -> None:
         await workflow.run("go")
 
 
+async def test_the_loop_limit_counts_the_turns_of_an_agent_in_all_loops_together() -> None:
+    asked: list[str] = []
+
+    async def inner(messages: list[Message]) -> str:
+        asked.append("inner")
+        return "again" if len(asked) == 1 else "enough"
+
+    workflow = (
+        AgentWorkflow.create()
+        .with_max_iterations(2)
+        .add_agent("outer", says("go"))
+        .add_agent("inner", inner)
+        .from_("outer")
+        .to("inner")
+        .from_("inner")
+        .to("inner", when=equals("inner", "again"))
+        .from_("inner")
+        .otherwise("outer")
+        .build()
+    )
+    with pytest.raises(LoopLimit, match="'inner' has run 2 times"):
+        await workflow.run("go")
+    assert len(asked) == 2
+
+
 async def test_plain_retry_retries_ordinary_exceptions() -> None:
     agent = ScriptedAgent("a", [Fails(ValueError("odd"), times=2), "fine"])
     workflow = AgentWorkflow.create().add_agent("a", agent, retry=Retries(3, initial_delay=0)).build()

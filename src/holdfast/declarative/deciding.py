@@ -283,9 +283,6 @@ class Deciding:
 
     def _again(self, id: str, affected: set[str]) -> None:
         """A node, and what lies behind it, has its turn again."""
-        limit = self.plan.definition.max_iterations
-        if self.stands[id].runs >= limit:
-            raise TooManyLoops(id, limit, self._running())
         led = [way.source for way in self.plan.into(id) if self._leads_back(way)]
         for one in affected:
             self.stands[one] = replace(self.stands[one], status="waiting", taken=(), reason="")
@@ -341,8 +338,11 @@ class Deciding:
         self._skipped.append(Skipped(id, reason))
 
     def _run(self, id: str, upstream: tuple[str, ...] = ()) -> None:
-        begun = self.stands[id].runs + 1
-        self.stands[id] = Stand("running", begun, upstream=upstream)
+        """Start a node. The limit is checked here because any node of a loop can be the one that runs too often."""
+        runs, limit = self.stands[id].runs, self.plan.definition.max_iterations
+        if runs >= limit:
+            raise TooManyLoops(id, limit, (other for other in self._running() if other not in self._start))
+        self.stands[id] = Stand("running", runs + 1, upstream=upstream)
         self._start.append(id)
 
     def _running(self) -> list[str]:
