@@ -397,14 +397,14 @@ EDGES = (
     Bug(
         "doctor does not look again at a run that was moved on",
         "operating/examining.py",
-        "            if again is None or again.at.number == one.at.number == entry.number:\n",
-        "            if again is None or True:\n",
+        "            if (again.at.number, listed) == (one.at.number, entry):\n",
+        "            if again is not None:\n",
         ("operating/test_examining.py",),
     ),
     Bug(
         "doctor does not look again at what is to be woken",
         "operating/examining.py",
-        "            await self._read_wakes()  # that was known when we began\n",
+        "            found += await self._read_wakes()  # that was known when we began\n",
         "            pass\n",
         ("operating/test_examining.py",),
     ),
