@@ -23,7 +23,7 @@ from holdfast import (
 from holdfast.durable.ports import Along, Record
 from holdfast.durable.storage import BuiltInStorage
 from holdfast.operating import Keep, delete_runs, prune
-from holdfast.stores import sqlite, sqlite_access, sqlite_schema
+from holdfast.stores import sqlite, sqlite_connections, sqlite_schema
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing import Crash, CrashingStore
@@ -332,7 +332,7 @@ def raw_rows(path: Path) -> set[str]:
 async def test_compacting_says_so_if_another_program_keeps_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_access, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_connections, "PATIENCE", 0.05)
     path = tmp_path / "runs.db"
     async with BuiltInStorage(SQLiteStore(path), retention=LatestOnly) as storage:
         await walk(storage)
