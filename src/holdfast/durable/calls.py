@@ -16,7 +16,7 @@ import msgspec
 from ..core.errors import CodecError
 from .codec import Codec
 
-_LONGEST = 1_000  # characters; whoever passes a hundred arguments need not see each
+_LONGEST = 1_000  # characters; a call with a hundred arguments is shown as one digest
 _write = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _fields(value)).encode
 _NOT_WRITTEN = (
     TypeError,
