@@ -108,7 +108,7 @@ async def test_branches_of_a_turn_get_their_own_replies_results_and_keys() -> No
     keys: dict[str, set[str]] = {}
     waits, trouble = [(3, 0), (0, 3)], [OSError("late")]
 
-    async def part(turn: Turn, name: str, wait: int) -> str:
+    async def part(turn: Turn, name: str, wait: int, both: asyncio.Barrier) -> str:
         for _ in range(wait):
             await asyncio.sleep(0)
 
@@ -126,11 +126,12 @@ async def test_branches_of_a_turn_get_their_own_replies_results_and_keys() -> No
             return f"{name}'s step"
 
         reply = await turn.model(model)
+        await both.wait()  # both models want their tool before either is called
         return f"{reply.text}: {await turn.tool(reply.calls[0], look_up)}, {await turn.step('note', note)}"
 
     async def turn(turn: Turn) -> str:
-        left, right = waits.pop()
-        texts = await asyncio.gather(part(turn, "left", left), part(turn, "right", right))
+        (left, right), both = waits.pop(), asyncio.Barrier(2)
+        texts = await asyncio.gather(part(turn, "left", left, both), part(turn, "right", right, both))
         if trouble:
             raise trouble.pop()
         return "; ".join(texts)
