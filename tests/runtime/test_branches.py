@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import gc
 import threading
 import weakref
@@ -11,20 +12,27 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pydantic
 import pytest
 
 from holdfast import (
     Executor,
     HandlerFailed,
     InMemoryCheckpointStorage,
+    RetryPolicy,
     StepChanged,
+    StoreUnavailable,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
     WorkflowExecutor,
     handler,
 )
+from holdfast.durable.calls import describe_value
+from holdfast.durable.codec import Codec
+from holdfast.durable.storage import BuiltInStorage
 from holdfast.runtime.branches import Unplaced
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock
 
 Body = Callable[[WorkflowContext], Any]
@@ -415,3 +423,176 @@ async def test_a_task_that_outlives_its_handler_keeps_nothing_of_it_alive() -> N
     gc.collect()
     assert [one() for one in seen] == [None]
     left[0].cancel()
+
+
+async def test_what_a_step_with_a_key_does_inside_is_the_same_whichever_branch_asks(storage: Any) -> None:
+    bank, waits = Bank(), [(4, 0), (0, 4)]
+
+    async def body(ctx: WorkflowContext) -> Any:
+        first, second = waits.pop()
+
+        async def outer() -> str:
+            receipt = str(await ctx.step("charge", bank.charging("x")))
+            if waits:
+                raise OSError("late")
+            return receipt
+
+        async def ask(wait: int) -> Any:
+            await pause(wait)
+            return await ctx.step("shared", outer, key="k")
+
+        return list(await asyncio.gather(ask(first), ask(second)))
+
+    assert await twice(storage, body) == ["receipt for x"] * 2
+    assert len(bank.keys["x"]) == 1
+
+
+async def test_threads_of_tasks_with_a_context_of_their_own_belong_to_them(storage: Any) -> None:
+    waits = [(4, 0), (0, 4)]
+
+    async def body(ctx: WorkflowContext) -> Any:
+        async def order(name: str, wait: int) -> Any:
+            def charge() -> str:
+                return f"receipt for {name}"
+
+            await pause(wait)
+            return await asyncio.to_thread(ctx.step, "charge", charge)
+
+        a, b = waits.pop()
+        copies = [contextvars.copy_context() for _ in range(2)]
+        tasks = [asyncio.create_task(order(*one), context=copies.pop()) for one in (("a", a), ("b", b))]
+        return list(await asyncio.gather(*tasks))
+
+    assert await twice(storage, body) == ["receipt for a", "receipt for b"]
+
+
+async def test_tasks_that_share_a_context_do_not_end_up_in_each_others_steps(storage: Any) -> None:
+    bank = Bank()
+
+    async def body(ctx: WorkflowContext) -> Any:
+        async def order(name: str, wait: int) -> Any:
+            async def charge(number: int) -> Any:
+                await pause(wait)
+                return await bank.charging(f"{name}{number}")(idempotency_key="not asked for")
+
+            return [await ctx.step("charge", charge, number) for number in range(3)]
+
+        shared = contextvars.copy_context()
+        tasks = [asyncio.create_task(order(*one), context=shared) for one in (("a", 1), ("b", 3))]
+        return list(await asyncio.gather(*tasks))
+
+    receipts = await twice(storage, body)
+    assert receipts == [[f"receipt for {name}{number}" for number in range(3)] for name in "ab"]
+    assert [len(keys) for keys in bank.keys.values()] == [1] * 6
+
+
+async def test_an_attempt_that_was_given_up_does_not_replace_the_result_of_a_later_one(storage: Any) -> None:
+    attempts: list[int] = []
+    late = asyncio.Event()
+    got: list[str] = []
+
+    class Payer(Executor):
+        @handler(retry=RetryPolicy(max_attempts=4, initial_interval=0))
+        async def do(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+            attempts.append(len(attempts) + 1)
+            me = len(attempts)
+
+            async def pay() -> str:
+                if me == 1:
+                    await late.wait()
+                return f"receipt {me}"
+
+            async def fail_first() -> None:
+                await pause(3)
+                if me == 1:
+                    raise OSError("first")
+
+            receipt, _ = await asyncio.gather(self.branch(ctx, pay), fail_first())
+            got.append(receipt)
+            if me == 2:
+                late.set()
+                await pause(50)
+                raise OSError("second")
+            await ctx.yield_output(receipt)
+
+        async def branch(self, ctx: WorkflowContext[None, str], pay: Any) -> str:
+            return str(await ctx.step("pay", pay))
+
+    workflow = WorkflowBuilder(name="paying", start_executor=Payer("payer"), checkpoint_storage=storage).build()
+    assert (await workflow.run("go")).get_outputs() == ["receipt 2"]
+    assert got == ["receipt 2", "receipt 2"]
+
+
+async def test_a_result_that_could_not_be_stored_is_not_known_to_the_next_attempt() -> None:
+    store, done = FailingNotes(MemoryStore()), list[str]()
+
+    class Payer(Executor):
+        @handler(retry=RetryPolicy(max_attempts=3, initial_interval=0, retry_on=StoreUnavailable))
+        async def do(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+            async def pay() -> str:
+                done.append(f"receipt {len(done) + 1}")
+                return done[-1]
+
+            await ctx.yield_output(await ctx.step("pay", pay))
+
+    storage = BuiltInStorage(store)
+    workflow = WorkflowBuilder(name="paying", start_executor=Payer("payer"), checkpoint_storage=storage).build()
+    assert (await workflow.run("go")).get_outputs() == ["receipt 2"]
+    assert done == ["receipt 1", "receipt 2"]
+
+
+class FailingNotes:
+    """A store whose first note of a step fails."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self._failed = inner, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def remember(self, run_id: str, place: int, key: str, *more: Any, **options: Any) -> Any:
+        if key.endswith("/pay") and not self._failed:
+            self._failed = True
+            raise StoreUnavailable("the disk is full")
+        return await self._inner.remember(run_id, place, key, *more, **options)
+
+
+async def test_tasks_may_create_tasks_to_any_depth() -> None:
+    async def count() -> int:
+        return 1
+
+    async def body(ctx: WorkflowContext) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def follow(left: int) -> None:
+            if left:
+                tasks.append(asyncio.create_task(follow(left - 1)))
+            else:
+                answer.set_result(await ctx.step("count", count))
+
+        tasks = [asyncio.create_task(follow(3000))]
+        return await answer
+
+    assert (await build(None, body, ["not the first call"]).run("go")).get_outputs() == [1]
+
+
+async def test_what_a_model_computes_for_itself_is_not_compared_and_what_was_added_to_it_is(storage: Any) -> None:
+    class Order(pydantic.BaseModel):
+        model_config = {"extra": "allow"}
+        amount: int = 1
+
+        @functools.cached_property
+        def total(self) -> int:
+            return self.amount * 2
+
+    async def total(order: Any) -> int:
+        return int(order.total)
+
+    async def body(ctx: WorkflowContext) -> Any:
+        order = Order(amount=3)
+        return [await ctx.step("a", total, order), await ctx.step("b", total, order)]
+
+    assert await twice(storage, body) == [6, 6]
+    codec = Codec()
+    described = {describe_value(Order(note=note), codec) for note in ("x", "y")}
+    assert len(described) == 2

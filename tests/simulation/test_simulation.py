@@ -9,7 +9,7 @@ import pytest
 
 from simulation.growing import plan_of
 from simulation.loop import simulated_loop
-from simulation.plan import Plan, shown
+from simulation.plan import Edge, Fault, Graph, Node, Plan, shown
 from simulation.shrink import smallest
 from simulation.world import Broken, run_plan
 
@@ -77,3 +77,21 @@ def test_the_worlds_have_everything_in_them() -> None:
         node for plan in plans for node in plan.graph.nodes if node.child and any(n.child for n in node.child.nodes)
     ]
     assert len(deep) > 10
+
+
+def test_what_goes_of_runs_inside_goes_although_it_was_begun_before_a_crash() -> None:
+    """The caller of a run inside dies after that run has let go of what was superseded, and before it does itself."""
+    innermost = Graph(
+        "w0.0.",
+        (Node("w0.0.0", sends=2, appends=True), Node("w0.0.2", asks=True, reads=True)),
+        (Edge("direct", ("w0.0.0",), ("w0.0.2",)),),
+    )
+    inside = Graph(
+        "w0.", (Node("w0.0", child=innermost), Node("w0.1")), (Edge("when", ("w0.0",), ("w0.1",), salt=654),)
+    )
+    with simulated_loop() as loop:
+        for at in range(1, 25):
+            for after in (False, True):
+                faults = (Fault("rival", 1, True), Fault("die", at, after), Fault("die", 1, after))
+                graph = Graph("w", (Node("w0", child=inside),))
+                run_plan(loop, Plan(1794892212, graph, hops=3, faults=faults, latest_only=True, busy=0))

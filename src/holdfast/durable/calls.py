@@ -68,6 +68,7 @@ def _written(value: Any, codec: Codec) -> bytes | None:
 
 
 def _fields(value: Any) -> Any:
-    if hasattr(type(value), "__pydantic_fields__"):
-        return value.__dict__
+    if (fields := getattr(type(value), "__pydantic_fields__", None)) is not None:
+        named = {name: value.__dict__[name] for name in fields if name in value.__dict__}
+        return {**named, **(getattr(value, "__pydantic_extra__", None) or {})}
     raise NotImplementedError(f"{type(value).__qualname__} is left to the codec")

@@ -63,11 +63,13 @@ async def drop_superseded(store: Store, codec: Codec, what: Superseded) -> None:
     if head is None or not head.entry.fleeting:
         return
     upto = head.entry.number if what.upto is None else what.upto
-    first = min(what.first, upto)
-    records = [*await store.chain(what.run_id, first), *await store.history(what.run_id, after=first, upto=upto)]
+    start = await _first_readable(store, what.run_id, min(what.first, upto))
+    records = await store.history(what.run_id, after=start - 1, upto=upto)
     if not records or records[-1].entry.number != upto:
         return
     steps = _steps(records, codec)
+    if not steps[-1].record.entry.frame and steps[-1].after is None:
+        return  # it can only be read together with what would go
     for step in steps:
         if step.before is not None and step.after is not None:
             for inner in superseded_inside(step.before, step.after):
@@ -76,6 +78,16 @@ async def drop_superseded(store: Store, codec: Codec, what: Superseded) -> None:
     whole = [outputs_alone(one) for one in records[:-1] if one.entry.outputs]
     if going or whole:
         await store.thin_out(what.run_id, going, whole=[*whole, *_standing(steps[-1])])
+
+
+async def _first_readable(store: Store, run_id: str, first: int) -> int:
+    """Where to begin to read, so that a record can be understood: at the frame it is based on.
+
+    A call before a crash may have taken that out already. Then the record holds outputs alone, and is read by itself.
+    """
+    entries = {entry.number: entry for entry in await store.entries(run_id=run_id)}
+    start = max((number for number, entry in entries.items() if entry.frame and number <= first), default=first)
+    return start if all(number in entries for number in range(start, first)) else first
 
 
 def _standing(last: _Step) -> list[Record]:

@@ -20,7 +20,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from hashlib import blake2b
@@ -54,9 +54,11 @@ class Branch:
     @property
     def id(self) -> str:
         """Empty for the handler itself; else the same in every repetition of the handler, and in no other branch."""
-        if self._id is None:
-            assert self.parent is not None
-            self._id = blake2b(f"{self.parent.id}/{self._label}".encode(), digest_size=8).hexdigest()
+        unnamed = [branch for branch in self.ancestors() if branch._id is None]
+        for branch in reversed(unnamed):  # a loop: tasks may create tasks to any depth
+            assert branch.parent is not None
+            branch._id = blake2b(f"{branch.parent._id}/{branch._label}".encode(), digest_size=8).hexdigest()
+        assert self._id is not None
         return self._id
 
     def count(self, name: str) -> int:
@@ -122,6 +124,7 @@ class Entered:
         self._token = _CURRENT.set(self._branch)
 
     def __exit__(self, *error: object) -> None:
+        self._branch.task = 0  # over: tasks that share a context could be left with it
         _CURRENT.reset(self._token)
 
 
@@ -151,6 +154,8 @@ class _TaskFactory:
             context.run(_CURRENT.set, branch)  # before it is created: an eager task starts at once
             task = context.run(partial(self._create, loop, coroutine, **options))
         else:
+            with suppress(RuntimeError):  # it is being run; then only the task itself is known, and not its threads
+                options["context"].run(_CURRENT.set, branch)
             task = self._create(loop, coroutine, **options)
             _by_task[task] = branch
             _TaskFactory.was_given_contexts = True

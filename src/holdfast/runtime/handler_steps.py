@@ -38,7 +38,7 @@ class HandlerSteps:
         """Where a step stands that is asked for now, and in which branch. Raises Unplaced if nobody can say."""
         if key is not None:
             digest = blake2b(key.encode(), digest_size=8).hexdigest()
-            return stated_step_key(self._delivery.id, name, digest), self.branch()
+            return stated_step_key(self._delivery.id, name, digest), self._handler  # whichever branch asks
         branch = branches.current(self._handler)
         if branch is None or branch.is_run_by_another():
             raise Unplaced(

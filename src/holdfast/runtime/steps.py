@@ -58,6 +58,7 @@ async def done_once(step: Step, place: Place) -> Any:
     known = place.notes[step.key]
     if known is not None:
         _check_same_call(step, place, known)
+        await place.notes.durable(step.key)
         return _recalled(step, place, known)
     attempts = Attempts(place.notes, step.key)
     await attempts.begin()
@@ -77,6 +78,7 @@ async def done_once(step: Step, place: Place) -> Any:
         if not step.transaction:
             result = _of_result(step, place, result)
             await place.notes.put(step.key, result)
+            result = place.notes[step.key] or result  # that of an attempt that was faster, if there was one
         return _recalled(step, place, result)  # not the very object: what is recalled later is none either
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from ..core.events import WorkflowErrorDetails, WorkflowRunState
 from ..core.model import Checkpoint, Note, attempt_key
@@ -36,7 +37,7 @@ class Notes:
         self._archive, self._at = archive, at
         self._known = dict(recalled)
         self._timers = _by_delivery(recalled)
-        self._writing: set[asyncio.Future[None]] = set()
+        self._writing: dict[str, asyncio.Future[None]] = {}
 
     def __getitem__(self, key: str) -> Note | None:
         return self._known.get(key)
@@ -66,13 +67,21 @@ class Notes:
         return datetime.fromisoformat(last.due) <= datetime.fromisoformat(self._at.stamp.at)
 
     async def put(self, key: str, note: Note) -> None:
-        """Note something; durable when it returns, if the run is stored."""
+        """Note something; durable when it returns, if the run is stored. What was noted first under a key stands."""
+        if key in self._known:  # by a later attempt: this one was given up, and nobody heard what came of it
+            await self.durable(key)
+            return
         self._known[key] = note
         if self._archive is not None:
             writing = asyncio.ensure_future(self._archive.note(self._at.run_id, self._at.place, key, note))
-            self._writing.add(writing)
-            writing.add_done_callback(self._wrote)
+            self._writing[key] = writing
+            writing.add_done_callback(partial(self._wrote, key))
             await asyncio.shield(writing)  # a handler that sleeps twice at once, and is left, has said both
+
+    async def durable(self, key: str) -> None:
+        """Wait until what is known of a key is stored, if it is being written."""
+        if (writing := self._writing.get(key)) is not None:
+            await asyncio.shield(writing)
 
     def transaction(self, key: str) -> Transaction[Note] | None:
         """One whose result is noted under that key; None if where the run is stored there are none."""
@@ -82,14 +91,14 @@ class Notes:
         """It was noted, by a transaction."""
         self._known[key] = note
 
-    def _wrote(self, writing: asyncio.Future[None]) -> None:
-        self._writing.discard(writing)
-        if not writing.cancelled():
-            writing.exception()  # whoever waited for it was told; if nobody did any more, it is no news
+    def _wrote(self, key: str, writing: asyncio.Future[None]) -> None:
+        del self._writing[key]
+        if writing.cancelled() or writing.exception() is not None:  # raised where it is waited for
+            del self._known[key]  # what is not stored is not known: another attempt must not build on it
 
     async def written(self) -> None:
         """Wait until all that was noted is durable."""
-        await asyncio.gather(*self._writing, return_exceptions=True)
+        await asyncio.gather(*self._writing.values(), return_exceptions=True)
 
     def check_awake(self, delivery: str) -> None:
         """Raises Parked if a delivery was put aside until a time that is still far away."""
