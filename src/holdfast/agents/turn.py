@@ -143,8 +143,8 @@ class Turn:
         """Call the model once. While it speaks, `delta` tells it; a reply that is recalled is told in one piece.
 
         Tool calls in the reply are looked at before they are made: what needs approval is asked about here, all
-        at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to. Calls are told
-        apart by the branch that makes them (a task of the turn, by the order in which its tasks were created), and
+        at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to. Calls are
+        distinguished by the branch that makes them (a task of the turn, by the order in which its tasks were created), and
         there by their order. `within` names the part of the turn instead, for a library whose tasks come and go.
         """
         part = self._places.part(within)

@@ -89,7 +89,7 @@ def attempt_key(delivery: str, number: int) -> str:
 
 
 def step_key(delivery: str, name: str, number: int, branch: str = "") -> str:
-    """Steps of one name are told apart by their branch, and there by the order in which they are asked for."""
+    """Steps of one name are distinguished by their branch, and there by the order in which they are asked for."""
     return f"{delivery}/step/{number}{_in_branch(branch)}/{name}"
 
 

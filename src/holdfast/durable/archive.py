@@ -33,7 +33,7 @@ class Archive(Protocol):
     unbroken: bool  # whether a commit that was begun is finished, also if whoever waits for it is cancelled
     remembers: bool  # whether what is noted inside a superstep is still there after a restart
     retention: Retention  # which checkpoints are kept of a run that begins here
-    lease: float  # for how many seconds whoever drives a run has it, unless it is renewed
+    lease: float  # for how many seconds a driver has a run, unless it is renewed
     needed: int | None  # a commit of the run that somebody else refers to, and all since: they stay whatever is kept
 
     @property

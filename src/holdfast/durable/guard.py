@@ -38,7 +38,7 @@ class Guarded:
 
     def __init__(self, store: Store, sealing: Sealing | None = None, *, lease: float = LEASE) -> None:
         self.inner, self._sealing = store, sealing
-        self.lease = lease  # seconds; whoever drives a run of this store is given so many
+        self.lease = lease  # seconds that a driver of a run of this store is given
 
     @property
     def is_sealed(self) -> bool:
