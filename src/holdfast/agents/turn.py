@@ -144,8 +144,8 @@ class Turn:
 
         Tool calls in the reply are looked at before they are made: what needs approval is asked about here, all
         at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to. Calls are
-        distinguished by the branch that makes them (a task of the turn, by the order in which its tasks were created), and
-        there by their order. `within` names the part of the turn instead, for a library whose tasks come and go.
+        distinguished by the branch that makes them (a task of the turn, by the order in which its tasks were created),
+        and there by their order. `within` names the part of the turn instead, for a library whose tasks come and go.
         """
         part = self._places.part(within)
         number = self._calls[part] + 1  # by success: a call that failed, and was made in another way, has no place
