@@ -21,15 +21,15 @@ lint types contracts unit: $(READY)
 
 # The long run whose figures are in docs/reliability.md.
 reliability: $(READY)
-	@$(BIN)/python tests/reliability.py --write docs/reliability.md
+	@$(BIN)/python -m tests.reliability --write docs/reliability.md
 
 # Puts deliberate bugs into copies of the source, one at a time; a test must notice each. `ONLY=sums` for some of them.
 mutants: $(READY)
-	@$(BIN)/python tests/mutants --only "$(ONLY)"
+	@$(BIN)/python -m tests.mutants --only "$(ONLY)"
 
 # Worlds made from numbers, in each of which something goes wrong, until stopped; `SOAK_MINUTES=30` for so long.
 soak: $(READY)
-	@$(BIN)/python tests/simulation --soak
+	@$(BIN)/python -m tests.simulation --soak
 
 # Measures this package and its peers side by side; `make bench BENCH_ARGS="--quick --cases chain"` for less.
 bench: $(BENCH_READY)
@@ -48,7 +48,7 @@ clean:
 
 $(READY): requirements/dev.lock pyproject.toml
 	@echo "Setting up $(VENV) (once) ..."
-	@$(PYTHON) -c 'import sys; sys.exit("holdfast needs Python 3.11 or newer; set PYTHON=/path/to/it") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -c 'import sys; sys.exit("stepwell needs Python 3.11 or newer; set PYTHON=/path/to/it") if sys.version_info < (3, 11) else None'
 	@rm -f $(READY)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock

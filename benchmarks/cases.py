@@ -67,7 +67,7 @@ def rate_over(subject: str, peer: str, *, without: str = "\0") -> Ratio:
 def _times_delta(place: str) -> Ratio:
     def ratio(figures: Figures) -> float:
         peers = [f"langgraph-{place}-delta", f"langgraph-{place}-blocking-delta"]
-        return figures[f"holdfast-{place}"]["rate"] / max(figures[peer]["rate"] for peer in peers)
+        return figures[f"stepwell-{place}"]["rate"] / max(figures[peer]["rate"] for peer in peers)
 
     return ratio
 
@@ -90,7 +90,7 @@ def _cost(subject: str, other: str) -> Ratio:
 
 
 def _bytes(subject: str) -> Ratio:
-    return lambda figures: figures[subject]["written_each"] / figures["holdfast-sqlite-small"]["written_each"]
+    return lambda figures: figures[subject]["written_each"] / figures["stepwell-sqlite-small"]["written_each"]
 
 
 def _times_best_durable(subject: str) -> Ratio:
@@ -108,13 +108,13 @@ def _has(figures: Figures, start: str) -> bool:
 
 
 def _p99(place: str) -> Ratio:
-    return lambda figures: figures[f"holdfast-{place}"]["p99_ms"] / figures[f"langgraph-{place}"]["p99_ms"]
+    return lambda figures: figures[f"stepwell-{place}"]["p99_ms"] / figures[f"langgraph-{place}"]["p99_ms"]
 
 
 def _called_once() -> tuple[Goal, ...]:
     return tuple(
         Goal(f"{subject}, handlers called again", _figure(subject, "most_called_again"), most=1)
-        for subject in ("holdfast-sqlite", "holdfast-files", "holdfast-postgres")
+        for subject in ("stepwell-sqlite", "stepwell-files", "stepwell-postgres")
     )
 
 
@@ -123,7 +123,7 @@ def _figure(subject: str, what: str) -> Ratio:
 
 
 def _below(peer: str, what: str) -> Goal:
-    return Goal(f"over {peer}", lambda figures: figures["holdfast"][what] / figures[peer][what], most=1)
+    return Goal(f"over {peer}", lambda figures: figures["stepwell"][what] / figures[peer][what], most=1)
 
 
 CHAIN = Case(
@@ -135,12 +135,12 @@ CHAIN = Case(
     tiny={"supersteps": 20},
     count=lambda sizes: sizes["supersteps"],
     goals=(
-        Goal("SQLite, times LangGraph SQLite", rate_over("holdfast-sqlite", "langgraph-sqlite"), least=4),
-        Goal("SQLite, times raw SQLite commits", rate_over("holdfast-sqlite", "raw-sqlite"), least=0.5),
-        Goal("PostgreSQL, times LangGraph PostgreSQL", rate_over("holdfast-postgres", "langgraph-postgres"), least=3),
-        Goal("PostgreSQL, times raw insert and commit", rate_over("holdfast-postgres", "raw-postgres"), least=0.5),
-        Goal("no storage, times MAF", lambda f: f["holdfast"]["rate"] / f["maf"]["rate"], least=2),
-        Goal("memory, times MAF", lambda f: f["holdfast-memory"]["rate"] / f["maf-memory"]["rate"], least=2),
+        Goal("SQLite, times LangGraph SQLite", rate_over("stepwell-sqlite", "langgraph-sqlite"), least=4),
+        Goal("SQLite, times raw SQLite commits", rate_over("stepwell-sqlite", "raw-sqlite"), least=0.5),
+        Goal("PostgreSQL, times LangGraph PostgreSQL", rate_over("stepwell-postgres", "langgraph-postgres"), least=3),
+        Goal("PostgreSQL, times raw insert and commit", rate_over("stepwell-postgres", "raw-postgres"), least=0.5),
+        Goal("no storage, times MAF", lambda f: f["stepwell"]["rate"] / f["maf"]["rate"], least=2),
+        Goal("memory, times MAF", lambda f: f["stepwell-memory"]["rate"] / f["maf-memory"]["rate"], least=2),
     ),
 )
 
@@ -156,11 +156,11 @@ GROWTH = Case(
     goals=(
         Goal("SQLite, times LangGraph SQLite with delta channels", _times_delta("sqlite"), least=3),
         Goal("PostgreSQL, times LangGraph PostgreSQL with delta channels", _times_delta("postgres"), least=3),
-        Goal("SQLite, disk left over the conversation", _left("holdfast-sqlite"), most=3),
-        Goal("files, disk left over the conversation", _left("holdfast-files"), most=3),
-        Goal("PostgreSQL, disk left over the conversation", _left("holdfast-postgres"), most=3),
-        Goal("SQLite, the same without the empty store", _added("holdfast-sqlite"), most=3),
-        Goal("PostgreSQL, the same without the empty store", _added("holdfast-postgres"), most=3),
+        Goal("SQLite, disk left over the conversation", _left("stepwell-sqlite"), most=3),
+        Goal("files, disk left over the conversation", _left("stepwell-files"), most=3),
+        Goal("PostgreSQL, disk left over the conversation", _left("stepwell-postgres"), most=3),
+        Goal("SQLite, the same without the empty store", _added("stepwell-sqlite"), most=3),
+        Goal("PostgreSQL, the same without the empty store", _added("stepwell-postgres"), most=3),
     ),
 )
 
@@ -175,7 +175,7 @@ LONG = Case(
     columns=("ms_at_10", "ms_at_100", "ms_at_1000", "ms_at_3000"),
     goals=tuple(
         Goal(f"{place}, cost at turn 3,000 over cost at turn 100", _later("ms_at_3000", "ms_at_100", place), most=1.5)
-        for place in ("holdfast-sqlite", "holdfast-files", "holdfast-postgres")
+        for place in ("stepwell-sqlite", "stepwell-files", "stepwell-postgres")
     ),
 )
 
@@ -189,11 +189,11 @@ BIG = Case(
     count=lambda sizes: sizes["supersteps"],
     slower={"maf": {"supersteps": 20}, "langgraph-sqlite": {"supersteps": 50}},
     goals=(
-        Goal("SQLite, cost over that without the documents", _cost("holdfast-sqlite", "holdfast-sqlite-small"), most=4),
-        Goal("SQLite, bytes over those without the documents", _bytes("holdfast-sqlite"), most=1.2),
-        Goal("by hook, times LangGraph SQLite", rate_over("holdfast-sqlite-hook", "langgraph-sqlite"), least=3),
-        Goal("by hook, bytes over those without the documents", _bytes("holdfast-sqlite-hook"), most=1.2),
-        Goal("PostgreSQL, cost over that without", _cost("holdfast-postgres", "holdfast-postgres-small"), most=4),
+        Goal("SQLite, cost over that without the documents", _cost("stepwell-sqlite", "stepwell-sqlite-small"), most=4),
+        Goal("SQLite, bytes over those without the documents", _bytes("stepwell-sqlite"), most=1.2),
+        Goal("by hook, times LangGraph SQLite", rate_over("stepwell-sqlite-hook", "langgraph-sqlite"), least=3),
+        Goal("by hook, bytes over those without the documents", _bytes("stepwell-sqlite-hook"), most=1.2),
+        Goal("PostgreSQL, cost over that without", _cost("stepwell-postgres", "stepwell-postgres-small"), most=4),
     ),
 )
 
@@ -210,7 +210,7 @@ HISTORY = Case(
         Goal(
             f"{place}, {what} after 5,000 over after 100", _later(f"{what}_ms_5000", f"{what}_ms_100", place), most=1.5
         )
-        for place in ("holdfast-sqlite", "holdfast-files", "holdfast-postgres")
+        for place in ("stepwell-sqlite", "stepwell-files", "stepwell-postgres")
         for what in ("latest", "resume", "page")
     ),
 )
@@ -224,8 +224,8 @@ FANOUT = Case(
     tiny={"width": 10, "rounds": 2},
     count=lambda sizes: 2 * sizes["width"] * sizes["rounds"],
     goals=(
-        Goal("SQLite, times the best durable peer", _times_best_durable("holdfast-sqlite"), least=5),
-        Goal("PostgreSQL, times the best durable peer", _times_best_durable("holdfast-postgres"), least=5),
+        Goal("SQLite, times the best durable peer", _times_best_durable("stepwell-sqlite"), least=5),
+        Goal("PostgreSQL, times the best durable peer", _times_best_durable("stepwell-postgres"), least=5),
     ),
 )
 
@@ -242,7 +242,7 @@ MANY = Case(
         goal
         for place in ("sqlite", "postgres")
         for goal in (
-            Goal(f"{place}, times LangGraph", rate_over(f"holdfast-{place}", f"langgraph-{place}"), least=10),
+            Goal(f"{place}, times LangGraph", rate_over(f"stepwell-{place}", f"langgraph-{place}"), least=10),
             Goal(f"{place}, p99 over LangGraph's", _p99(place), most=0.25),
         )
     ),
@@ -285,7 +285,7 @@ IMPORT = Case(
 
 COMMAND = Case(
     name="command",
-    words="`holdfast list --json` on a store of {runs} runs, from start to end, beside a process that does nothing",
+    words="`stepwell list --json` on a store of {runs} runs, from start to end, beside a process that does nothing",
     unit="command",
     full={"starts": 20, "runs": 20},
     quick={"starts": 5, "runs": 20},
@@ -293,7 +293,7 @@ COMMAND = Case(
     timed=False,
     disk=False,
     columns=("command_cpu_ms", "bare_cpu_ms"),
-    goals=(Goal("milliseconds of processor", lambda figures: figures["holdfast-sqlite"]["command_cpu_ms"], most=150),),
+    goals=(Goal("milliseconds of processor", lambda figures: figures["stepwell-sqlite"]["command_cpu_ms"], most=150),),
 )
 
 INSTALLED = Case(

@@ -15,7 +15,7 @@ CRASHES = {"crash": 0, "crash-soon": 20, "crash-late": 1000}
 """How many milliseconds after the ninth handler has returned the process is killed."""
 HANDLERS = 10
 LAST = HANDLERS - 1
-PIPE = "HOLDFAST_BENCH_RETURNED"
+PIPE = "STEPWELL_BENCH_RETURNED"
 
 
 class Marks:

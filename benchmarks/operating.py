@@ -23,9 +23,9 @@ import machine
 import postgres
 from stocking import Stock, stock
 
-from holdfast import PostgresCheckpointStorage, SQLiteCheckpointStorage
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.operating import Keep, answer, examine, find_checkpoint, prune
+from stepwell import PostgresCheckpointStorage, SQLiteCheckpointStorage
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.operating import Keep, answer, examine, find_checkpoint, prune
 
 BEGIN, END = "<!-- operating: begin -->", "<!-- operating: end -->"
 KEPT = 10  # checkpoints of each run that pruning leaves
@@ -91,12 +91,12 @@ def _ran(arguments: Sequence[str]) -> tuple[float, float]:
     """Milliseconds that a command took, and those of the processor."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "stepwell.cli", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise RuntimeError(f"holdfast {' '.join(arguments)} ended with {process.returncode}")
+        raise RuntimeError(f"stepwell {' '.join(arguments)} ended with {process.returncode}")
     return (time.perf_counter() - began) * 1000, (used.ru_utime + used.ru_stime) * 1000
 
 

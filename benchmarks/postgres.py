@@ -12,9 +12,10 @@ from uuid import uuid4
 
 import machine
 
-VARIABLE = "HOLDFAST_BENCH_DSN"
+VARIABLE = "STEPWELL_BENCH_DSN"
 """Names a server the benchmarks may make databases on; without it one is started."""
-STARTER = Path(__file__).resolve().parent.parent / "tests" / "postgres_server.py"
+ROOT = Path(__file__).resolve().parent.parent
+STARTER = ROOT / "tests" / "support" / "postgres_server.py"
 PROMISES = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "128MB"}
 """What the server of the tests does without, and is on by default."""
 
@@ -41,13 +42,8 @@ def server() -> Iterator[str]:
 
 
 def _starter() -> Any:
-    sys.path.append(str(STARTER.parent))  # it is made of more than one file
-    spec = importlib.util.spec_from_file_location("postgres_server", STARTER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.append(str(ROOT))
+    return importlib.import_module("tests.support.postgres_server")
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def table(case: Case, figures: Figures, keeps: Mapping[str, str]) -> str:
 
 
 def place_of(subject: str) -> tuple[int, str]:
-    systems = ("holdfast", "maf", "langgraph", "dbos", "raw")
+    systems = ("stepwell", "maf", "langgraph", "dbos", "raw")
     return next((n for n, system in enumerate(systems) if subject.startswith(system)), len(systems)), subject
 
 

@@ -1,4 +1,4 @@
-"""Measures Holdfast, its peers and the bare limits side by side, and prints how they compare.
+"""Measures Stepwell, its peers and the bare limits side by side, and prints how they compare.
 
 Every measurement is a process of its own; the repeats of all of them are interleaved in shuffled order.
 """
@@ -25,7 +25,7 @@ from job import Subject
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = (
-    "holdfast",
+    "stepwell",
     "agent-framework-core",
     "langgraph",
     "langgraph-checkpoint-sqlite",
@@ -48,7 +48,7 @@ class Planned:
 def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", help=f"some of {','.join(CASES)}; all if left out")
-    parser.add_argument("--subjects", help="beginnings of names, such as holdfast,langgraph-sqlite; all if left out")
+    parser.add_argument("--subjects", help="beginnings of names, such as stepwell,langgraph-sqlite; all if left out")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", dest="size", action="store_const", const="quick", default="full", help="small sizes")
     parser.add_argument(

@@ -11,10 +11,10 @@ from itertools import chain, islice
 
 from msgspec.structs import replace
 
-from holdfast import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler, response_handler
-from holdfast.durable.ids import checkpoint_id
-from holdfast.durable.ports import About, Along, Record
-from holdfast.durable.storage import BuiltInStorage
+from stepwell import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler, response_handler
+from stepwell.durable.ids import checkpoint_id
+from stepwell.durable.ports import About, Along, Record
+from stepwell.durable.storage import BuiltInStorage
 
 COMMITS = 100  # of each run but the long one
 WAITING = 4  # one in so many runs waits

@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import LatestOnly, Message
-from holdfast.declarative import AgentWorkflow, WorkflowAgentCompletedEvent
+from stepwell import LatestOnly, Message
+from stepwell.declarative import AgentWorkflow, WorkflowAgentCompletedEvent
 
 
 async def write(messages: list[Message]) -> str:

@@ -7,9 +7,9 @@ Three experts are asked at once, and a function counts their votes.
 
 import asyncio
 
-from holdfast import AgentExecutorResponse, HandlerFailed, InMemoryCheckpointStorage
-from holdfast.agents import Fails, ScriptedAgent
-from holdfast.orchestrations import ConcurrentBuilder
+from stepwell import AgentExecutorResponse, HandlerFailed, InMemoryCheckpointStorage
+from stepwell.agents import Fails, ScriptedAgent
+from stepwell.orchestrations import ConcurrentBuilder
 
 
 def count(results: list[AgentExecutorResponse]) -> str:

@@ -7,7 +7,7 @@ given the number that was saved there, and counts only what is left.
 import asyncio
 from typing import Any
 
-from holdfast import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
+from stepwell import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
 
 
 class Counter(Executor):

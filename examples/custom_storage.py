@@ -9,7 +9,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from holdfast import CheckpointMissing, WorkflowBuilder, WorkflowCheckpoint, WorkflowContext, executor
+from stepwell import CheckpointMissing, WorkflowBuilder, WorkflowCheckpoint, WorkflowContext, executor
 
 
 class LinesStorage:

@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import (
+from stepwell import (
     Executor,
     SQLiteCheckpointStorage,
     Workflow,

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import Executor, FileCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler, persistent
+from stepwell import Executor, FileCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler, persistent
 
 
 class Loader(Executor):

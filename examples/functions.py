@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from holdfast import WorkflowBuilder, WorkflowContext, executor
+from stepwell import WorkflowBuilder, WorkflowContext, executor
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ said yes.
 import asyncio
 import json
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.agents import Calls, ScriptedAgent
-from holdfast.orchestrations import GroupChatBuilder
+from stepwell import InMemoryCheckpointStorage
+from stepwell.agents import Calls, ScriptedAgent
+from stepwell.orchestrations import GroupChatBuilder
 
 
 def to(name: str) -> str:

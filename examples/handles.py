@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import RunHandle, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell import RunHandle, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
 
 reached = asyncio.Event()
 rocks = {"first": 3, "again": 0}  # where each program is held up

@@ -10,9 +10,9 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from holdfast import Message, SQLiteCheckpointStorage, Workflow, WorkflowRunState
-from holdfast.agents import Calls, ScriptedAgent
-from holdfast.orchestrations import HandoffAgentUserRequest, HandoffBuilder
+from stepwell import Message, SQLiteCheckpointStorage, Workflow, WorkflowRunState
+from stepwell.agents import Calls, ScriptedAgent
+from stepwell.orchestrations import HandoffAgentUserRequest, HandoffBuilder
 
 CUSTOMER = ["The red one.", "No, thank you. Goodbye."]
 

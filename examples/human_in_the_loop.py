@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import (
+from stepwell import (
     Executor,
     SQLiteCheckpointStorage,
     Workflow,

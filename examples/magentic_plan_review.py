@@ -13,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import FileCheckpointStorage, Message, Workflow, WorkflowRunState
-from holdfast.agents import ScriptedAgent
-from holdfast.orchestrations import MagenticBuilder, MagenticPlanReviewRequest, MagenticTaskLedger
+from stepwell import FileCheckpointStorage, Message, Workflow, WorkflowRunState
+from stepwell.agents import ScriptedAgent
+from stepwell.orchestrations import MagenticBuilder, MagenticPlanReviewRequest, MagenticTaskLedger
 
 
 def progress(done: bool, speaker: str, instruction: str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 
 
 @executor(id="wash")

@@ -6,7 +6,7 @@ back to, and its attributes are what they were there.
 
 import asyncio
 
-from holdfast import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler, persistent
+from stepwell import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler, persistent
 
 
 class Tally(Executor):

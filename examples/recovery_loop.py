@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import (
+from stepwell import (
     Executor,
     HandlerFailed,
     InMemoryCheckpointStorage,

@@ -6,7 +6,7 @@ the first run did is left as it is. The second workflow object has no storage of
 
 import asyncio
 
-from holdfast import CheckpointStorage, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell import CheckpointStorage, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
 
 
 @executor

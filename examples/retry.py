@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import RetryPolicy, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell import RetryPolicy, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
 
 POLICY = RetryPolicy(max_attempts=4, initial_interval=0.2, retry_on=ConnectionError)
 

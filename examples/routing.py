@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Case, Default, WorkflowBuilder, WorkflowContext, WorkflowViz, executor
+from stepwell import Case, Default, WorkflowBuilder, WorkflowContext, WorkflowViz, executor
 
 
 @executor

@@ -10,9 +10,9 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from holdfast import SQLiteCheckpointStorage, Workflow
-from holdfast.agents import ScriptedAgent
-from holdfast.orchestrations import AgentRequestInfoResponse, SequentialBuilder
+from stepwell import SQLiteCheckpointStorage, Workflow
+from stepwell.agents import ScriptedAgent
+from stepwell.orchestrations import AgentRequestInfoResponse, SequentialBuilder
 
 
 def build(database: Path) -> Workflow:

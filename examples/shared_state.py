@@ -6,7 +6,7 @@ Appending is never a conflict. The order always comes from the plan, not from wh
 
 import asyncio
 
-from holdfast import StateConflict, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell import StateConflict, Workflow, WorkflowBuilder, WorkflowContext, executor
 
 READINGS = {"north": 17, "south": 24, "east": 21}
 

@@ -11,7 +11,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from holdfast import SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell import SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
 
 
 @executor(id="fill")

@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import AgentExecutor, Message, SQLiteCheckpointStorage, Workflow, WorkflowBuilder
-from holdfast.agents import Calls, ScriptedAgent, current_tool_call
+from stepwell import AgentExecutor, Message, SQLiteCheckpointStorage, Workflow, WorkflowBuilder
+from stepwell.agents import Calls, ScriptedAgent, current_tool_call
 
 
 def die() -> None:

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import AgentExecutor, AgentSession, Message, SQLiteCheckpointStorage, WorkflowAgent, WorkflowBuilder
-from holdfast.agents import Calls, ScriptedAgent, ToolApprovalRequest
+from stepwell import AgentExecutor, AgentSession, Message, SQLiteCheckpointStorage, WorkflowAgent, WorkflowBuilder
+from stepwell.agents import Calls, ScriptedAgent, ToolApprovalRequest
 
 
 def plan(messages: list[Message]) -> str | Calls:

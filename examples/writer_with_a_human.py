@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorRequest,
     AgentExecutorResponse,
@@ -28,7 +28,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.agents import ScriptedAgent
+from stepwell.agents import ScriptedAgent
 
 
 def write(messages: list[Message]) -> str:

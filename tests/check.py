@@ -42,7 +42,7 @@ def environment() -> Iterator[dict[str, str]]:
     if "TMPDIR" in kept or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ROOM:
         yield kept
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="stepwell-tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # the account of the database server goes through it
         yield {**kept, "TMPDIR": folder}
 

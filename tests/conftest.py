@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
-from holdfast.durable import clock
+from stepwell import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
+from stepwell.durable import clock
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]  # how fast a machine is says nothing about the code
 settings.register_profile("luck", deadline=None, suppress_health_check=slow)  # which finds things
 settings.register_profile("ci", settings.get_profile("luck"), derandomize=True)  # what is built must not depend on it
 settings.load_profile("ci" if os.environ.get("CI") else "luck")
+
+# programs that tests start find `tests` as the tests do
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 
 
 class SaidAtOnce:

@@ -1,6 +1,6 @@
 """The long run behind docs/reliability.md: everything that tries to break a promise, for as long as there is time.
 
-    python tests/reliability.py --kills 300 --minutes 10 --write docs/reliability.md
+    python -m tests.reliability --kills 300 --minutes 10 --write docs/reliability.md
 
 Ends with 1 if anything was lost or repeated; the figures are written all the same.
 """
@@ -24,15 +24,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import figures
-from holdfast.core.model import Retention
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import Ledger, NotTheSame, crash_everywhere
-from postgres_server import ask, dsn
-from testing.test_crash_everywhere import Order, shop
+from stepwell.core.model import Retention
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing import Ledger, NotTheSame, crash_everywhere
+from tests.support import figures
+from tests.support.postgres_server import ask, dsn
+from tests.testing.test_crash_everywhere import Order, shop
 
 HERE = Path(__file__).resolve().parent
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -87,7 +87,7 @@ def _timed(part: Callable[[argparse.Namespace], Iterator[Row]], asked: argparse.
 def _table(rows: list[Row], asked: argparse.Namespace) -> str:
     heads = ["| tried | how much | lost | repeated | seconds | alone |", "|---|---|---|---|---|---|"]
     options = f"--kills {asked.kills} --restarts {asked.restarts} --minutes {asked.minutes:g}{' --long' * asked.long}"
-    said = f"Last long run: {datetime.now(UTC).date()}, by `python tests/reliability.py {options}`."
+    said = f"Last long run: {datetime.now(UTC).date()}, by `python -m tests.reliability {options}`."
     return "\n".join([said, "", *heads, *map(str, rows)])
 
 
@@ -136,13 +136,13 @@ def kills(asked: argparse.Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
         options = ["--kills", str(asked.kills), "--restarts", str(asked.restarts)]
-        _run(["crash/long.py", *options, "--json", str(path)])
+        _run(["crash.long", *options, "--json", str(path)])
         for one in json.loads(path.read_text())["stores"]:
             acts = [f"{one[what]} {what}" for what in ("kills", "pauses", "restarts") if one[what]]
             words = f"{', '.join(acts)}; {one['runs']} runs, {one['commits']} commits, {one['executions']} executions; "
             words += f"recovery {one['recovery_median']:.2f} s, at most {one['recovery_max']:.2f} s"
             lost, repeated = one["lost"] + one["wrong"], one["repeated"] + one["twice"]
-            command = f"python tests/crash/long.py {' '.join(options)}"
+            command = f"python -m tests.crash.long {' '.join(options)}"
             yield Row(f"killed processes, {one['store']}", words, lost, repeated, one["seconds"], command)
 
 
@@ -165,7 +165,7 @@ def tested(asked: argparse.Namespace) -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder:
             path, report = Path(folder) / "figures", Path(folder) / "report.xml"
             is_long = asked.long or suite in ONLY_LONG
-            env = {figures.WHERE: str(path), **({"HOLDFAST_LONG": "1"} if is_long else {})}
+            env = {figures.WHERE: str(path), **({"STEPWELL_LONG": "1"} if is_long else {})}
             command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(HERE / suite)]
             command += ["--junitxml", str(report)]
             ended = subprocess.run(command, cwd=HERE.parent, env={**os.environ, **env}, capture_output=True, text=True)
@@ -175,7 +175,7 @@ def tested(asked: argparse.Namespace) -> Iterator[Row]:
             assert found is not None
             noted = [f"{number} {name}" for name, number in figures.read(path).items()]
             words = ", ".join([f"{found[1]} tests", *noted])
-        command_alone = f"{'HOLDFAST_LONG=1 ' * (suite in ONLY_LONG)}pytest tests/{suite}"
+        command_alone = f"{'STEPWELL_LONG=1 ' * (suite in ONLY_LONG)}pytest tests/{suite}"
         yield Row(what, words, failed, failed, time.monotonic() - began, command_alone)
 
 
@@ -201,7 +201,7 @@ def bugs(asked: argparse.Namespace) -> Iterator[Row]:
 def _run(command: list[str]) -> str:
     """What a program of the tests says; its exit code is told by its figures."""
     ended = subprocess.run(
-        [sys.executable, str(HERE / command[0]), *command[1:]], cwd=HERE.parent, capture_output=True, text=True
+        [sys.executable, "-m", f"tests.{command[0]}", *command[1:]], cwd=HERE.parent, capture_output=True, text=True
     )
     if ended.returncode:
         print(ended.stdout[-5000:], ended.stderr[-5000:], flush=True)

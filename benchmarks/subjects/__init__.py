@@ -5,7 +5,7 @@ from importlib import import_module, metadata
 from job import Subject
 
 SYSTEMS = {
-    "holdfast": "holdfast",
+    "stepwell": "stepwell",
     "maf": "agent-framework-core",
     "langgraph": "langgraph-checkpoint-sqlite",
     "dbos": "dbos",

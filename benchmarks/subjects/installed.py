@@ -15,7 +15,7 @@ from job import Job, Subject
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTS = {
-    "holdfast": ("holdfast", "from holdfast import Executor, SQLiteCheckpointStorage, WorkflowBuilder, handler"),
+    "stepwell": ("stepwell", "from stepwell import Executor, SQLiteCheckpointStorage, WorkflowBuilder, handler"),
     "maf": ("agent_framework", "from agent_framework import Executor, FileCheckpointStorage, WorkflowBuilder, handler"),
     "langgraph": (
         "langgraph",
@@ -25,7 +25,7 @@ IMPORTS = {
 }
 """What must be there, and what a program says to define a workflow that is kept."""
 PACKAGES = {
-    "holdfast": ("holdfast",),
+    "stepwell": ("stepwell",),
     "maf": ("agent-framework-core",),
     "langgraph": ("langgraph",),
     "langgraph-sqlite": ("langgraph", "langgraph-checkpoint-sqlite"),
@@ -35,7 +35,7 @@ PACKAGES = {
 
 MAKES_RUNS = """
 import asyncio, sys
-from holdfast import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 @executor(id="echo")
 async def echo(said: str, ctx: WorkflowContext[None, str]) -> None:
     await ctx.yield_output(said)
@@ -48,7 +48,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
-SCRIPT = "from holdfast.cli.main import main; main()"  # as the script that is installed does
+SCRIPT = "from stepwell.cli.main import main; main()"  # as the script that is installed does
 
 
 def time_command(job: Job) -> None:
@@ -91,9 +91,9 @@ def _used_by_children() -> float:
 def weigh(job: Job, packages: tuple[str, ...]) -> None:
     """Installs packages and all they need into an empty folder; the versions are those that are measured."""
     target, versions = job.folder / "target", job.folder / "versions.txt"
-    others = [one for one in metadata.distributions() if one.name != "holdfast"]
+    others = [one for one in metadata.distributions() if one.name != "stepwell"]
     versions.write_text("".join(f"{one.name}=={one.version}\n" for one in others))
-    wanted = [str(ROOT) if name == "holdfast" else name for name in packages]
+    wanted = [str(ROOT) if name == "stepwell" else name for name in packages]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     kept = ["--no-build-isolation", "--constraint", str(versions), "--target", str(target)]
     subprocess.run([*command, *kept, *wanted], check=True, stdout=sys.stderr)
@@ -109,7 +109,7 @@ def _has(package: str) -> bool:
 
 
 def _can_list() -> bool:
-    return all(find_spec(needed) is not None for needed in ("holdfast", "click"))
+    return all(find_spec(needed) is not None for needed in ("stepwell", "click"))
 
 
 SUBJECTS = [
@@ -118,7 +118,7 @@ SUBJECTS = [
         for name, (needed, said) in IMPORTS.items()
         if find_spec(needed) is not None
     ),
-    *([Subject("command", "holdfast-sqlite", "sync", time_command)] if _can_list() else []),
+    *([Subject("command", "stepwell-sqlite", "sync", time_command)] if _can_list() else []),
     *(
         Subject("installed", name, "none", partial(weigh, packages=packages))
         for name, packages in PACKAGES.items()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kits import KITS
+from tests.agents.kits import KITS
 
 NEEDS = {
     "test_a_tool_knows_a_key_for_the_very_call": "key",

@@ -24,10 +24,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-import holdfast
-from holdfast import AgentExecutor, HoldfastError, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowEvent
-from holdfast.agents import usage_in
-from holdfast.testing import FailingStore, crash_everywhere
+import stepwell
+from stepwell import AgentExecutor, SQLiteCheckpointStorage, StepwellError, Workflow, WorkflowBuilder, WorkflowEvent
+from stepwell.agents import usage_in
+from stepwell.testing import FailingStore, crash_everywhere
 
 Json = dict[str, Any]
 
@@ -99,7 +99,7 @@ class Imports(MetaPathFinder):
 
 
 IMPORTS = Imports()
-OURS = str(Path(holdfast.__file__).parent)
+OURS = str(Path(stepwell.__file__).parent)
 
 
 async def everywhere(kit: ModuleType, errand: Json) -> Json:
@@ -116,13 +116,13 @@ async def main(kit: ModuleType, database: str, errands: list[Json]) -> None:
     for errand in errands:
         try:
             seen = await (everywhere(kit, errand) if "everywhere" in errand else run(kit, errand, database))
-        except (HoldfastError, AssertionError) as error:  # the other errands are tried all the same
+        except (StepwellError, AssertionError) as error:  # the other errands are tried all the same
             seen = {"failed": f"{type(error).__name__}: {error}"}
         IMPORTS.noted = None
         print(json.dumps({"errand": errand["name"], **seen}), flush=True)
 
 
 if __name__ == "__main__":
-    given = import_module(f"kits.{sys.argv[1]}")
+    given = import_module(f"tests.agents.kits.{sys.argv[1]}")
     sys.meta_path.insert(0, IMPORTS)
     asyncio.run(main(given, sys.argv[2], json.loads(sys.argv[3])))

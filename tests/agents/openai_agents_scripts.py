@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from agents.testing import ScriptedModel, assistant_message, function_call
-
 from agents import (
     Model,
     ModelResponse,
@@ -11,7 +9,9 @@ from agents import (
     Usage,
     set_tracing_disabled,
 )
-from holdfast import (
+from agents.testing import ScriptedModel, assistant_message, function_call
+
+from stepwell import (
     AgentExecutor,
     InMemoryCheckpointStorage,
     Workflow,

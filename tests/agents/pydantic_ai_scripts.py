@@ -11,7 +11,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     InMemoryCheckpointStorage,
     Workflow,

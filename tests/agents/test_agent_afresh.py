@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorRequest,
     InMemoryCheckpointStorage,
@@ -12,8 +12,8 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.agents import Answer, Calls, ScriptedAgent, Turn, conversation_key, usage_in
-from holdfast.testing import crash_everywhere
+from stepwell.agents import Answer, Calls, ScriptedAgent, Turn, conversation_key, usage_in
+from stepwell.testing import crash_everywhere
 
 
 @executor(id="host")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorRequest,
     AgentExecutorResponse,
@@ -20,7 +20,7 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.agents import (
+from stepwell.agents import (
     Answer,
     Asks,
     Budget,
@@ -37,10 +37,10 @@ from holdfast.agents import (
     current_tool_call,
     usage_in,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import crash_everywhere
-from holdfast.testing.wrapping import WrappedStore
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import crash_everywhere
+from stepwell.testing.wrapping import WrappedStore
 
 
 def alone(agent: Any, **options: Any) -> Workflow:

@@ -23,7 +23,7 @@ from agent_framework import (
 )
 from agent_framework.exceptions import UserInputRequiredException
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     DefinitionError,
     InMemoryCheckpointStorage,
@@ -32,11 +32,11 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
 )
-from holdfast.agents import Budget, ScriptedAgent, current_tool_call
-from holdfast.agents.adapters.agent_framework import AgentFrameworkAgent
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.wrapping import WrappedStore
+from stepwell.agents import Budget, ScriptedAgent, current_tool_call
+from stepwell.agents.adapters.agent_framework import AgentFrameworkAgent
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing.wrapping import WrappedStore
 
 Reply = str | list[Content]
 

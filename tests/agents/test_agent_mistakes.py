@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentExecutor, AgentSession, InMemoryCheckpointStorage, WorkflowBuilder
-from holdfast.agents import Budget, BudgetResponse, Calls, ScriptedAgent
-from holdfast.orchestrations import (
+from stepwell import AgentExecutor, AgentSession, InMemoryCheckpointStorage, WorkflowBuilder
+from stepwell.agents import Budget, BudgetResponse, Calls, ScriptedAgent
+from stepwell.orchestrations import (
     AgentRequestInfoResponse,
     ConcurrentBuilder,
     GroupChatBuilder,

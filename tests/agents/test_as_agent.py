@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentResponse,
     DefinitionError,
@@ -23,9 +23,9 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.agents import Calls, Fails, ScriptedAgent, Usage, conversation_key
-from holdfast.testing import crash_everywhere
-from holdfast.workflow.agent import AgentSession
+from stepwell.agents import Calls, Fails, ScriptedAgent, Usage, conversation_key
+from stepwell.testing import crash_everywhere
+from stepwell.workflow.agent import AgentSession
 
 
 def team(storage: Any = None, *, script: Any = None, approve: Any = ()) -> Workflow:

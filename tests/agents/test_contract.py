@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from kits import KITS
-from kits.deeds import HANGING, NO_KEY, TRACE, traces
-from openai_server import TOKENS_IN, TOKENS_OUT, Server, model_server
+from tests.agents.kits import KITS
+from tests.agents.kits.deeds import HANGING, NO_KEY, TRACE, traces
+from tests.agents.openai_server import TOKENS_IN, TOKENS_OUT, Server, model_server
 
 HERE = Path(__file__).parent
 Json = dict[str, Any]

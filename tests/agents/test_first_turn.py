@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     Executor,
     SQLiteCheckpointStorage,
@@ -21,7 +21,7 @@ from holdfast import (
     executor,
     handler,
 )
-from holdfast.agents import Answer, Message, ModelReply, ToolCall, Turn
+from stepwell.agents import Answer, Message, ModelReply, ToolCall, Turn
 
 PATIENCE = 5.0  # seconds; the loop stands still meanwhile
 

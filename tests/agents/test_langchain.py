@@ -17,7 +17,7 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel, PrivateAttr
 from typing_extensions import TypedDict
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     DefinitionError,
     HandlerFailed,
@@ -26,8 +26,8 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
 )
-from holdfast.agents import AgentInputRequest, Budget, ScriptedAgent, current_tool_call
-from holdfast.agents.adapters.langchain import HoldfastMiddleware, LangChainAgent
+from stepwell.agents import AgentInputRequest, Budget, ScriptedAgent, current_tool_call
+from stepwell.agents.adapters.langchain import LangChainAgent, StepwellMiddleware
 
 Reply = str | list[tuple[str, dict[str, Any]]]
 
@@ -69,7 +69,7 @@ def model(*script: Reply) -> Model:
 
 def steady(chat: Model, tools: Any = (), *others: AgentMiddleware[Any, Any, Any], **options: Any) -> Any:
     """An agent with the middleware."""
-    return create_agent(chat, list(tools), middleware=[*others, HoldfastMiddleware()], name="clerk", **options)
+    return create_agent(chat, list(tools), middleware=[*others, StepwellMiddleware()], name="clerk", **options)
 
 
 def alone(agent: Any, **options: Any) -> Workflow:
@@ -116,7 +116,7 @@ async def test_outside_a_turn_the_middleware_does_nothing() -> None:
     for ask in (lambda agent: agent.ainvoke(said), lambda agent: asyncio.to_thread(agent.invoke, said)):
         result = await ask(steady(model([("look", {})], "done"), [look]))
         assert result["messages"][-1].text == "done"
-        assert "holdfast" not in result
+        assert "stepwell" not in result
     assert len(paid) == 2
 
 
@@ -193,7 +193,7 @@ async def test_tools_are_asked_about_by_the_executor_too() -> None:
     assert chat.heard[-1] == ("tool", "paid 20")
 
 
-@pytest.mark.parametrize("ours", [[HoldfastMiddleware()], []], ids=["steps", "supersteps"])
+@pytest.mark.parametrize("ours", [[StepwellMiddleware()], []], ids=["steps", "supersteps"])
 async def test_a_tool_can_ask_a_person(ours: list[Any]) -> None:
     done: list[str] = []
 
@@ -243,7 +243,7 @@ def broken() -> str:
 async def test_what_a_middleware_makes_of_a_failure_is_kept_if_it_is_inside() -> None:
     chat = model([("broken", {})], "done")
     lenient = ToolRetryMiddleware(max_retries=0, on_failure="continue")
-    agent = create_agent(chat, [broken], middleware=[HoldfastMiddleware(), lenient])
+    agent = create_agent(chat, [broken], middleware=[StepwellMiddleware(), lenient])
     assert (await answered(alone(agent, budget=Budget(calls=1)), lambda asked: asked.raise_to(9))).text == "done"
     assert "out of order" in chat.heard[-1][1]
 
@@ -313,7 +313,7 @@ def look() -> str:
     return "seen"
 
 
-@pytest.mark.parametrize("ours", [[HoldfastMiddleware()], []], ids=["steps", "supersteps"])
+@pytest.mark.parametrize("ours", [[StepwellMiddleware()], []], ids=["steps", "supersteps"])
 async def test_what_tools_write_into_the_state_is_recalled_and_kept_between_turns(ours: list[Any]) -> None:
     seen: list[Any] = []
 
@@ -404,7 +404,7 @@ async def test_any_graph_with_messages_goes_on_with_the_superstep_that_failed() 
     ("options", "word"), [({"approve": ["pay"]}, "approve"), ({"handoffs": {"boss": "x"}}, "handoffs")]
 )
 async def test_what_needs_the_middleware_is_refused_without_it(options: Any, word: str) -> None:
-    with pytest.raises(RunError, match=f"has {word}, but its calls cannot be seen: list HoldfastMiddleware"):
+    with pytest.raises(RunError, match=f"has {word}, but its calls cannot be seen: list StepwellMiddleware"):
         await alone(create_agent(model("x"), []), **options).run("go")
 
 

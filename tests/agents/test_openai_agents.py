@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
-
 from agents import (
     Agent,
     Model,
@@ -25,15 +23,17 @@ from agents import (
     WebSearchTool,
     function_tool,
 )
-from holdfast import (
+from pydantic import BaseModel
+
+from stepwell import (
     AgentExecutor,
     DefinitionError,
     HandlerFailed,
     WorkflowBuilder,
 )
-from holdfast.agents import Budget, ScriptedAgent, ToolOutcomeRequest, current_tool_call
-from holdfast.agents.adapters.openai_agents import OpenAIAgent
-from openai_agents_scripts import Echo, alone, asked, big, calls, results, script
+from stepwell.agents import Budget, ScriptedAgent, ToolOutcomeRequest, current_tool_call
+from stepwell.agents.adapters.openai_agents import OpenAIAgent
+from tests.agents.openai_agents_scripts import Echo, alone, asked, big, calls, results, script
 
 
 async def test_an_agent_is_known_by_its_name_and_says_what_it_is_for() -> None:
@@ -301,7 +301,7 @@ def test_a_program_may_have_a_module_of_that_name_itself(tmp_path: Path) -> None
     program = """
 import asyncio
 from agents import writer
-from holdfast import AgentExecutor, WorkflowBuilder
+from stepwell import AgentExecutor, WorkflowBuilder
 print(asyncio.run(WorkflowBuilder(start_executor=AgentExecutor(writer)).build().run("done")).get_outputs()[0].text)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from agents import Agent, MultiProvider, RunConfig, ToolApprovalItem, function_tool
 from agents.testing import function_call
 
-from agents import Agent, MultiProvider, RunConfig, ToolApprovalItem, function_tool
-from holdfast import HandlerFailed
-from holdfast.agents.adapters.openai_agents import OpenAIAgent, agent
-from openai_agents_scripts import alone, big, calls, results, script
+from stepwell import HandlerFailed
+from stepwell.agents.adapters.openai_agents import OpenAIAgent, agent
+from tests.agents.openai_agents_scripts import alone, big, calls, results, script
 
 
 @pytest.mark.parametrize("turned", [False, True])

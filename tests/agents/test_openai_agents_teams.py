@@ -4,9 +4,6 @@ import re
 from typing import Any
 
 import pytest
-from agents.testing import ScriptedModel, assistant_message, function_call
-from agents.tool_context import ToolContext
-
 from agents import (
     Agent,
     HandoffInputData,
@@ -18,16 +15,19 @@ from agents import (
     function_tool,
     handoff,
 )
-from holdfast import (
+from agents.testing import ScriptedModel, assistant_message, function_call
+from agents.tool_context import ToolContext
+
+from stepwell import (
     AgentExecutor,
     InMemoryCheckpointStorage,
     RunError,
     WorkflowBuilder,
 )
-from holdfast.agents import current_tool_call, usage_in
-from holdfast.agents.adapters.openai_agents import OpenAIAgent
-from holdfast.testing import crash_everywhere
-from openai_agents_scripts import Echo, alone, asked, big, calls, results, say, script
+from stepwell.agents import current_tool_call, usage_in
+from stepwell.agents.adapters.openai_agents import OpenAIAgent
+from stepwell.testing import crash_everywhere
+from tests.agents.openai_agents_scripts import Echo, alone, asked, big, calls, results, say, script
 
 
 def offices(*replies: Any) -> tuple[Agent[Any], ScriptedModel, ScriptedModel]:

@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     DefinitionError,
     HandlerFailed,
@@ -30,10 +30,10 @@ from holdfast import (
     Message,
     WorkflowBuilder,
 )
-from holdfast.agents import ScriptedAgent, current_tool_call
-from holdfast.agents.adapters.pydantic_ai import PydanticAIAgent
-from holdfast.testing import crash_everywhere
-from pydantic_ai_scripts import Script, alone, calls, text_of
+from stepwell.agents import ScriptedAgent, current_tool_call
+from stepwell.agents.adapters.pydantic_ai import PydanticAIAgent
+from stepwell.testing import crash_everywhere
+from tests.agents.pydantic_ai_scripts import Script, alone, calls, text_of
 
 
 async def test_an_agent_is_known_by_its_name_and_must_have_one() -> None:

@@ -9,11 +9,11 @@ from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDefinition
 from pydantic_ai.toolsets import ApprovalRequiredToolset, ExternalToolset, FunctionToolset
 
-from holdfast import (
+from stepwell import (
     HandlerFailed,
 )
-from holdfast.agents import AgentInputRequest, Budget, ToolOutcomeRequest, current_tool_call
-from pydantic_ai_scripts import Script, alone, calls, text_of
+from stepwell.agents import AgentInputRequest, Budget, ToolOutcomeRequest, current_tool_call
+from tests.agents.pydantic_ai_scripts import Script, alone, calls, text_of
 
 Decide = Callable[[Any], Any]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentExecutor, GraphChanged, InMemoryCheckpointStorage, Migration, Workflow, WorkflowBuilder
-from holdfast.agents import Calls, ScriptedAgent, conversation_key
+from stepwell import AgentExecutor, GraphChanged, InMemoryCheckpointStorage, Migration, Workflow, WorkflowBuilder
+from stepwell.agents import Calls, ScriptedAgent, conversation_key
 
 
 def paying(storage: Any, id: str, paid: list[int], *migrations: Migration) -> Workflow:

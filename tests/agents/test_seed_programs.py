@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorRequest,
     AgentExecutorResponse,
@@ -23,7 +23,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.agents import (
+from stepwell.agents import (
     Budget,
     BudgetRequest,
     Calls,
@@ -33,11 +33,11 @@ from holdfast.agents import (
     Turn,
     current_tool_call,
 )
-from holdfast.agents.scripted import Says
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Crash, CrashingStore, FailingStore, ScriptedHuman, crash_everywhere
-from holdfast.testing.wrapping import WrappedStore
+from stepwell.agents.scripted import Says
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import Crash, CrashingStore, FailingStore, ScriptedHuman, crash_everywhere
+from stepwell.testing.wrapping import WrappedStore
 
 
 class Noted(WrappedStore):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorRequest,
     AgentResponse,
@@ -22,7 +22,7 @@ from holdfast import (
     WorkflowContext,
     executor,
 )
-from holdfast.agents import (
+from stepwell.agents import (
     Answer,
     Budget,
     BudgetRequest,

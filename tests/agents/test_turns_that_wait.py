@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentSession,
     HandlerFailed,
@@ -18,7 +18,7 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
 )
-from holdfast.agents import (
+from stepwell.agents import (
     Answer,
     Budget,
     BudgetRequest,
@@ -32,7 +32,7 @@ from holdfast.agents import (
     Turn,
     usage_in,
 )
-from holdfast.orchestrations import SequentialBuilder
+from stepwell.orchestrations import SequentialBuilder
 
 
 class Written:

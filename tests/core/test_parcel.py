@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from holdfast import Executor, handler
-from holdfast.core.parcel import Bundle, copied, plain_copy
+from stepwell import Executor, handler
+from stepwell.core.parcel import Bundle, copied, plain_copy
 
 
 @dataclass

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import RunError, StateConflict
-from holdfast.core.model import Appended, Assigned, Deleted, Outcome, Write
-from holdfast.core.parcel import Parcel, copied
-from holdfast.core.state import Grown, Reducer, StateView, apply_write, fold, grow
+from stepwell.core.errors import RunError, StateConflict
+from stepwell.core.model import Appended, Assigned, Deleted, Outcome, Write
+from stepwell.core.parcel import Parcel, copied
+from stepwell.core.state import Grown, Reducer, StateView, apply_write, fold, grow
 
 
 def closed(value: object) -> Parcel:

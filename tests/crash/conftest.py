@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from postgres_server import dsn, fresh_schema
+from tests.support.postgres_server import dsn, fresh_schema
 
 from .nursery import Nursery
 from .places import KINDS, Place
 from .world import World
 
-SEED = "HOLDFAST_SEED"
+SEED = "STEPWELL_SEED"
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def place_of(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
 
 @pytest.fixture
 def seed() -> str:
-    """Of all that is left to chance; to be given again in the environment variable HOLDFAST_SEED."""
+    """Of all that is left to chance; to be given again in the environment variable STEPWELL_SEED."""
     given = os.environ.get(SEED) or ("0" if os.environ.get("CI") else str(time.time_ns()))
     print(f"{SEED}={given}")
     return given

@@ -14,8 +14,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import CommitConflict, ResponseRejected, RunBusy, RunError, UnknownRequest, Workflow, WorkflowRunState
-from holdfast.durable.storage import BuiltInStorage
+from stepwell import CommitConflict, ResponseRejected, RunBusy, RunError, UnknownRequest, Workflow, WorkflowRunState
+from stepwell.durable.storage import BuiltInStorage
 
 from .errands import Errand, build, park_early
 from .ledger import Ledger, nonce

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import (
+from stepwell import (
     Executor,
     Workflow,
     WorkflowBuilder,
@@ -20,9 +20,9 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.core.model import step_key
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.runtime import context, timers
+from stepwell.core.model import step_key
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.runtime import context, timers
 
 from .ledger import Ledger, nonce
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast import (
+from stepwell import (
     CommitConflict,
     Executor,
     RunBusy,
@@ -25,9 +25,9 @@ from holdfast import (
     WorkflowExecutor,
     executor,
 )
-from holdfast.durable.ownership import Owner
-from holdfast.durable.ports import NOTHING_ALONG, Along, Record
-from holdfast.durable.storage import BuiltInStorage
+from stepwell.durable.ownership import Owner
+from stepwell.durable.ports import NOTHING_ALONG, Along, Record
+from stepwell.durable.storage import BuiltInStorage
 
 from .ledger import Ledger
 from .places import Place, shorten_lease

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from holdfast import (
+from stepwell import (
     Executor,
     FileCheckpointStorage,
     RunHandle,

@@ -1,4 +1,4 @@
-"""A book outside of Holdfast: what really happened, line by line, in the order in which it was written down.
+"""A book outside of Stepwell: what really happened, line by line, in the order in which it was written down.
 
 Any number of processes write at its end. What the kernel has taken survives the death of the process.
 """

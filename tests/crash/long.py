@@ -1,6 +1,6 @@
 """The long form: many kills on each kind of store, and the figures, for whoever wants to show them.
 
-    python tests/crash/long.py --kills 1000 --json figures.json
+    python -m tests.crash.long --kills 1000 --json figures.json
 
 | argument | meaning |
 |---|---|
@@ -32,14 +32,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from crash.nursery import Nursery
-from crash.places import KINDS, Place
-from crash.storm import Storm, rage, storm
-from crash.verdict import Verdict, judged, recovery
-from postgres_server import dsn, fresh_schema, own_server
+from tests.crash.nursery import Nursery
+from tests.crash.places import KINDS, Place
+from tests.crash.storm import Storm, rage, storm
+from tests.crash.verdict import Verdict, judged, recovery
+from tests.support.postgres_server import dsn, fresh_schema, own_server
 
 SUMMED = ("kills", "kills_in_a_drive", "pauses", "restarts", "runs", "commits", "executions", "cut_off", "late")
 SUMMED += ("refused", "lost", "repeated", "twice", "wrong")
@@ -48,7 +45,7 @@ SUMMED += ("refused", "lost", "repeated", "twice", "wrong")
 def main(given: Sequence[str] | None = None) -> int:
     wanted = _arguments(given)
     print(f"seed {wanted.seed}", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-storms-"))
+    folder = Path(tempfile.mkdtemp(prefix="stepwell-storms-"))
     nursery = Nursery(folder)
     try:
         verdicts = [_killed(kind, wanted, folder / kind, nursery) for kind in wanted.stores]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast import (
+from stepwell import (
     Executor,
     FileCheckpointStorage,
     SQLiteCheckpointStorage,

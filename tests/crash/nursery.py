@@ -21,8 +21,8 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent.parent
-LOADED = ("crash.errands", "crash.crew", "crash.held", "holdfast.stores.postgres_store")
+ROOT = Path(__file__).resolve().parents[2]
+LOADED = ("tests.crash.errands", "tests.crash.crew", "tests.crash.held", "stepwell.stores.postgres_store")
 WAIT = 300.0  # seconds; only so that a broken program does not stop all others
 
 
@@ -96,9 +96,9 @@ class Child:
 class Nursery:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "crash.nursery"],
+            [sys.executable, "-m", "tests.crash.nursery"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast import CommitConflict, FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
-from holdfast.durable.ownership import Owner
-from holdfast.durable.ports import NOTHING_ALONG, Along, Record
-from holdfast.durable.storage import BuiltInStorage
+from stepwell import CommitConflict, FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
+from stepwell.durable.ownership import Owner
+from stepwell.durable.ports import NOTHING_ALONG, Along, Record
+from stepwell.durable.storage import BuiltInStorage
 
 from .ledger import Ledger
 

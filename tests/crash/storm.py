@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.durable.archive import StoreArchive
-from holdfast.durable.codec import DEFAULT_CODEC
-from postgres_server import Server
+from stepwell.durable.archive import StoreArchive
+from stepwell.durable.codec import DEFAULT_CODEC
+from tests.support.postgres_server import Server
 
 from .crew import Orders
 from .ledger import Line
@@ -99,7 +99,7 @@ class Storm:
     def _bear(self, what: str) -> Child:
         seed = str(self._chance.random())
         given = (what, str(self.place), seed, str(LEASE), self._manner)
-        return self._nursery.bear("crash.crew", *given, name=what)
+        return self._nursery.bear("tests.crash.crew", *given, name=what)
 
     def _victim(self) -> Child:
         at_work = self._chance.random() < 0.8  # the others may be about to begin, or wait

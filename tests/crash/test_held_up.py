@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
-from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import FileCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 
 mode, kind, path = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 storage = {"sqlite": SQLiteCheckpointStorage, "file": FileCheckpointStorage}[kind](path / "runs")
@@ -67,7 +67,7 @@ def test_what_returned_is_not_run_again_though_its_commit_was_held_up(mode: str,
 
 FORK = """
 import os, signal, time
-from holdfast import WorkflowBuilder, WorkflowContext, executor
+from stepwell import WorkflowBuilder, WorkflowContext, executor
 
 @executor(id="plain")
 def plain(n: int, ctx: WorkflowContext[None, int]) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
-from postgres_server import dsn, fresh_schema
+from stepwell import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
+from tests.support.postgres_server import dsn, fresh_schema
 
 PROGRAM = """
 import sys, time
 real = time.time
 time.time = lambda: real() + {ahead}  # before anybody asks: the wall clock of this process is wrong
 import asyncio
-from holdfast import *
+from stepwell import *
 
 @executor
 async def wait(seconds: float, ctx: WorkflowContext[None, str]) -> None:
@@ -123,7 +123,7 @@ def test_a_lease_that_cannot_be_is_refused(tmp_path: Path, lease: Any) -> None:
 def test_a_lease_is_written_as_a_time_that_other_machines_understand(tmp_path: Path) -> None:
     from asyncio import run
 
-    from holdfast.durable.ownership import this_process
+    from stepwell.durable.ownership import this_process
 
     storage = FileCheckpointStorage(tmp_path / "runs")
     run(storage.store.claim("r", this_process("mine"), seconds=60))

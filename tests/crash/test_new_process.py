@@ -76,7 +76,7 @@ VALUES: dict[str, Any] = {
 
 PROGRAM = """
 import sys
-from holdfast import (Executor, FileCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext,
+from stepwell import (Executor, FileCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext,
                       executor, handler)
 from shapes import VALUES
 

@@ -10,18 +10,18 @@ import sys
 import time
 from pathlib import Path
 
-from postgres_server import own_server
+from tests.support.postgres_server import own_server
 
 KILLS, ROUNDS = 6, 24
-CRASH = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 SUPERSTEP = {"split": 0, **{f"branch-{n}": 1 for n in range(5)}, "join": 2}
 
 # the same worker as for the other stores, on this one
 LIFE = """
 import asyncio, sys
-sys.path.insert(0, {crash!r})
-import worker
-from holdfast import PostgresCheckpointStorage
+sys.path.insert(0, {root!r})
+from tests.crash import worker
+from stepwell import PostgresCheckpointStorage
 
 worker.SQLiteCheckpointStorage = lambda path: PostgresCheckpointStorage({dsn!r}, patience=600)
 asyncio.run(worker.main("sqlite", "", "run-1"))
@@ -41,7 +41,7 @@ def test_a_run_ends_and_repeats_nothing_that_was_told_though_its_workers_and_its
     with own_server() as server:
 
         def born() -> subprocess.Popen[bytes]:
-            life = LIFE.format(crash=str(CRASH), dsn=server.dsn)
+            life = LIFE.format(root=str(ROOT), dsn=server.dsn)
             return subprocess.Popen([sys.executable, "-c", life], env={**os.environ, "LEDGER": str(ledger)})
 
         def has_written(worker: subprocess.Popen[bytes], lines: int) -> None:

@@ -86,7 +86,7 @@ def test_siblings_that_had_returned_are_not_run_again(kind: str, tmp_path: Path)
 FAN_OUT = """
 import asyncio, sys
 from pathlib import Path
-from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import FileCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 
 kind, path, ledger, mode = sys.argv[1:]
 

@@ -1,6 +1,6 @@
 """Many runs of many processes, killed and paused again and again: nothing lost, nothing durable done again, all end.
 
-HOLDFAST_LONG=1000 asks for so many kills of each kind instead of a few; `long.py` writes down the figures.
+STEPWELL_LONG=1000 asks for so many kills of each kind instead of a few; `long.py` writes down the figures.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from postgres_server import own_server
+from tests.support.postgres_server import own_server
 
 from .nursery import Nursery
 from .places import KINDS, Place
 from .storm import Storm, rage, storm
 from .verdict import Verdict, judged, read_into
 
-LONG = int(os.environ.get("HOLDFAST_LONG") or 0)
+LONG = int(os.environ.get("STEPWELL_LONG") or 0)
 KILLS, PAUSES = (LONG, LONG // 10) if LONG > 1 else (1000, 100) if LONG else (30, 3)
 
 
@@ -28,7 +28,7 @@ def check(storm: Storm) -> Verdict:
     print(verdict)
     complaints = "\n".join(verdict.complaints())
     test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
-    again = f"HOLDFAST_SEED={storm.seed} python -m pytest '{test}'"
+    again = f"STEPWELL_SEED={storm.seed} python -m pytest '{test}'"
     assert not complaints, f"{complaints}\n{verdict}\nagain: {again}\nthe ledger: {storm.place.ledger.path}"
     return verdict
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileCheckpointStorage
-from holdfast.stores.sqlite import SQLiteCheckpointStorage
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileCheckpointStorage
+from stepwell.stores.sqlite import SQLiteCheckpointStorage
 
 PROGRAM = """
 import asyncio, sys, time
 from pathlib import Path
-from holdfast import (FileCheckpointStorage, RetryPolicy, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext,
+from stepwell import (FileCheckpointStorage, RetryPolicy, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext,
                       executor)
-from holdfast.durable import clock
+from stepwell.durable import clock
 
 what, kind, path, ahead = sys.argv[1], sys.argv[2], Path(sys.argv[3]), float(sys.argv[4])
 clock.set_source(lambda: 1_800_000_000 + ahead)  # it stands still: however long a life takes, nothing more is due

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage
+from stepwell import FileCheckpointStorage, SQLiteCheckpointStorage
 
 HOLDER = Path(__file__).parent / "holder.py"
 ALL = "result IDLE_WITH_PENDING_REQUESTS [1, 2, 3, 4, 5, 6]"

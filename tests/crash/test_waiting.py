@@ -14,7 +14,7 @@ PROGRAM = """
 import asyncio, os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
-from holdfast import (Executor, FileCheckpointStorage, ResponseRejected, RunBusy, SQLiteCheckpointStorage,
+from stepwell import (Executor, FileCheckpointStorage, ResponseRejected, RunBusy, SQLiteCheckpointStorage,
                       UnknownRequest, WorkflowBuilder, WorkflowContext, handler, response_handler)
 
 what, kind, path = sys.argv[1], sys.argv[2], Path(sys.argv[3])

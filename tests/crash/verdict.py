@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import WorkflowRunState
-from holdfast.core.model import Checkpoint, Commit
+from stepwell import WorkflowRunState
+from stepwell.core.model import Checkpoint, Commit
 
 from .errands import ACTS
 from .ledger import Line

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import (
+from stepwell import (
     FileCheckpointStorage,
     SQLiteCheckpointStorage,
     Workflow,

@@ -7,10 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.durable.archive import StoreArchive
-from holdfast.durable.codec import DEFAULT_CODEC
-from holdfast.durable.ports import Record
-from holdfast.durable.storage import BuiltInStorage
+from stepwell.durable.archive import StoreArchive
+from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.durable.ports import Record
+from stepwell.durable.storage import BuiltInStorage
 
 from .held import RUN
 from .ledger import Line
@@ -31,7 +31,7 @@ class World:
     def begin(
         self, me: str, way: str = "insists", manner: str = "as it is", lease: float = LEASE, shape: str = "flat"
     ) -> Child:
-        child = self._nursery.bear("crash.held", str(self._place), me, str(lease), way, manner, shape, name=me)
+        child = self._nursery.bear("tests.crash.held", str(self._place), me, str(lease), way, manner, shape, name=me)
         self._children.append(child)
         return child
 

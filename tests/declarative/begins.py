@@ -5,9 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from holdfast import LatestOnly, Message, PostgresCheckpointStorage, SQLiteCheckpointStorage
-from holdfast.agents import ScriptedAgent
-from holdfast.declarative import AgentWorkflow, WorkflowAgentCompletedEvent
+from stepwell import LatestOnly, Message, PostgresCheckpointStorage, SQLiteCheckpointStorage
+from stepwell.agents import ScriptedAgent
+from stepwell.declarative import AgentWorkflow, WorkflowAgentCompletedEvent
 
 
 def with_store(workflow: AgentWorkflow, root: Path, kind: str) -> AgentWorkflow:

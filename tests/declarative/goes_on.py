@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast import Message, PostgresCheckpointStorage, SQLiteCheckpointStorage
-from holdfast.declarative import AgentWorkflow
+from stepwell import Message, PostgresCheckpointStorage, SQLiteCheckpointStorage
+from stepwell.declarative import AgentWorkflow
 
 
 async def review(messages: list[Message]) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointMissing, DefinitionError, Message, SQLiteCheckpointStorage
-from holdfast.declarative import AgentWorkflow
-from holdfast.declarative.definitions import list_definitions, save_definition
-from holdfast.declarative.files import safe_name
-from postgres_server import fresh_database
+from stepwell import CheckpointMissing, DefinitionError, Message, SQLiteCheckpointStorage
+from stepwell.declarative import AgentWorkflow
+from stepwell.declarative.definitions import list_definitions, save_definition
+from stepwell.declarative.files import safe_name
+from tests.support.postgres_server import fresh_database
 
 HERE = Path(__file__).parent
 

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from holdfast import DefinitionError
-from holdfast.declarative import patterns
-from holdfast.declarative.conditions import (
+from stepwell import DefinitionError
+from stepwell.declarative import patterns
+from stepwell.declarative.conditions import (
     CallableCondition,
     Condition,
     ConditionFailed,
@@ -393,5 +393,5 @@ def test_everyday_patterns_are_taken(pattern: str) -> None:
 def test_without_the_package_for_patterns_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "regex", None)
     patterns._compiled.cache_clear()
-    with pytest.raises(DefinitionError, match=r"pip install holdfast\[declarative\]"):
+    with pytest.raises(DefinitionError, match=r"pip install stepwell\[declarative\]"):
         matches("a", "b")

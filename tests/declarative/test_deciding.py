@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.declarative.conditions import equals
-from holdfast.declarative.deciding import Deciding, Decision, Plan, Stand, TooManyLoops
-from holdfast.declarative.definition import Definition, Edge, Node
+from stepwell.declarative.conditions import equals
+from stepwell.declarative.deciding import Deciding, Decision, Plan, Stand, TooManyLoops
+from stepwell.declarative.definition import Definition, Edge, Node
 
 
 class Course:

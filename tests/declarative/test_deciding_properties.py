@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.declarative.checking import problems
-from holdfast.declarative.conditions import equals
-from holdfast.declarative.deciding import SETTLED, Deciding, Decision, Plan, Stand, TooManyLoops, last_of, progress
-from holdfast.declarative.definition import Definition, Edge, Node
+from stepwell.declarative.checking import problems
+from stepwell.declarative.conditions import equals
+from stepwell.declarative.deciding import SETTLED, Deciding, Decision, Plan, Stand, TooManyLoops, last_of, progress
+from stepwell.declarative.definition import Definition, Edge, Node
 
 IDS = ("a", "b", "c", "d", "e", "f")
 MODES = ("stop", "skip", "isolate", "fallback")

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import holdfast.declarative
-from agent_definitions import definitions
-from holdfast import DefinitionError
-from holdfast.declarative.conditions import CallableCondition, Condition, exists, greater, not_
-from holdfast.declarative.definition import Approval, Definition, Edge, Node
-from holdfast.declarative.form import FORMS
-from holdfast.declarative.reading import from_data, from_json, from_yaml
-from holdfast.declarative.writing import to_data, to_json, to_yaml, unexported
+import stepwell.declarative
+from stepwell import DefinitionError
+from stepwell.declarative.conditions import CallableCondition, Condition, exists, greater, not_
+from stepwell.declarative.definition import Approval, Definition, Edge, Node
+from stepwell.declarative.form import FORMS
+from stepwell.declarative.reading import from_data, from_json, from_yaml
+from stepwell.declarative.writing import to_data, to_json, to_yaml, unexported
+from tests.support.agent_definitions import definitions
 
 GOOD = """\
 format: 1
@@ -158,7 +158,7 @@ def test_what_follows_from_another_problem_is_not_said_besides() -> None:
 def test_a_newer_format_is_refused_and_nothing_else_is_said() -> None:
     newer = GOOD.replace("format: 1", "format: 2").replace("nodes:", "knots:")
     (problem,) = problems(newer)
-    assert problem.startswith("line 1: the definition has format 2, and this version of Holdfast reads formats up to 1")
+    assert problem.startswith("line 1: the definition has format 2, and this version of Stepwell reads formats up to 1")
 
 
 @pytest.mark.parametrize("format", ["0", "'1'", "true", "null", "1.5", "[1]"])
@@ -239,7 +239,7 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
 
 
 def test_only_one_file_knows_each_of_the_optional_packages() -> None:
-    sources = Path(holdfast.declarative.__file__).parent.glob("*.py")
+    sources = Path(stepwell.declarative.__file__).parent.glob("*.py")
     importing = {
         (path.name, word) for path in sources for word in ("yaml", "regex") if f"import {word}" in path.read_text()
     }
@@ -249,9 +249,9 @@ def test_only_one_file_knows_each_of_the_optional_packages() -> None:
 def test_json_is_read_and_written_without_any_optional_package() -> None:
     program = (
         "import sys; sys.modules['yaml'] = sys.modules['regex'] = None\n"
-        "from holdfast import DefinitionError\n"
-        "from holdfast.declarative.reading import from_json, from_yaml\n"
-        "from holdfast.declarative.writing import to_json, to_yaml\n"
+        "from stepwell import DefinitionError\n"
+        "from stepwell.declarative.reading import from_json, from_yaml\n"
+        "from stepwell.declarative.writing import to_json, to_yaml\n"
         f"definition = from_json({to_json(from_yaml(GOOD))!r})\n"
         "assert from_json(to_json(definition)) == definition\n"
         "for asked in (lambda: from_yaml('a'), lambda: to_yaml(definition)):\n"
@@ -260,4 +260,4 @@ def test_json_is_read_and_written_without_any_optional_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("pip install holdfast[declarative]") == 2
+    assert done.stdout.count("pip install stepwell[declarative]") == 2

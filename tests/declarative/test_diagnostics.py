@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointMissing, FullHistory, HandlerFailed, LatestOnly, Message, WorkflowRunState
-from holdfast.agents import Fails, ScriptedAgent
-from holdfast.declarative import AgentWorkflow, Approval, Retries, WorkflowDiagnosticEvent
-from holdfast.testing import FakeClock
+from stepwell import CheckpointMissing, FullHistory, HandlerFailed, LatestOnly, Message, WorkflowRunState
+from stepwell.agents import Fails, ScriptedAgent
+from stepwell.declarative import AgentWorkflow, Approval, Retries, WorkflowDiagnosticEvent
+from stepwell.testing import FakeClock
 
 
 async def diagnostics(workflow: Any, **options: Any) -> list[WorkflowDiagnosticEvent]:

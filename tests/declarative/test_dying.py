@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import LatestOnly, Message
-from holdfast.agents import Calls, Fails, ScriptedAgent
-from holdfast.declarative import (
+from stepwell import LatestOnly, Message
+from stepwell.agents import Calls, Fails, ScriptedAgent
+from stepwell.declarative import (
     AgentWorkflow,
     Approval,
     InMemoryTranscriptStore,
@@ -15,8 +15,8 @@ from holdfast.declarative import (
     contains,
     equals,
 )
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FailingStore, crash_everywhere
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import FailingStore, crash_everywhere
 
 
 def says(text: str) -> ScriptedAgent:

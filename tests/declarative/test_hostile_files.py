@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import DefinitionError
-from holdfast.declarative.definition import Definition
-from holdfast.declarative.reading import from_data, from_json, from_yaml
-from launching import confined
+from stepwell import DefinitionError
+from stepwell.declarative.definition import Definition
+from stepwell.declarative.reading import from_data, from_json, from_yaml
+from tests.support.launching import confined
 
 Read = Callable[[str | bytes], Definition]
 HEAD = "format: 1\nname: x\nnodes:\n  - id: a\n"
@@ -241,8 +241,8 @@ def test_a_definition_that_would_take_long_to_check_is_refused(text: str, what: 
 def test_a_file_of_monsters_costs_little_memory_and_time() -> None:
     """In a process that may use no more than 600 MB and half a minute of a processor."""
     program = (
-        "from holdfast import DefinitionError\n"
-        "from holdfast.declarative.reading import from_yaml, from_json\n"
+        "from stepwell import DefinitionError\n"
+        "from stepwell.declarative.reading import from_yaml, from_json\n"
         "when = '{kind: matches, field: a, value: \"%s(?:(?:[ab]{999}){999}){999}\"}'\n"
         "edges = ''.join(f'  - {{from: a, to: a, when: {when % n}}}\\n' for n in range(500))\n"
         "flat = '[' + 'a,' * 30_000 + ']'\n"

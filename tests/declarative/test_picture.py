@@ -4,10 +4,10 @@ import re
 
 from hypothesis import HealthCheck, given, settings
 
-from agent_definitions import definitions
-from holdfast.declarative.conditions import equals, greater, less
-from holdfast.declarative.definition import Approval, Definition, Edge, Node
-from holdfast.declarative.picture import to_mermaid
+from stepwell.declarative.conditions import equals, greater, less
+from stepwell.declarative.definition import Approval, Definition, Edge, Node
+from stepwell.declarative.picture import to_mermaid
+from tests.support.agent_definitions import definitions
 
 ROW = re.compile(
     r"""\ \ (?:

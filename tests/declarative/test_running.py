@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     DefinitionError,
     HandlerFailed,
     HandlerTimeout,
@@ -17,8 +17,8 @@ from holdfast import (
     SQLiteCheckpointStorage,
     WorkflowRunState,
 )
-from holdfast.agents import Calls, Fails, ScriptedAgent
-from holdfast.declarative import (
+from stepwell.agents import Calls, Fails, ScriptedAgent
+from stepwell.declarative import (
     AgentEvent,
     AgentWorkflow,
     Approval,
@@ -38,7 +38,7 @@ from holdfast.declarative import (
     equals,
     greater,
 )
-from holdfast.testing import FakeClock, crash_everywhere
+from stepwell.testing import FakeClock, crash_everywhere
 
 
 def says(text: str, name: str = "agent") -> ScriptedAgent:

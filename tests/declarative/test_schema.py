@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 
-from agent_definitions import definitions
-from holdfast import DefinitionError
-from holdfast.declarative.definition import Definition
-from holdfast.declarative.kinds import KINDS
-from holdfast.declarative.reading import GROUPS, from_data
-from holdfast.declarative.schema import schema
-from holdfast.declarative.writing import to_data
+from stepwell import DefinitionError
+from stepwell.declarative.definition import Definition
+from stepwell.declarative.kinds import KINDS
+from stepwell.declarative.reading import GROUPS, from_data
+from stepwell.declarative.schema import schema
+from stepwell.declarative.writing import to_data
+from tests.support.agent_definitions import definitions
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "agent-workflow.schema.json"
 VALIDATOR = Draft202012Validator(json.loads(PUBLISHED.read_text()))

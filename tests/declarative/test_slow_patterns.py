@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import HandlerFailed, InMemoryCheckpointStorage, Message
-from holdfast.declarative import AgentWorkflow, Approval, ConditionFailed, matches, not_, patterns
+from stepwell import HandlerFailed, InMemoryCheckpointStorage, Message
+from stepwell.declarative import AgentWorkflow, Approval, ConditionFailed, matches, not_, patterns
 
 # The package `regex` looks at its clock once in several hundred steps, and here each step walks through the whole text.
 SLOW, TEXT = r"a.*?c", "a" * 1_500_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     DefinitionError,
     Executor,
     HandlerFailed,
@@ -22,19 +22,19 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.agents import ScriptedAgent
-from holdfast.declarative import (
+from stepwell.agents import ScriptedAgent
+from stepwell.declarative import (
     AgentEvent,
     AgentWorkflow,
     ApprovalRequestedEvent,
     WorkflowAgentCompletedEvent,
     greater,
 )
-from holdfast.orchestrations import SequentialBuilder
-from holdfast.testing import crash_everywhere
-from kits import KITS
-from kits.deeds import TRACE, traces
-from openai_server import model_server
+from stepwell.orchestrations import SequentialBuilder
+from stepwell.testing import crash_everywhere
+from tests.agents.kits import KITS
+from tests.agents.kits.deeds import TRACE, traces
+from tests.agents.openai_server import model_server
 
 HERE = Path(__file__).parent
 
@@ -180,7 +180,7 @@ def test_an_agent_of_every_library_waits_for_approval_and_goes_on_in_another_pro
     with model_server() as server:
         command = [sys.executable, str(HERE / "with_kit.py"), kit, server.url("by-name"), str(tmp_path / "runs.db")]
         for phase, shown in (("begin", "['ToolApprovalRequest']\n"), ("go on", "Rome - <")):
-            environment = {**os.environ, TRACE: str(trace), "PYTHONPATH": str(HERE.parent / "agents")}
+            environment = {**os.environ, TRACE: str(trace), "PYTHONPATH": str(HERE.parents[1])}
             done = subprocess.run([*command, phase], env=environment, capture_output=True, text=True, timeout=120)
             assert done.stdout.startswith(shown), done.stdout + done.stderr
     assert [effect for effect, _ in traces(trace)] == ["pay 40"]

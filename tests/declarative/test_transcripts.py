@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CheckpointCorrupt, Message
-from holdfast.declarative import InMemoryTranscriptStore, JsonTranscriptStore
-from holdfast.declarative.files import locked, safe_name
-from holdfast.declarative.transcripts import Threads, own_thread, thread_of
+from stepwell import CheckpointCorrupt, Message
+from stepwell.declarative import InMemoryTranscriptStore, JsonTranscriptStore
+from stepwell.declarative.files import locked, safe_name
+from stepwell.declarative.transcripts import Threads, own_thread, thread_of
 
 APPENDS = """
 import asyncio, sys
-from holdfast import Message
-from holdfast.declarative import JsonTranscriptStore
+from stepwell import Message
+from stepwell.declarative import JsonTranscriptStore
 
 async def main(root, who, count):
     store = JsonTranscriptStore(root)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast import (
+from stepwell import (
     DefinitionError,
     GraphChanged,
     HandlerFailed,
@@ -22,8 +22,8 @@ from holdfast import (
     StoreUnavailable,
     WorkflowRunState,
 )
-from holdfast.agents import Calls, Fails, ScriptedAgent
-from holdfast.declarative import (
+from stepwell.agents import Calls, Fails, ScriptedAgent
+from stepwell.declarative import (
     AgentEvent,
     AgentWorkflow,
     Approval,
@@ -45,9 +45,9 @@ from holdfast.declarative import (
     equals,
     greater,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FailingStore, FakeClock, crash_everywhere
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import FailingStore, FakeClock, crash_everywhere
 
 
 def says(text: str, heard: list[str] | None = None) -> Any:
@@ -987,7 +987,7 @@ async def test_a_checkpoint_with_a_skipped_node_inside_a_loop_goes_on(tmp_path: 
 
 
 def test_delays_grow_as_they_are_told_to() -> None:
-    from holdfast.declarative.node import _delay
+    from stepwell.declarative.node import _delay
 
     def waits(backoff: Any) -> list[float]:
         return [_delay(Retries(9, 1.0, backoff, 5.0), number) for number in (1, 2, 3, 4)]

@@ -4,9 +4,9 @@ import asyncio
 import sys
 from importlib import import_module
 
-from holdfast import Message, SQLiteCheckpointStorage
-from holdfast.declarative import AgentWorkflow, greater
-from kits.deeds import Report
+from stepwell import Message, SQLiteCheckpointStorage
+from stepwell.declarative import AgentWorkflow, greater
+from tests.agents.kits.deeds import Report
 
 
 async def after(messages: list[Message]) -> str:
@@ -14,7 +14,7 @@ async def after(messages: list[Message]) -> str:
 
 
 async def main(kit: str, url: str, database: str, phase: str) -> None:
-    make = import_module(f"kits.{kit}").agent
+    make = import_module(f"tests.agents.kits.{kit}").agent
     agents = {"clerk": make("clerk", url), "reporter": make("reporter", url), "after": after}
     storage = SQLiteCheckpointStorage(database)
     if phase == "begin":

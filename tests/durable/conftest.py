@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.durable import codec_known
-from holdfast.durable.codec import DEFAULT_CODEC
+from stepwell.durable import codec_known
+from stepwell.durable.codec import DEFAULT_CODEC
 
 
 @pytest.fixture

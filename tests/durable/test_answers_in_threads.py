@@ -9,7 +9,7 @@ import sys
 PROGRAM = """
 import faulthandler, sys, threading
 from dataclasses import make_dataclass
-from holdfast.durable.answers import answer_as
+from stepwell.durable.answers import answer_as
 
 faulthandler.enable()
 sys.setswitchinterval(1e-6)

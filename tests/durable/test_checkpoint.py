@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     CheckpointCorrupt,
     CheckpointMissing,
     CodecError,
@@ -22,8 +22,8 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.durable.checkpoint import WorkflowMessage
-from holdfast.durable.codec import DEFAULT_CODEC
+from stepwell.durable.checkpoint import WorkflowMessage
+from stepwell.durable.codec import DEFAULT_CODEC
 
 
 @dataclass

@@ -28,8 +28,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, computed_field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from holdfast.core.errors import CodecError
-from holdfast.durable.codec import (
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec import (
     DEFAULT_CODEC,
     Codec,
     Encoded,

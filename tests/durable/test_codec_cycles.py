@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from holdfast.core.errors import CodecError
-from holdfast.durable.codec import DEFAULT_CODEC, Codec
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec import DEFAULT_CODEC, Codec
 
 
 @dataclass

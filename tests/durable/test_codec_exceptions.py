@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from holdfast.core.errors import CodecError, HandlerFailed, HandlerTimeout
-from holdfast.durable.codec import DEFAULT_CODEC, Codec, reachable_types
+from stepwell.core.errors import CodecError, HandlerFailed, HandlerTimeout
+from stepwell.durable.codec import DEFAULT_CODEC, Codec, reachable_types
 
 T = TypeVar("T")
 

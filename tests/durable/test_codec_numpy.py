@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from holdfast.core.errors import CodecError
-from holdfast.durable.codec import DEFAULT_CODEC, Codec
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec import DEFAULT_CODEC, Codec
 
 RECORD = np.dtype([("id", "<i4"), ("at", ">f8", (2,)), ("in", [("name", "<U3"), ("ok", "?")])])
 
@@ -156,8 +156,8 @@ def test_bytes_that_hold_no_array_give_a_codec_error(body: bytes) -> None:
 def test_where_numpy_is_not_loaded_its_values_are_refused_and_it_stays_so() -> None:
     program = (
         "import sys\n"
-        "from holdfast import CodecError\n"
-        "from holdfast.durable.codec import Codec\n"
+        "from stepwell import CodecError\n"
+        "from stepwell.durable.codec import Codec\n"
         "try:\n"
         "    Codec().decode(sys.argv[1].encode())\n"
         "except CodecError as error:\n"

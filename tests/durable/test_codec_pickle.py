@@ -15,9 +15,9 @@ import msgspec
 import numpy
 import pytest
 
-from holdfast import register_checkpoint_type
-from holdfast.core.errors import CodecError
-from holdfast.durable.codec import DEFAULT_CODEC, Codec
+from stepwell import register_checkpoint_type
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec import DEFAULT_CODEC, Codec
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
 

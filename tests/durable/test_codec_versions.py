@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from holdfast import register_checkpoint_type
-from holdfast.core.errors import CodecError
-from holdfast.durable import codec_known
-from holdfast.durable.codec import DEFAULT_CODEC, Codec
+from stepwell import register_checkpoint_type
+from stepwell.core.errors import CodecError
+from stepwell.durable import codec_known
+from stepwell.durable.codec import DEFAULT_CODEC, Codec
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import CheckpointCorrupt, Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
-from holdfast.durable.codec import DEFAULT_CODEC, encoded
-from holdfast.durable.edits import WORTH_IT, Splice, Spliced, StoredEdit, splice_of
+from stepwell import CheckpointCorrupt, Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
+from stepwell.durable.codec import DEFAULT_CODEC, encoded
+from stepwell.durable.edits import WORTH_IT, Splice, Spliced, StoredEdit, splice_of
 
 FILLER = "é" * WORTH_IT
 

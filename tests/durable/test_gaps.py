@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import CheckpointCorrupt, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from holdfast.durable.codec import DEFAULT_CODEC
-from holdfast.durable.records import fold
+from stepwell import CheckpointCorrupt, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.durable.records import fold
 
 
 @executor(id="count")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import (
+from stepwell import (
     CannotUnseal,
     CheckpointCorrupt,
     Executor,
@@ -25,7 +25,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.durable.sums import summed, verified
+from stepwell.durable.sums import summed, verified
 
 KEYS = {"spring": bytes(range(16)), "summer": bytes(range(32))}
 

@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import replace
 
-from holdfast.durable.ownership import Lease, process_start, this_process
+from stepwell.durable.ownership import Lease, process_start, this_process
 
 
 def test_this_process_is_alive_and_holds_what_it_claims() -> None:

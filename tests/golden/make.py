@@ -1,4 +1,4 @@
-"""Makes the golden stores of the present format: `python tests/golden/make.py tests/golden/vN`.
+"""Makes the golden stores of the present format: `python -m tests.golden.make tests/golden/vN`.
 
 Run once per released format and commit what it makes; never make an old one again.
 """
@@ -12,24 +12,24 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import golden_migrated
-from golden_later import build_counting, build_nested, build_sleeping
-from golden_migrated import Loan, build_second
-from golden_workflow import GIVEN, build, build_asking
-from holdfast import (
+from stepwell import (
     FileCheckpointStorage,
     HandlerFailed,
     LatestOnly,
     PostgresCheckpointStorage,
     SQLiteCheckpointStorage,
 )
-from holdfast.durable import ownership
-from holdfast.durable.codec import DEFAULT_CODEC
-from holdfast.durable.letters import cancel_key, cancel_letter, input_key, input_letter
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.runtime import failing
-from postgres_dump import dump
-from postgres_server import dsn, fresh_schema
+from stepwell.durable import ownership
+from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.durable.letters import cancel_key, cancel_letter, input_key, input_letter
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.runtime import failing
+from tests.support import golden_migrated
+from tests.support.golden_later import build_counting, build_nested, build_sleeping
+from tests.support.golden_migrated import Loan, build_second
+from tests.support.golden_workflow import GIVEN, build, build_asking
+from tests.support.postgres_dump import dump
+from tests.support.postgres_server import dsn, fresh_schema
 
 
 async def fill(storage: BuiltInStorage) -> None:

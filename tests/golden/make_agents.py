@@ -1,4 +1,4 @@
-"""Makes the golden store of runs with agents: `python tests/golden/make_agents.py tests/golden/agents/vN.db`.
+"""Makes the golden store of runs with agents: `python -m tests.golden.make_agents tests/golden/agents/vN.db`.
 
 Run once per format, for what agents store or for records, and commit what it makes; never make an old one again.
 """
@@ -10,11 +10,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from golden_agents import Clerk, Sender, build_around, build_booking, build_unlimited
-from holdfast import HandlerFailed, SQLiteCheckpointStorage, Workflow, WorkflowRunResult
-from holdfast.agents import BudgetRequest
-from holdfast.durable import ownership
-from holdfast.runtime import failing
+from stepwell import HandlerFailed, SQLiteCheckpointStorage, Workflow, WorkflowRunResult
+from stepwell.agents import BudgetRequest
+from stepwell.durable import ownership
+from stepwell.runtime import failing
+from tests.support.golden_agents import Clerk, Sender, build_around, build_booking, build_unlimited
 
 
 async def fill(storage: SQLiteCheckpointStorage) -> None:

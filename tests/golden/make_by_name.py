@@ -1,4 +1,4 @@
-"""Makes the golden store of runs of named agents: `python tests/golden/make_by_name.py tests/golden/by_name/vN.db`.
+"""Makes the golden store of runs of named agents: `python -m tests.golden.make_by_name tests/golden/by_name/vN.db`.
 
 Run once per format, for what such runs store or for records, and commit what it makes; never make an old one again.
 """
@@ -10,10 +10,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from golden_by_name import GoldenReview, build_golden
-from holdfast import HandlerFailed, SQLiteCheckpointStorage
-from holdfast.durable import ownership
-from holdfast.runtime import failing
+from stepwell import HandlerFailed, SQLiteCheckpointStorage
+from stepwell.durable import ownership
+from stepwell.runtime import failing
+from tests.support.golden_by_name import GoldenReview, build_golden
 
 
 async def fill(storage: SQLiteCheckpointStorage) -> None:

@@ -1,4 +1,4 @@
-"""Makes the golden exported runs: `python tests/golden/make_exported.py tests/golden/exported/vN`.
+"""Makes the golden exported runs: `python -m tests.golden.make_exported tests/golden/exported/vN`.
 
 They are exported from a copy of the newest golden store, and stay as they are for ever.
 """
@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast import SQLiteCheckpointStorage
-from holdfast.operating.exporting import export_to
+from stepwell import SQLiteCheckpointStorage
+from stepwell.operating.exporting import export_to
 
 RUNS = ("failed", "waiting", "nested", "asleep", "moved back", "sent to", "latest only")
 
@@ -23,8 +23,8 @@ async def main(folder: Path) -> None:
         shutil.copy(newest / "runs.db", copied)
         async with SQLiteCheckpointStorage(Path(copied) / "runs.db") as storage:
             for run in RUNS:
-                await export_to(folder / f"{run.replace(' ', '-')}.holdfast", storage, run)
-            await export_to(folder / "redacted.holdfast", storage, "failed", without=["state.parcel", "messages"])
+                await export_to(folder / f"{run.replace(' ', '-')}.stepwell", storage, run)
+            await export_to(folder / "redacted.stepwell", storage, "failed", without=["state.parcel", "messages"])
 
 
 if __name__ == "__main__":

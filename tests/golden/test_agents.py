@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from golden_agents import Clerk, Sender, build_around, build_booking, build_unlimited
-from holdfast import SQLiteCheckpointStorage, WorkflowRunState
-from holdfast.agents import BudgetRequest, ToolApprovalRequest, ToolOutcomeRequest, Usage, conversation_key, usage_in
+from stepwell import SQLiteCheckpointStorage, WorkflowRunState
+from stepwell.agents import BudgetRequest, ToolApprovalRequest, ToolOutcomeRequest, Usage, conversation_key, usage_in
+from tests.support.golden_agents import Clerk, Sender, build_around, build_booking, build_unlimited
 
 STORES = sorted((Path(__file__).parent / "agents").glob("v*.db"))
 

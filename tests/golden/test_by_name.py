@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from golden_by_name import GoldenReview, agents, build_golden
-from holdfast import SQLiteCheckpointStorage, WorkflowRunState
-from holdfast.declarative import AgentWorkflow, NodeApprovalRequest
+from stepwell import SQLiteCheckpointStorage, WorkflowRunState
+from stepwell.declarative import AgentWorkflow, NodeApprovalRequest
+from tests.support.golden_by_name import GoldenReview, agents, build_golden
 
 STORES = sorted((Path(__file__).parent / "by_name").glob("v*.db"))
 

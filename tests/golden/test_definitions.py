@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast import LatestOnly
-from holdfast.declarative.conditions import (
+from stepwell import LatestOnly
+from stepwell.declarative.conditions import (
     all_of,
     any_of,
     at_least,
@@ -25,9 +25,9 @@ from holdfast.declarative.conditions import (
     not_exists,
     starts_with,
 )
-from holdfast.declarative.definition import Approval, Definition, Edge, Node, Retries
-from holdfast.declarative.kinds import KINDS
-from holdfast.declarative.reading import from_json, from_yaml
+from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
+from stepwell.declarative.kinds import KINDS
+from stepwell.declarative.reading import from_json, from_yaml
 
 FORMAT_1 = (Path(__file__).parent / "definitions" / "format1.json").read_text()
 

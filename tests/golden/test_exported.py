@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
-from golden_workflow import GIVEN, build, build_asking
-from holdfast import WorkflowRunState
-from holdfast.durable import clock
-from holdfast.operating.importing import import_from
+from stepwell import WorkflowRunState
+from stepwell.durable import clock
+from stepwell.operating.importing import import_from
+from tests.support.golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
+from tests.support.golden_workflow import GIVEN, build, build_asking
 
 VERSIONS = sorted(path for path in (Path(__file__).parent / "exported").glob("v*"))
 
@@ -22,7 +22,7 @@ def exported(request: pytest.FixtureRequest) -> Path:
 
 
 async def test_exported_runs_go_on(exported: Path, storage: Any) -> None:
-    for path in sorted(exported.glob("*.holdfast")):
+    for path in sorted(exported.glob("*.stepwell")):
         if path.stem != "redacted":
             await import_from(path, storage)
     log = ["counted", "left"]
@@ -45,7 +45,7 @@ async def test_exported_runs_go_on(exported: Path, storage: Any) -> None:
 
 
 async def test_a_redacted_one_can_be_looked_at(exported: Path, storage: Any) -> None:
-    await import_from(exported / "redacted.holdfast", storage, to_look_at=True)
+    await import_from(exported / "redacted.stepwell", storage, to_look_at=True)
     head = await storage.get_latest(run_id="failed")
     assert head.status is WorkflowRunState.FAILED
     assert head.to_dict()["state"] == {"log": ["counted"], "parcel": {"$": "removed"}, "scratch": 1}

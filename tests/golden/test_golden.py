@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
-from golden_stores import FORMATS, STORES, copy_of
-from golden_workflow import GIVEN, build, build_asking
-from holdfast import (
+from stepwell import (
     InMemoryCheckpointStorage,
     WorkflowCheckpoint,
     WorkflowRunState,
 )
-from holdfast.durable import clock
-from holdfast.operating import Keep, prune
+from stepwell.durable import clock
+from stepwell.operating import Keep, prune
+from tests.support.golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
+from tests.support.golden_stores import FORMATS, STORES, copy_of
+from tests.support.golden_workflow import GIVEN, build, build_asking
 
 LOG = ["counted", "left"]
 OUTPUTS = ["left was here", {"total": 6, "log": LOG, "parcel": GIVEN}]

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import NewerFormat
-from holdfast.core.request import Request
-from holdfast.durable.codec import DEFAULT_CODEC, encoded
-from holdfast.durable.letters import (
+from stepwell import NewerFormat
+from stepwell.core.request import Request
+from stepwell.durable.codec import DEFAULT_CODEC, encoded
+from stepwell.durable.letters import (
     answer_key,
     answer_letter,
     cancel_key,
@@ -53,5 +53,5 @@ def test_a_letter_is_written_as_it_is_here(letter: dict[str, Any]) -> None:
 
 
 def test_a_letter_of_a_later_format_is_refused() -> None:
-    with pytest.raises(NewerFormat, match="use a newer Holdfast"):
+    with pytest.raises(NewerFormat, match="use a newer Stepwell"):
         read_letter("r", "k", b'{"kind":"plain","format":4,"request_id":"q","value":1}')

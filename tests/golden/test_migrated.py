@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from golden_later import Seller
-from golden_migrated import SECOND, build, build_second
-from golden_stores import STORES, copy_of
-from golden_workflow import Asker, Counter, Parcel
-from holdfast import (
+from stepwell import (
     Executor,
     GraphChanged,
     Migration,
@@ -24,7 +20,11 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.operating import check
+from stepwell.operating import check
+from tests.support.golden_later import Seller
+from tests.support.golden_migrated import SECOND, build, build_second
+from tests.support.golden_stores import STORES, copy_of
+from tests.support.golden_workflow import Asker, Counter, Parcel
 
 OLD = [(name, kind) for name, kind in STORES if name in ("v3", "v4")]
 NEW = [(name, kind) for name, kind in STORES if name >= "v5"]

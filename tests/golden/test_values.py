@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from holdfast import register_checkpoint_type
-from holdfast.durable.codec import DEFAULT_CODEC
+from stepwell import register_checkpoint_type
+from stepwell.durable.codec import DEFAULT_CODEC
 
 LINES = (Path(__file__).parent / "values.jsonl").read_bytes().splitlines()
 

@@ -5,15 +5,15 @@ from typing import Any, Literal, Never
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     DEFAULT_MAX_ITERATIONS,
     Case,
     Default,
     DefinitionError,
     Executor,
-    HoldfastError,
     InMemoryCheckpointStorage,
     RoutingFailed,
+    StepwellError,
     Workflow,
     WorkflowBuilder,
     WorkflowCheckpoint,
@@ -639,7 +639,7 @@ def test_one_error_carries_every_problem() -> None:
         "max_iterations",
     ):
         assert any(words in problem for problem in found), words
-    with pytest.raises(HoldfastError) as caught:
+    with pytest.raises(StepwellError) as caught:
         builder.build()
     assert all(f"- {problem}" in str(caught.value) for problem in found)
 

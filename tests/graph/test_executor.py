@@ -10,7 +10,7 @@ from typing import Any, Never
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     DefinitionError,
     Executor,
     FunctionExecutor,
@@ -20,7 +20,7 @@ from holdfast import (
     handler,
     persistent,
 )
-from holdfast.graph.policy import NO_LIMITS, Limits, RetryPolicy
+from stepwell.graph.policy import NO_LIMITS, Limits, RetryPolicy
 
 
 class Worker(Executor):

@@ -10,8 +10,8 @@ from typing import Any, Generic, List, Literal, Never, Optional, TypeVar, Union 
 
 import pytest
 
-from holdfast import DefinitionError, Executor, FunctionExecutor, WorkflowBuilder, WorkflowContext, executor, handler
-from holdfast.graph.policy import NO_LIMITS, Limits, RetryPolicy
+from stepwell import DefinitionError, Executor, FunctionExecutor, WorkflowBuilder, WorkflowContext, executor, handler
+from stepwell.graph.policy import NO_LIMITS, Limits, RetryPolicy
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Never, Optional
 
-from holdfast import Executor, FunctionExecutor, WorkflowBuilder, WorkflowContext, executor, handler
+from stepwell import Executor, FunctionExecutor, WorkflowBuilder, WorkflowContext, executor, handler
 
 if TYPE_CHECKING:
     from nowhere import Ghost  # type: ignore[import-not-found]

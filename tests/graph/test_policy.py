@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import (
+from stepwell.core.errors import (
     CodecError,
     DefinitionError,
     HandlerTimeout,
-    HoldfastError,
     PrivateMissing,
     RunError,
+    StepwellError,
     StoreUnavailable,
 )
-from holdfast.graph.policy import NO_LIMITS, Limits, RetryPolicy, limits
+from stepwell.graph.policy import NO_LIMITS, Limits, RetryPolicy, limits
 
 NAN, INF = math.nan, math.inf
 TOO_BIG = 10**400  # an int that no float can hold
@@ -175,23 +175,23 @@ def test_an_error_of_a_class_that_was_named_is_worth_another_attempt(
         CodecError("cannot be written", path="$"),
     ],
 )
-def test_an_error_of_holdfast_itself_is_not_retried_unless_its_class_is_named(
-    retry_on: Any, error: HoldfastError
+def test_an_error_of_stepwell_itself_is_not_retried_unless_its_class_is_named(
+    retry_on: Any, error: StepwellError
 ) -> None:
     assert not RetryPolicy(retry_on=retry_on).wants(error)
     assert RetryPolicy(retry_on=type(error)).wants(error)
     assert RetryPolicy(retry_on=(OSError, type(error))).wants(error)
-    assert RetryPolicy(retry_on=HoldfastError).wants(error)
+    assert RetryPolicy(retry_on=StepwellError).wants(error)
 
 
-def test_an_error_of_holdfast_that_is_also_another_error_is_not_retried_for_the_other_s_sake() -> None:
+def test_an_error_of_stepwell_that_is_also_another_error_is_not_retried_for_the_other_s_sake() -> None:
     missing = PrivateMissing("no key", run_id="r")
     assert isinstance(missing, KeyError)
     assert not RetryPolicy(retry_on=KeyError).wants(missing)
     assert RetryPolicy(retry_on=(KeyError, PrivateMissing)).wants(missing)
 
 
-def test_naming_one_class_of_holdfast_does_not_name_the_others() -> None:
+def test_naming_one_class_of_stepwell_does_not_name_the_others() -> None:
     policy = RetryPolicy(retry_on=(Exception, StoreUnavailable))
     assert policy.wants(StoreUnavailable("gone"))
     assert not policy.wants(DefinitionError("broken"))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
-from holdfast.graph.policy import Limits, RetryPolicy
+from stepwell import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
+from stepwell.graph.policy import Limits, RetryPolicy
 
 
 @dataclass

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
-from holdfast.graph.graph import differences, signature_hash
-from holdfast.graph.policy import RetryPolicy
+from stepwell import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
+from stepwell.graph.graph import differences, signature_hash
+from stepwell.graph.policy import RetryPolicy
 
 
 class Step(Executor):
@@ -199,7 +199,7 @@ def test_odd_ids_do_not_make_two_topologies_look_alike() -> None:
 
 PROGRAM = """
 from typing import Any
-from holdfast import Executor, WorkflowBuilder, WorkflowContext, handler
+from stepwell import Executor, WorkflowBuilder, WorkflowContext, handler
 
 class Elsewhere(Executor):
     @handler

@@ -7,14 +7,14 @@ import json
 import click
 from hypothesis import strategies as st
 
-from hostile.texts import HOSTILE
+from tests.hostile.texts import HOSTILE
 
 RUNS = ["count-1", "refund-7", "count", "refu", "refund-7@1", "count-1@0", "count-1@-1", "count-1@-99", "nobody"]
 NUMBERED = ["count-1@", "@", "@1", "-1", "count-1@1@1", f"count-1@{'9' * 30}", f"count-1@{'9' * 5000}", "count-1@1.5"]
 FILES = [
     "data",
     "number",
-    "run.holdfast",
+    "run.stepwell",
     "shop.py",
     "runs.db",
     "files",
@@ -47,7 +47,7 @@ STORES = [
         "data",
         "sqlite:///files",
         ".",
-        "run.holdfast",
+        "run.stepwell",
     ),
     *(
         "sqlite:///",

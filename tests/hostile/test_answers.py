@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from holdfast import (
+from stepwell import (
     CodecError,
     Executor,
     InMemoryCheckpointStorage,
@@ -22,7 +22,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from hostile.victim import Order, only_typed
+from tests.hostile.victim import Order, only_typed
 
 
 class Parcel(BaseModel):

@@ -24,17 +24,17 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from command_line import Place
-from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage
-from holdfast.cli.app import COMMANDS, holdfast
-from holdfast.operating import export_to
-from hostile.arguments import said
-from hostile.texts import CORPUS
+from stepwell import FileCheckpointStorage, SQLiteCheckpointStorage
+from stepwell.cli.app import COMMANDS, stepwell
+from stepwell.operating import export_to
+from tests.hostile.arguments import said
+from tests.hostile.texts import CORPUS
+from tests.support.command_line import Place
 
 CODES = {0, 1, 2, 3, 4, 5}  # 130 is for whoever interrupts, and nobody does
 REFUSED = {2, 3, 5}
 SHOP = """
-from operating_runs import asking as _asking, counting as _counting
+from tests.support.operating_runs import asking as _asking, counting as _counting
 workflow = _counting(None)
 def asking():
     return _asking(None)
@@ -54,7 +54,7 @@ def sound() -> Path:
 
     async def export() -> None:
         async with SQLiteCheckpointStorage(folder / "runs.db") as storage:
-            await export_to(folder / "run.holdfast", storage, "refund-7")
+            await export_to(folder / "run.stepwell", storage, "refund-7")
 
     asyncio.run(export())
     (folder / "shop.py").write_text(SHOP)
@@ -81,8 +81,8 @@ def folder_of(**files: bytes) -> Iterator[Path]:
 
 
 def invoked(arguments: list[str], typed: bytes = b"") -> Result:
-    known = {"HOLDFAST_STORE": "sqlite:///runs.db", "HOLDFAST_HOME": None, "NO_COLOR": None, "HOLDFAST_KEYS": None}
-    return CliRunner().invoke(holdfast, arguments, input=typed, env=known)
+    known = {"STEPWELL_STORE": "sqlite:///runs.db", "STEPWELL_HOME": None, "NO_COLOR": None, "STEPWELL_KEYS": None}
+    return CliRunner().invoke(stepwell, arguments, input=typed, env=known)
 
 
 def check(done: Result, arguments: list[str]) -> None:
@@ -92,7 +92,7 @@ def check(done: Result, arguments: list[str]) -> None:
     assert "Traceback" not in done.output
     assert "not foreseen" not in done.stderr
     if done.exit_code in REFUSED:
-        assert "holdfast: " in done.stderr
+        assert "stepwell: " in done.stderr
     if done.exit_code == 0 and "--json" in arguments and arguments[0] != "respond":
         documents(done.stdout)
 
@@ -137,7 +137,7 @@ def spoilt(draw: st.DrawFn, content: bytes) -> bytes:
 @HURRIED
 @given(st.data())
 def test_any_arguments_end_a_command_as_documented(name: str, data: st.DataObject) -> None:
-    arguments, typed = data.draw(said(holdfast, name)), data.draw(st.sampled_from([b"", b"y\n", b"1\n\n", b"\xff\n"]))
+    arguments, typed = data.draw(said(stepwell, name)), data.draw(st.sampled_from([b"", b"y\n", b"1\n\n", b"\xff\n"]))
     with folder_of(data=data.draw(BYTES)) as folder:
         before = kept(folder)
         done = invoked(arguments, typed)
@@ -154,7 +154,7 @@ PLAIN = {"show": ["refund-7"], "events": ["refund-7"], "tail": ["refund-7"], "di
 @given(st.data())
 def test_a_spoilt_store_ends_a_command_as_documented(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([*COMMANDS, *PLAIN, "list", "requests"]))
-    arguments = [name, *PLAIN.get(name, [])] if data.draw(st.booleans()) else data.draw(said(holdfast, name))
+    arguments = [name, *PLAIN.get(name, [])] if data.draw(st.booleans()) else data.draw(said(stepwell, name))
     with folder_of() as folder:
         files = sorted(path for path in (folder / "files").rglob("*") if path.is_file())
         victim = data.draw(st.sampled_from([folder / "runs.db", *files]))
@@ -166,7 +166,7 @@ def test_a_spoilt_store_ends_a_command_as_documented(data: st.DataObject) -> Non
 @HURRIED
 @given(st.data())
 def test_a_spoilt_file_is_imported_wholly_or_not_at_all(data: st.DataObject) -> None:
-    exported = (sound() / "run.holdfast").read_bytes()
+    exported = (sound() / "run.stepwell").read_bytes()
     with folder_of(data=data.draw(spoilt(exported))) as folder:
         before = kept(folder)
         done = invoked(arguments := ["import", "data", "--as", "new", "--to-look-at"])
@@ -179,11 +179,11 @@ def test_a_spoilt_file_is_imported_wholly_or_not_at_all(data: st.DataObject) -> 
 
 PROJECTS = [
     "",
-    "[tool.holdfast]",
-    "[tool]\nholdfast = 1",
+    "[tool.stepwell]",
+    "[tool]\nstepwell = 1",
     "tool = 1",
-    "[tool.holdfast]\nstore = 1",
-    "[[tool.holdfast]]",
+    "[tool.stepwell]\nstore = 1",
+    "[[tool.stepwell]]",
 ]
 
 
@@ -191,10 +191,10 @@ PROJECTS = [
 @given(st.binary(max_size=40) | st.sampled_from(PROJECTS).map(str.encode), BYTES)
 def test_any_project_and_any_keys_are_read_or_refused(project: bytes, keys: bytes) -> None:
     with folder_of(**{"pyproject.toml": project, "keys": keys}):
-        for known in ({"HOLDFAST_STORE": None}, {"HOLDFAST_KEYS_FILE": "keys"}):
+        for known in ({"STEPWELL_STORE": None}, {"STEPWELL_KEYS_FILE": "keys"}):
             done = CliRunner().invoke(
-                holdfast,
+                stepwell,
                 ["list", "--json"],
-                env={"HOLDFAST_KEYS": None, "HOLDFAST_HOME": None, "HOLDFAST_STORE": "files", **known},
+                env={"STEPWELL_KEYS": None, "STEPWELL_HOME": None, "STEPWELL_STORE": "files", **known},
             )
             check(done, ["list", "--json"])

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast import (
+from stepwell import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
     PostgresCheckpointStorage,
     SQLiteCheckpointStorage,
 )
-from holdfast.cli.app import holdfast
-from holdfast.operating import Examined, Finding, examine
-from operating_runs import Order, asking, counting
-from postgres_server import ask, dsn, fresh_schema
+from stepwell.cli.app import stepwell
+from stepwell.operating import Examined, Finding, examine
+from tests.support.operating_runs import Order, asking, counting
+from tests.support.postgres_server import ask, dsn, fresh_schema
 
 SOUND = ("count-a", "ask-a", "count-c", "ask-c")
 RECORDS = {"count": 4, "ask": 2}  # of a run of that kind
@@ -270,7 +270,7 @@ def test_any_bytes_anywhere_end_the_command_as_documented(seed: int, here: Path)
     if seed % 2:
         spoilt(chance, here / "runs.db")  # any page of it
     for store in (str(here / "runs"), f"sqlite:///{here / 'runs.db'}"):
-        done = CliRunner().invoke(holdfast, ["doctor", "--json", "--store", store], env={"HOLDFAST_HOME": None})
+        done = CliRunner().invoke(stepwell, ["doctor", "--json", "--store", store], env={"STEPWELL_HOME": None})
         assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
         assert done.exit_code in (0, 1, 2, 3, 5), done.output
         assert "not foreseen" not in done.stderr

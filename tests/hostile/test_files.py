@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.errors import DurabilityError
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.testing import FailingDisk
-from hostile.texts import CORPUS, changed, flipped
-from hostile.victim import only_typed
-from payments import OUTPUTS, RUN, Payment
+from stepwell.core.errors import DurabilityError
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.testing import FailingDisk
+from tests.hostile.texts import CORPUS, changed, flipped
+from tests.hostile.victim import only_typed
+from tests.support.payments import OUTPUTS, RUN, Payment
 
 HOME = Path("payments") / RUN
 
@@ -130,10 +130,10 @@ def test_whatever_is_in_a_lock_is_no_news(content: bytes) -> None:
 
 @pytest.mark.parametrize("name", sorted({*CORPUS} - {"a format twice"}))
 def test_a_mark_made_to_attack_is_refused_and_left_alone(name: str, tmp_path: Path) -> None:
-    lay_out(tmp_path, {Path("holdfast.json"): CORPUS[name]})
-    with pytest.raises(DurabilityError, match=r"holdfast\.json"):
+    lay_out(tmp_path, {Path("stepwell.json"): CORPUS[name]})
+    with pytest.raises(DurabilityError, match=r"stepwell\.json"):
         asyncio.run(_driven(tmp_path))
-    assert (tmp_path / "holdfast.json").read_bytes() == CORPUS[name]
+    assert (tmp_path / "stepwell.json").read_bytes() == CORPUS[name]
 
 
 def swaps() -> Iterator[tuple[Path, Path]]:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast import Executor, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
-from holdfast.cli.app import COMMANDS, Program, holdfast
-from holdfast.core.visible import visible, visible_json
-from holdfast.declarative import AgentWorkflow, equals
-from holdfast.operating import draw, export_to, report_run
-from holdfast.viz import WorkflowViz
+from stepwell import Executor, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
+from stepwell.cli.app import COMMANDS, Program, stepwell
+from stepwell.core.visible import visible, visible_json
+from stepwell.declarative import AgentWorkflow, equals
+from stepwell.operating import draw, export_to, report_run
+from stepwell.viz import WorkflowViz
 
 HIDDEN = "".join(
     [
@@ -33,7 +33,7 @@ LAYOUT = "\n\r\t"  # that of the output itself
 FORBIDDEN = re.compile(f"[{re.escape(''.join(c for c in HIDDEN if c not in LAYOUT))}]")
 
 SHOP = f"""
-from holdfast import Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
+from stepwell import Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
 
 EVIL = {EVIL!r}
 
@@ -68,7 +68,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 await workflow.run("go", run_id=run_id, checkpoint_storage=storage, tags={EVIL: EVIL})
             with pytest.raises(Exception, match="b"):
                 await workflow.run(run_id="fails", responses={EVIL: "x"}, checkpoint_storage=storage)
-            await export_to("evil.holdfast", storage, EVIL)
+            await export_to("evil.stepwell", storage, EVIL)
 
     asyncio.run(fill())
     return tmp_path
@@ -89,8 +89,8 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "viz": [[CODE, "--format", form] for form in ("mermaid", "dot", "text")],
     "check": [[CODE]],
     "prune": [["--keep-last", "0", "--status", "failed", "--dry-run"]],
-    "export": [[EVIL, "-o", "out.holdfast"], [EVIL, "--html", "-o", "out.html"]],
-    "import": [["evil.holdfast", "--store", "sqlite:///new.db"]],
+    "export": [[EVIL, "-o", "out.stepwell"], [EVIL, "--html", "-o", "out.html"]],
+    "import": [["evil.stepwell", "--store", "sqlite:///new.db"]],
     "doctor": [[], [CODE]],
     "migrate": [["--dry-run"]],
 }
@@ -99,7 +99,7 @@ SAYING = {"list", "show", "events", "tail", "requests", "diff", "run", "cancel",
 
 
 def taking_json() -> set[str]:
-    program = holdfast
+    program = stepwell
     assert isinstance(program, Program)
     found = set()
     for name in COMMANDS:
@@ -114,7 +114,7 @@ def test_every_command_that_prints_json_is_tried_here() -> None:
 
 
 def invoked(*arguments: str) -> Result:
-    done = CliRunner().invoke(holdfast, arguments, env={"HOLDFAST_STORE": "sqlite:///runs.db", "HOLDFAST_HOME": None})
+    done = CliRunner().invoke(stepwell, arguments, env={"STEPWELL_STORE": "sqlite:///runs.db", "STEPWELL_HOME": None})
     assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
     assert "not foreseen" not in done.stderr
     return done

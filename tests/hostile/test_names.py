@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import HoldfastError, InMemoryCheckpointStorage
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.file_layout import safe_name
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.workflow.positions import LONGEST
-from hostile.victim import only_typed
-from payments import AMOUNT, OUTPUTS, Payment, build
-from postgres_server import dsn, fresh_schema
+from stepwell import InMemoryCheckpointStorage, StepwellError
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.stores.file_layout import safe_name
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.workflow.positions import LONGEST
+from tests.hostile.victim import only_typed
+from tests.support.payments import AMOUNT, OUTPUTS, Payment, build
+from tests.support.postgres_server import dsn, fresh_schema
 
 ODD = {
     "up": "../../../tmp/x",
@@ -30,7 +30,7 @@ ODD = {
     "dots": "..",
     "hidden": ".new",
     "a record": "000000-x.json",
-    "the mark": "holdfast.json",
+    "the mark": "stepwell.json",
     "backslashes": "..\\..\\x",
     "NUL": "a\0b",
     "newlines": "a\nb\r\n",
@@ -70,7 +70,7 @@ async def begun(begin: Callable[[], Awaitable[Any]]) -> Any:
 @pytest.mark.parametrize("name", ODD)
 async def test_a_run_of_an_odd_name_works_or_is_refused(store: Any, name: str) -> None:
     odd, storage, payment = ODD[name], BuiltInStorage(store), Payment()
-    errors = (HoldfastError, ValueError) if len(odd) > LONGEST else (HoldfastError,)
+    errors = (StepwellError, ValueError) if len(odd) > LONGEST else (StepwellError,)
     works = await only_typed("run", payment.drive(store, odd), errors)
     if works:
         assert [run.run_id for run in await storage.list_runs()] == [odd]
@@ -142,7 +142,7 @@ def test_a_file_name_is_never_a_path_and_never_that_of_another(one: str, other: 
 def test_a_run_of_any_name_works_or_is_refused_in_words(name: str) -> None:
     async def tried() -> None:
         store = MemoryStore()
-        if await only_typed("run", Payment().drive(store, name), (HoldfastError, ValueError)):
+        if await only_typed("run", Payment().drive(store, name), (StepwellError, ValueError)):
             assert [run.run_id for run in await BuiltInStorage(store).list_runs()] == [name]
         else:
             assert any("\ud800" <= letter <= "\udfff" for letter in name)

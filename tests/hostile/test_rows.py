@@ -11,13 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.stores.sqlite import SQLiteStore
-from hostile.texts import CORPUS
-from hostile.victim import only_typed
-from payments import RUN, Payment
-from postgres_server import dsn, fresh_schema
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.stores.sqlite import SQLiteStore
+from tests.hostile.texts import CORPUS
+from tests.hostile.victim import only_typed
+from tests.support.payments import RUN, Payment
+from tests.support.postgres_server import dsn, fresh_schema
 
 OTHER = range(14)  # events of the other run
 TEXTS = ["''", "'x'", "'../../x'", "'9999'", "'{}'", "'[]'", f"'{'[' * 100_000}'", "'2026-01-01'"]

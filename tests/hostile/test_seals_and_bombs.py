@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, model_validator
 
-from holdfast import CheckpointCorrupt, CodecError, HoldfastError, InMemoryCheckpointStorage, Seal, WorkflowCheckpoint
-from holdfast.durable.codec import Codec
-from holdfast.durable.guard import Guarded
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.rules_samples import record
-from hostile.texts import CORPUS, DEEP, flipped
+from stepwell import CheckpointCorrupt, CodecError, InMemoryCheckpointStorage, Seal, StepwellError, WorkflowCheckpoint
+from stepwell.durable.codec import Codec
+from stepwell.durable.guard import Guarded
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing.rules_samples import record
+from tests.hostile.texts import CORPUS, DEEP, flipped
 
 KEY = Seal({"k": bytes(range(32))}, "k")
 PLACE = b"here"
@@ -204,7 +204,7 @@ def test_a_checkpoint_as_data_that_says_something_else_is_read_or_refused(field:
     for value in (None, 5, "x", [], {}, [[]], {"x": 1}, {"x": [1]}, {1: 2}, {"asked": 5}, {"asked": [{"id": 1}]}, b"x"):
         try:
             WorkflowCheckpoint.from_dict({**CHECKPOINT, field: value}).to_dict()
-        except HoldfastError as error:
+        except StepwellError as error:
             assert len(str(error)) > 20  # noqa: PT017
 
 
@@ -220,6 +220,6 @@ async def test_a_checkpoint_as_deep_data_is_refused() -> None:
         tree = [tree]
     storage = InMemoryCheckpointStorage()
     for field in ("state", "metadata", "messages", "position", "executor_states"):
-        with pytest.raises(HoldfastError):
+        with pytest.raises(StepwellError):
             await storage.save(WorkflowCheckpoint.from_dict({**CHECKPOINT, field: {"x": tree}}))
     assert await storage.list_checkpoints() == []

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import CheckpointCorrupt
-from holdfast.durable.storage import BuiltInStorage
-from hostile.texts import CORPUS, changed, flipped
-from hostile.victim import RUN, Moment, Order, Text, build, moments, read_everything
+from stepwell import CheckpointCorrupt
+from stepwell.durable.storage import BuiltInStorage
+from tests.hostile.texts import CORPUS, changed, flipped
+from tests.hostile.victim import RUN, Moment, Order, Text, build, moments, read_everything
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 

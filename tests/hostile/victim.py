@@ -10,10 +10,9 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-import figures
-from holdfast import (
+from stepwell import (
     Executor,
-    HoldfastError,
+    StepwellError,
     Workflow,
     WorkflowBuilder,
     WorkflowCheckpoint,
@@ -23,13 +22,14 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.durable.codec import DEFAULT_CODEC
-from holdfast.durable.ports import Along, Pending, Record, RunEntry, Wake
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.durable.sums import summed
-from holdfast.runtime.answering import post_answers
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock
+from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.durable.ports import Along, Pending, Record, RunEntry, Wake
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.durable.sums import summed
+from stepwell.runtime.answering import post_answers
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import FakeClock
+from tests.support import figures
 
 RUN = "victim"
 FOR_EVER = 120  # seconds: what is not done by then never ends
@@ -183,7 +183,7 @@ async def _moments() -> tuple[Moment, ...]:
     return tuple(found)
 
 
-async def only_typed(what: str, work: Awaitable[Any], errors: tuple[type[Exception], ...] = (HoldfastError,)) -> bool:
+async def only_typed(what: str, work: Awaitable[Any], errors: tuple[type[Exception], ...] = (StepwellError,)) -> bool:
     """Whether it was done. It may raise our errors, in words, and must not take for ever."""
     figures.note("bad inputs met")
     try:

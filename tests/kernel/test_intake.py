@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Executor, RunError, WorkflowContext, WorkflowRunState, handler, response_handler
-from holdfast.core.model import Checkpoint, Delivery, Message, Outcome, Plan, RunHeader, Stamp
-from holdfast.core.parcel import copied
-from holdfast.core.request import Request
-from holdfast.graph.graph import Graph
-from holdfast.kernel import Answer, apply, events, fork, intake, merge, request_events
+from stepwell import Executor, RunError, WorkflowContext, WorkflowRunState, handler, response_handler
+from stepwell.core.model import Checkpoint, Delivery, Message, Outcome, Plan, RunHeader, Stamp
+from stepwell.core.parcel import copied
+from stepwell.core.request import Request
+from stepwell.graph.graph import Graph
+from stepwell.kernel import Answer, apply, events, fork, intake, merge, request_events
 
 AT = Stamp("id", "2026-01-01T00:00:00+00:00")
 HEADER = RunHeader("r", "w", {}, "")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import RoutingFailed, StateConflict, executor
-from holdfast import WorkflowRunState as State
-from holdfast.core.events import WorkflowErrorDetails, WorkflowEvent
-from holdfast.core.model import (
+from stepwell import RoutingFailed, StateConflict, executor
+from stepwell import WorkflowRunState as State
+from stepwell.core.events import WorkflowErrorDetails, WorkflowEvent
+from stepwell.core.model import (
     Appended,
     Assigned,
     Checkpoint,
@@ -27,10 +27,10 @@ from holdfast.core.model import (
     Sent,
     Stamp,
 )
-from holdfast.core.parcel import Parcel, copied
-from holdfast.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
-from holdfast.graph.graph import Graph
-from holdfast.kernel import (
+from stepwell.core.parcel import Parcel, copied
+from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
+from stepwell.graph.graph import Graph
+from stepwell.kernel import (
     Merged,
     apply,
     begin,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, WorkflowRunState, handler
-from holdfast.core.errors import MigrationFailed
-from holdfast.core.model import (
+from stepwell import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, WorkflowRunState, handler
+from stepwell.core.errors import MigrationFailed
+from stepwell.core.model import (
     Appended,
     Assigned,
     Checkpoint,
@@ -22,10 +22,10 @@ from holdfast.core.model import (
     Sent,
     Stamp,
 )
-from holdfast.core.parcel import Parcel, copied
-from holdfast.core.request import Request
-from holdfast.graph.migrations import Migration
-from holdfast.kernel import Migrator, plan
+from stepwell.core.parcel import Parcel, copied
+from stepwell.core.request import Request
+from stepwell.graph.migrations import Migration
+from stepwell.kernel import Migrator, plan
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 AT = "2026-01-01T00:00:00+00:00"

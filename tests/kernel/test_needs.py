@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Case,
     Default,
     Executor,
@@ -19,10 +19,10 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.core.model import Checkpoint, Child, Memory, Message, Note, Outcome, Reply, RunHeader, Sent, Stamp
-from holdfast.core.parcel import Parcel, copied
-from holdfast.core.request import Request
-from holdfast.kernel.needs import members, unmet
+from stepwell.core.model import Checkpoint, Child, Memory, Message, Note, Outcome, Reply, RunHeader, Sent, Stamp
+from stepwell.core.parcel import Parcel, copied
+from stepwell.core.request import Request
+from stepwell.kernel.needs import members, unmet
 
 JOIN = "all of b, c -> d"
 

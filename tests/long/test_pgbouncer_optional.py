@@ -16,23 +16,23 @@ from typing import Any
 import psycopg
 import pytest
 
-import figures
-from holdfast import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from holdfast.core.errors import CommitConflict, StoreUnavailable
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import Along
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.testing import STORE_RULES, Ledger, StoreRule, crash_everywhere
-from holdfast.testing.rules_samples import fill, numbers, record
-from pgbouncer import PgBouncer, bouncer, installed
-from postgres_proxy import SilentLine
-from postgres_server import Server, ask, fresh_schema, own_server
-from testing.test_crash_everywhere import Order, shop
+from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell.core.errors import CommitConflict, StoreUnavailable
+from stepwell.durable.ownership import this_process
+from stepwell.durable.ports import Along
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.testing import STORE_RULES, Ledger, StoreRule, crash_everywhere
+from stepwell.testing.rules_samples import fill, numbers, record
+from tests.support import figures
+from tests.support.pgbouncer import PgBouncer, bouncer, installed
+from tests.support.postgres_proxy import SilentLine
+from tests.support.postgres_server import Server, ask, fresh_schema, own_server
+from tests.testing.test_crash_everywhere import Order, shop
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="there is no PgBouncer here, and it cannot be installed")
 
 PATIENT = 600.0
-CRASH = Path(__file__).parent.parent / "crash"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +133,9 @@ async def test_whoever_was_followed_by_somebody_else_writes_nothing(
 
 LIFE = """
 import asyncio, sys
-sys.path.insert(0, {crash!r})
-import worker
-from holdfast import PostgresCheckpointStorage
+sys.path.insert(0, {root!r})
+from tests.crash import worker
+from stepwell import PostgresCheckpointStorage
 
 worker.SQLiteCheckpointStorage = lambda path: PostgresCheckpointStorage({dsn!r}, schema={schema!r}, patience=600)
 asyncio.run(worker.main("sqlite", "", "run-1"))
@@ -147,7 +147,7 @@ def test_killed_workers_and_a_killed_pooler_lose_nothing(pooler: PgBouncer, sche
     ledger.touch()
 
     def born() -> subprocess.Popen[bytes]:
-        life = LIFE.format(crash=str(CRASH), dsn=pooler.dsn, schema=schema)
+        life = LIFE.format(root=str(ROOT), dsn=pooler.dsn, schema=schema)
         return subprocess.Popen([sys.executable, "-c", life], env={**os.environ, "LEDGER": str(ledger)})
 
     def has_written(worker: subprocess.Popen[bytes], lines: int) -> None:

@@ -1,6 +1,6 @@
 """Puts each bug into a copy of the source and runs its tests: `make mutants`. Ends with 1 if a bug was not noticed.
 
-`python tests/mutants --only sums` tries those whose name has that word in it.
+`python -m tests.mutants --only sums` tries those whose name has that word in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bugs import BUGS, Bug
+from tests.mutants.bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTICED, PASSED = 1, 0  # what pytest ends with
@@ -35,7 +35,7 @@ def _is_noticed(bug: Bug) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-        put_in(bug, source / "holdfast")
+        put_in(bug, source / "stepwell")
         found = _tested(bug, source)
     words = "noticed" if found else "NOT NOTICED"
     print(f"{words:11}  {time.monotonic() - began:5.1f} s  {bug.name}", flush=True)

@@ -13,7 +13,7 @@ class Bug:
     """A change to one file: the text `good`, which is in it once, becomes `bad`."""
 
     name: str
-    file: str  # under src/holdfast
+    file: str  # under src/stepwell
     good: str
     bad: str
     tests: tuple[str, ...]  # under tests; one of them must fail
@@ -78,8 +78,8 @@ ENGINE = (
     Bug(
         "a failed commit is passed over",
         "runtime/storing.py",
-        "    except HoldfastError:\n        raise\n    except Exception as error:",
-        "    except HoldfastError:\n        return\n    except Exception as error:",
+        "    except StepwellError:\n        raise\n    except Exception as error:",
+        "    except StepwellError:\n        return\n    except Exception as error:",
         ("runtime/test_running.py",),
     ),
     Bug(

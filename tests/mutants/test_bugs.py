@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mutants.bugs import BUGS, Bug
+from tests.mutants.bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_bug_can_be_put_in(bug: Bug) -> None:
-    text = (ROOT / "src" / "holdfast" / bug.file).read_text()
+    text = (ROOT / "src" / "stepwell" / bug.file).read_text()
     assert text.count(bug.good) == 1
     ast.parse(text.replace(bug.good, bug.bad))  # a bug that is no Python would be noticed by anything
     assert all((ROOT / "tests" / name).exists() for name in bug.tests)

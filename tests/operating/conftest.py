@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
     PostgresCheckpointStorage,
     SQLiteCheckpointStorage,
 )
-from postgres_server import dsn, fresh_schema
+from tests.support.postgres_server import dsn, fresh_schema
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "postgres"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Executor,
     InMemoryCheckpointStorage,
     RequestExpired,
@@ -22,11 +22,11 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.operating.answering import answer
-from holdfast.operating.editing import EditRefused
-from holdfast.operating.forking import fork
-from holdfast.testing.crashing import Crash, CrashingStore
-from nesting import Asker, alone, deep, ids
+from stepwell.operating.answering import answer
+from stepwell.operating.editing import EditRefused
+from stepwell.operating.forking import fork
+from stepwell.testing.crashing import Crash, CrashingStore
+from tests.support.nesting import Asker, alone, deep, ids
 
 WAITING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 

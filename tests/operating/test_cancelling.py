@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     InMemoryCheckpointStorage,
     LatestOnly,
     RunError,
@@ -17,10 +17,10 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.operating import NotFound, answer, cancel
-from holdfast.testing.crashing import Crash, CrashingStore
-from nesting import Asker, alone, deep
-from operating_runs import Order, asking, counting
+from stepwell.operating import NotFound, answer, cancel
+from stepwell.testing.crashing import Crash, CrashingStore
+from tests.support.nesting import Asker, alone, deep
+from tests.support.operating_runs import Order, asking, counting
 
 CANCELLED = WorkflowRunState.CANCELLED
 

@@ -7,7 +7,7 @@ from typing import Any, Never
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Executor,
     HandlerFailed,
     InMemoryCheckpointStorage,
@@ -21,11 +21,11 @@ from holdfast import (
     register_checkpoint_type,
     response_handler,
 )
-from holdfast.agents import ScriptedAgent
-from holdfast.declarative import AgentWorkflow
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.operating import check, fork
-from holdfast.stores.memory import MemoryStore
+from stepwell.agents import ScriptedAgent
+from stepwell.declarative import AgentWorkflow
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.operating import check, fork
+from stepwell.stores.memory import MemoryStore
 
 
 class Desk(Executor):

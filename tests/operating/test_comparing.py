@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.operating import comparing
-from holdfast.operating.comparing import backwards, compare, lines_of, parts_of, patch_of, patched, pointer_of, same
+from stepwell.operating import comparing
+from stepwell.operating.comparing import backwards, compare, lines_of, parts_of, patch_of, patched, pointer_of, same
 
 names = st.one_of(st.sampled_from(["a", "b", "~", "/", "~1", "", "0", "a/b~c"]), st.text(max_size=3))
 atoms = st.one_of(

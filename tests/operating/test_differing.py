@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Retention, SQLiteCheckpointStorage
-from holdfast.operating.comparing import patched, same
-from holdfast.operating.differing import diff, load_document
-from holdfast.operating.naming import NotFound, find_checkpoint
-from nesting import Asker, alone, deep
-from operating_runs import Order, asking, counting
+from stepwell import Retention, SQLiteCheckpointStorage
+from stepwell.operating.comparing import patched, same
+from stepwell.operating.differing import diff, load_document
+from stepwell.operating.naming import NotFound, find_checkpoint
+from tests.support.nesting import Asker, alone, deep
+from tests.support.operating_runs import Order, asking, counting
 
 
 async def test_what_a_superstep_did_is_what_differs(everywhere: Any) -> None:
@@ -88,8 +88,8 @@ async def test_no_code_of_the_workflow_is_needed(tmp_path: Path) -> None:
         await asking(storage).run(run_id="asked", responses={"refund-1": True})
     program = """
 import asyncio, json, sys
-from holdfast import SQLiteCheckpointStorage
-from holdfast.operating.differing import diff
+from stepwell import SQLiteCheckpointStorage
+from stepwell.operating.differing import diff
 async def main():
     async with SQLiteCheckpointStorage(sys.argv[1]) as storage:
         print(json.dumps((await diff(storage, "asked@0", "asked@1")).patch()))

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden_workflow import GIVEN, build
-from holdfast import InMemoryCheckpointStorage
-from holdfast.core.errors import HandlerFailed
-from holdfast.durable.archive import StoreArchive
-from holdfast.durable.codec import DEFAULT_CODEC
-from holdfast.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
-from holdfast.operating.drawing import Progress, draw, progress_of
-from holdfast.operating.graphs import Arrow, shape_of
+from stepwell import InMemoryCheckpointStorage
+from stepwell.core.errors import HandlerFailed
+from stepwell.durable.archive import StoreArchive
+from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
+from stepwell.operating.drawing import Progress, draw, progress_of
+from stepwell.operating.graphs import Arrow, shape_of
+from tests.support.golden_workflow import GIVEN, build
 
 SVG = "{http://www.w3.org/2000/svg}"
 ids = st.text(min_size=1, max_size=12) | st.sampled_from(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.operating.editing import EditRefused, edited
+from stepwell.operating.editing import EditRefused, edited
 
 STATE = {
     "a": {"b": [1, 2, 3], "c": None},

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from golden_later import build_nested, build_sleeping
-from golden_workflow import GIVEN, build, build_asking
-from holdfast import (
+from stepwell import (
     FileCheckpointStorage,
     HandlerFailed,
     InMemoryCheckpointStorage,
@@ -23,14 +21,16 @@ from holdfast import (
     WorkflowContext,
     executor,
 )
-from holdfast.durable.ports import Record, RunEntry, Wake
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.operating.examining import Examined, Finding, examine
-from holdfast.operating.exporting import export_run
-from holdfast.operating.importing import import_run
-from holdfast.operating.snapshots import PARTLY_HERE
-from holdfast.stores.memory import MemoryStore
-from postgres_server import dsn, fresh_schema
+from stepwell.durable.ports import Record, RunEntry, Wake
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.operating.examining import Examined, Finding, examine
+from stepwell.operating.exporting import export_run
+from stepwell.operating.importing import import_run
+from stepwell.operating.snapshots import PARTLY_HERE
+from stepwell.stores.memory import MemoryStore
+from tests.support.golden_later import build_nested, build_sleeping
+from tests.support.golden_workflow import GIVEN, build, build_asking
+from tests.support.postgres_server import dsn, fresh_schema
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "postgres"])

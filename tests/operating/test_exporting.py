@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     CheckpointCorrupt,
     CheckpointMissing,
     DefinitionError,
@@ -37,13 +37,13 @@ from holdfast import (
     executor,
     handler,
 )
-from holdfast.durable.ownership import this_process
-from holdfast.operating.examining import Finding, examine
-from holdfast.operating.exporting import export_run, export_to
-from holdfast.operating.importing import ImportRefused, import_from, import_run
-from holdfast.testing import Crash, CrashingStore
-from nesting import IDLE, WAITING, Asker, Book, Ok
-from postgres_server import dsn, fresh_schema
+from stepwell.durable.ownership import this_process
+from stepwell.operating.examining import Finding, examine
+from stepwell.operating.exporting import export_run, export_to
+from stepwell.operating.importing import ImportRefused, import_from, import_run
+from stepwell.testing import Crash, CrashingStore
+from tests.support.nesting import IDLE, WAITING, Asker, Book, Ok
+from tests.support.postgres_server import dsn, fresh_schema
 
 KEY = {"k": b"0" * 32}
 
@@ -70,9 +70,9 @@ async def moved(stores: list[Any], run_id: str, tmp_path: Path) -> Any:
     """The run, exported from each store into the next; where it is in the end. Every file says the same."""
     texts = []
     for source, target in itertools.pairwise(stores):
-        await export_to(tmp_path / "run.holdfast", source, run_id)
-        texts.append(gzip.decompress((tmp_path / "run.holdfast").read_bytes()))
-        await import_from(tmp_path / "run.holdfast", target)
+        await export_to(tmp_path / "run.stepwell", source, run_id)
+        texts.append(gzip.decompress((tmp_path / "run.stepwell").read_bytes()))
+        await import_from(tmp_path / "run.stepwell", target)
     assert texts == [texts[0]] * len(texts)
     return stores[-1]
 

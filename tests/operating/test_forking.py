@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import Retention, RunBusy, RunError, WorkflowRunState
-from holdfast.durable.archive import StoreArchive
-from holdfast.durable.codec import DEFAULT_CODEC
-from holdfast.durable.ownership import this_process
-from holdfast.operating.differing import diff
-from holdfast.operating.editing import EditRefused
-from holdfast.operating.forking import fork
-from holdfast.operating.naming import NotFound, find_run
-from holdfast.testing.crashing import Crash, CrashingStore
-from nesting import Asker, Ok, alone, asks, deep, ids
-from operating_runs import Order, asking, counting
+from stepwell import Retention, RunBusy, RunError, WorkflowRunState
+from stepwell.durable.archive import StoreArchive
+from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.durable.ownership import this_process
+from stepwell.operating.differing import diff
+from stepwell.operating.editing import EditRefused
+from stepwell.operating.forking import fork
+from stepwell.operating.naming import NotFound, find_run
+from stepwell.testing.crashing import Crash, CrashingStore
+from tests.support.nesting import Asker, Ok, alone, asks, deep, ids
+from tests.support.operating_runs import Order, asking, counting
 
 
 async def everything_of(storage: Any, run_id: str) -> list[Any]:

@@ -20,16 +20,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     CheckpointCorrupt,
     InMemoryCheckpointStorage,
     PostgresCheckpointStorage,
     SQLiteCheckpointStorage,
     StoreUnavailable,
 )
-from holdfast.operating import ImportRefused, examine, export_run, import_run
-from operating_runs import Order, asking, counting
-from postgres_server import dsn, fresh_schema
+from stepwell.operating import ImportRefused, examine, export_run, import_run
+from tests.support.operating_runs import Order, asking, counting
+from tests.support.postgres_server import dsn, fresh_schema
 
 Lines = list[dict[str, Any]]
 Change = Callable[[Lines], object]
@@ -225,8 +225,8 @@ async def test_text_that_is_not_utf_8_is_refused_wherever_it_is() -> None:
 MIB = 2**20
 MEASURED = """
 import asyncio, resource, sys
-from holdfast import InMemoryCheckpointStorage
-from holdfast.operating import ImportRefused, import_from
+from stepwell import InMemoryCheckpointStorage
+from stepwell.operating import ImportRefused, import_from
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -277,10 +277,10 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
     data = asyncio.run(exported())
     paths = []
     for n, texts in enumerate(bombs(lambda: lines_of(data), 4 * MIB)):
-        paths.append(tmp_path / f"{n}.holdfast")
+        paths.append(tmp_path / f"{n}.stepwell")
         paths[-1].write_bytes(packed_texts(texts))
         assert paths[-1].stat().st_size < 300_000
-    paths.append(tmp_path / "many.holdfast")
+    paths.append(tmp_path / "many.stepwell")
     paths[-1].write_bytes(growing(lines_of(data), 4 * MIB, 12))
     assert paths[-1].stat().st_size < 4_000_000
     limit = 64 * MIB

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import DefinitionError, WorkflowRunState
-from holdfast.durable.ports import About, Entry, RunEntry
-from holdfast.operating.keeping import Keep, Known, what_goes, whole_runs
+from stepwell import DefinitionError, WorkflowRunState
+from stepwell.durable.ports import About, Entry, RunEntry
+from stepwell.operating.keeping import Keep, Known, what_goes, whole_runs
 
 NOW = datetime(2026, 6, 30, tzinfo=UTC)
 DONE, FAILED, BUSY = "IDLE", "FAILED", "IN_PROGRESS"

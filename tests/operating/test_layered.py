@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.operating.layered import Box, Layout, Link, Placed, laid_out
+from stepwell.operating.layered import Box, Layout, Link, Placed, laid_out
 
 
 @st.composite

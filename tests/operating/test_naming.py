@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointMissing, Retention, WorkflowCheckpoint
-from holdfast.operating.naming import Ambiguous, NotFound, find_checkpoint, find_run
-from holdfast.testing.wrapping import WrappedStore
-from operating_runs import counting
+from stepwell import CheckpointMissing, Retention, WorkflowCheckpoint
+from stepwell.operating.naming import Ambiguous, NotFound, find_checkpoint, find_run
+from stepwell.testing.wrapping import WrappedStore
+from tests.support.operating_runs import counting
 
 
 async def test_a_run_is_found_by_its_id_and_by_the_beginning_of_it(everywhere: Any) -> None:

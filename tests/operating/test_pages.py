@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from golden_workflow import GIVEN, build
-from holdfast import (
+from stepwell import (
     CheckpointMissing,
     Executor,
     HandlerFailed,
@@ -22,11 +21,12 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.operating.exporting import export_run
-from holdfast.operating.importing import import_run
-from holdfast.operating.pages import report_run, report_to
-from holdfast.operating.trees import Tree, brief
-from nesting import Asker, Book
+from stepwell.operating.exporting import export_run
+from stepwell.operating.importing import import_run
+from stepwell.operating.pages import report_run, report_to
+from stepwell.operating.trees import Tree, brief
+from tests.support.golden_workflow import GIVEN, build
+from tests.support.nesting import Asker, Book
 
 VOID = {"meta", "br", "path", "rect"}
 HARMLESS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
     Retention,
@@ -19,14 +19,14 @@ from holdfast import (
     WorkflowContext,
     executor,
 )
-from holdfast.durable.ownership import this_process
-from holdfast.operating.forking import fork
-from holdfast.operating.keeping import Keep
-from holdfast.operating.naming import find_checkpoint
-from holdfast.operating.pruning import delete_runs, prune
-from holdfast.testing.crashing import Crash, CrashingStore
-from nesting import Asker, Ok, alone, asks, deep, ids
-from operating_runs import Order, asking, counting
+from stepwell.durable.ownership import this_process
+from stepwell.operating.forking import fork
+from stepwell.operating.keeping import Keep
+from stepwell.operating.naming import find_checkpoint
+from stepwell.operating.pruning import delete_runs, prune
+from stepwell.testing.crashing import Crash, CrashingStore
+from tests.support.nesting import Asker, Ok, alone, asks, deep, ids
+from tests.support.operating_runs import Order, asking, counting
 
 
 async def numbers(storage: Any, run_id: str) -> list[int]:

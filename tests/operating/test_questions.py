@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import InMemoryCheckpointStorage, RunError
-from holdfast.durable.archive import StoreArchive
-from holdfast.durable.codec import DEFAULT_CODEC
-from holdfast.durable.letters import plain_key, plain_letter
-from holdfast.operating import answer, fork, open_questions, preview_fork
-from holdfast.operating.differing import NotForked, diff, diff_from_parent
-from holdfast.operating.naming import NotFound, find_checkpoint
-from holdfast.operating.questions import questions_at
-from nesting import Asker, alone, around
-from operating_runs import Order, asking, counting
+from stepwell import InMemoryCheckpointStorage, RunError
+from stepwell.durable.archive import StoreArchive
+from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.durable.letters import plain_key, plain_letter
+from stepwell.operating import answer, fork, open_questions, preview_fork
+from stepwell.operating.differing import NotForked, diff, diff_from_parent
+from stepwell.operating.naming import NotFound, find_checkpoint
+from stepwell.operating.questions import questions_at
+from tests.support.nesting import Asker, alone, around
+from tests.support.operating_runs import Order, asking, counting
 
 
 async def test_a_question_is_there_until_its_answer_is_taken_in(everywhere: Any) -> None:

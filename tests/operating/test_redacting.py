@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.durable.codec import DEFAULT_CODEC, CodecError
-from holdfast.operating.redacting import PARTS, REMOVED, Redaction
+from stepwell.durable.codec import DEFAULT_CODEC, CodecError
+from stepwell.operating.redacting import PARTS, REMOVED, Redaction
 
 names = st.text(st.sampled_from("ab.$ é"), min_size=1, max_size=4)
 values = st.recursive(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import Executor, Retention, Workflow, WorkflowBuilder, WorkflowContext, executor, handler
-from holdfast.operating import search
-from operating_runs import Order, asking
+from stepwell import Executor, Retention, Workflow, WorkflowBuilder, WorkflowContext, executor, handler
+from stepwell.operating import search
+from tests.support.operating_runs import Order, asking
 
 
 async def found(storage: Any, text: str, **asked: Any) -> list[tuple[str, str]]:

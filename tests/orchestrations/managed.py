@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast import AgentResponse, InMemoryCheckpointStorage, Message, Workflow
-from holdfast.agents import ScriptedAgent
-from holdfast.orchestrations import MagenticBuilder
+from stepwell import AgentResponse, InMemoryCheckpointStorage, Message, Workflow
+from stepwell.agents import ScriptedAgent
+from stepwell.orchestrations import MagenticBuilder
 
 PROMPTS = {
     "task_ledger_facts_prompt": "FACTS? {task}",

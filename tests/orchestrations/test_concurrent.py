@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorRequest,
     AgentExecutorResponse,
@@ -25,9 +25,9 @@ from holdfast import (
     executor,
     handler,
 )
-from holdfast.agents import Calls, Fails, ScriptedAgent, ToolApprovalRequest, Usage
-from holdfast.orchestrations import AgentRequestInfoResponse, ConcurrentBuilder, SequentialBuilder
-from holdfast.testing import crash_everywhere
+from stepwell.agents import Calls, Fails, ScriptedAgent, ToolApprovalRequest, Usage
+from stepwell.orchestrations import AgentRequestInfoResponse, ConcurrentBuilder, SequentialBuilder
+from stepwell.testing import crash_everywhere
 
 
 def agents(*names: str) -> list[ScriptedAgent]:

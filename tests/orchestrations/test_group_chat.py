@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorResponse,
     AgentResponse,
@@ -20,8 +20,8 @@ from holdfast import (
     executor,
     handler,
 )
-from holdfast.agents import Calls, ScriptedAgent, conversation_key
-from holdfast.orchestrations import (
+from stepwell.agents import Calls, ScriptedAgent, conversation_key
+from stepwell.orchestrations import (
     GroupChatBuilder,
     GroupChatOrchestrator,
     GroupChatParticipantMessage,

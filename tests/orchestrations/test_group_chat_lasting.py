@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentExecutor, Message, RunError, SQLiteCheckpointStorage, Workflow
-from holdfast.agents import Budget, BudgetRequest, Calls, Fails, ScriptedAgent, ToolApprovalRequest
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.orchestrations import AgentRequestInfoResponse, GroupChatBuilder, GroupChatState
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import crash_everywhere
-from holdfast.testing.wrapping import WrappedStore
+from stepwell import AgentExecutor, Message, RunError, SQLiteCheckpointStorage, Workflow
+from stepwell.agents import Budget, BudgetRequest, Calls, Fails, ScriptedAgent, ToolApprovalRequest
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.orchestrations import AgentRequestInfoResponse, GroupChatBuilder, GroupChatState
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import crash_everywhere
+from stepwell.testing.wrapping import WrappedStore
 
 
 def in_turn(state: GroupChatState) -> str:

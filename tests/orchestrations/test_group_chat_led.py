@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentExecutor, AgentResponse, InMemoryCheckpointStorage, Message, RunError, Workflow
-from holdfast.agents import Calls, Fails, Says, ScriptedAgent, conversation_key
-from holdfast.orchestrations import AgentOrchestrationOutput, GroupChatBuilder
-from holdfast.orchestrations.group_chat_values import NotADecision, decision_in
-from holdfast.testing import crash_everywhere
+from stepwell import AgentExecutor, AgentResponse, InMemoryCheckpointStorage, Message, RunError, Workflow
+from stepwell.agents import Calls, Fails, Says, ScriptedAgent, conversation_key
+from stepwell.orchestrations import AgentOrchestrationOutput, GroupChatBuilder
+from stepwell.orchestrations.group_chat_values import NotADecision, decision_in
+from stepwell.testing import crash_everywhere
 
 
 def speaker(name: str) -> ScriptedAgent:

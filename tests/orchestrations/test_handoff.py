@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     DefinitionError,
     FileCheckpointStorage,
@@ -19,12 +19,12 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.agents import Answer, Calls, ScriptedAgent, ToolApprovalRequest, Turn, conversation_key
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.orchestrations import HandoffAgentUserRequest, HandoffBuilder, HandoffSentEvent
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedHuman, crash_everywhere
-from holdfast.testing.wrapping import WrappedStore
+from stepwell.agents import Answer, Calls, ScriptedAgent, ToolApprovalRequest, Turn, conversation_key
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.orchestrations import HandoffAgentUserRequest, HandoffBuilder, HandoffSentEvent
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import ScriptedHuman, crash_everywhere
+from stepwell.testing.wrapping import WrappedStore
 
 create_response, terminate = HandoffAgentUserRequest.create_response, HandoffAgentUserRequest.terminate
 

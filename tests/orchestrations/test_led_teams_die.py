@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentExecutor, LatestOnly, Message, Workflow, WorkflowBuilder, WorkflowExecutor
-from holdfast.agents import Calls, ScriptedAgent
-from holdfast.orchestrations import HandoffAgentUserRequest, HandoffBuilder
-from holdfast.testing import FailingStore, crash_everywhere
-from orchestrations.managed import ledger, managing, said_by, team
+from stepwell import AgentExecutor, LatestOnly, Message, Workflow, WorkflowBuilder, WorkflowExecutor
+from stepwell.agents import Calls, ScriptedAgent
+from stepwell.orchestrations import HandoffAgentUserRequest, HandoffBuilder
+from stepwell.testing import FailingStore, crash_everywhere
+from tests.orchestrations.managed import ledger, managing, said_by, team
 
 
 def progress(messages: list[Message]) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorRequest,
     AgentExecutorResponse,
@@ -20,18 +20,18 @@ from holdfast import (
     WorkflowRunState,
     handler,
 )
-from holdfast.agents import Calls, ScriptedAgent, conversation_key, usage_in
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.orchestrations import (
+from stepwell.agents import Calls, ScriptedAgent, conversation_key, usage_in
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.orchestrations import (
     MagenticBuilder,
     MagenticOrchestratorEventType,
     MagenticProgressLedgerItem,
     StandardMagenticManager,
 )
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import crash_everywhere
-from holdfast.testing.wrapping import WrappedStore
-from orchestrations.managed import PROMPTS, final, in_turn, ledger, managing, said_by, state_of, team
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import crash_everywhere
+from stepwell.testing.wrapping import WrappedStore
+from tests.orchestrations.managed import PROMPTS, final, in_turn, ledger, managing, said_by, state_of, team
 
 
 async def test_a_task_is_planned_worked_on_and_answered() -> None:

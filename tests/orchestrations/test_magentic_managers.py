@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     DefinitionError,
     InMemoryCheckpointStorage,
@@ -15,8 +15,8 @@ from holdfast import (
     WorkflowContext,
     executor,
 )
-from holdfast.agents import Budget, Calls, ScriptedAgent, ToolApprovalRequest, conversation_key, usage_in
-from holdfast.orchestrations import (
+from stepwell.agents import Budget, Calls, ScriptedAgent, ToolApprovalRequest, conversation_key, usage_in
+from stepwell.orchestrations import (
     MagenticBuilder,
     MagenticContext,
     MagenticManagerBase,
@@ -24,8 +24,8 @@ from holdfast.orchestrations import (
     MagenticProgressLedgerItem,
     MagenticTaskLedger,
 )
-from holdfast.testing import crash_everywhere
-from orchestrations.managed import PROMPTS, final, in_turn, ledger, managing, state_of, team
+from stepwell.testing import crash_everywhere
+from tests.orchestrations.managed import PROMPTS, final, in_turn, ledger, managing, state_of, team
 
 
 async def test_the_default_prompts_say_what_is_asked() -> None:

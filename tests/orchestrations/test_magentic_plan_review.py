@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
     Message,
@@ -15,9 +15,9 @@ from holdfast import (
     WorkflowExecutor,
     WorkflowRunState,
 )
-from holdfast.orchestrations import MagenticPlanReviewRequest, MagenticPlanReviewResponse
-from holdfast.testing import ScriptedHuman, crash_everywhere
-from orchestrations.managed import ledger, managing, said_by, team
+from stepwell.orchestrations import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from stepwell.testing import ScriptedHuman, crash_everywhere
+from tests.orchestrations.managed import ledger, managing, said_by, team
 
 ANSWER = "the answer: a text, a fine text"
 

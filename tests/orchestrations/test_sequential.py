@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     AgentExecutorResponse,
     AgentResponse,
@@ -22,9 +22,9 @@ from holdfast import (
     executor,
     handler,
 )
-from holdfast.agents import Calls, ScriptedAgent, ToolApprovalRequest
-from holdfast.orchestrations import AgentRequestInfoResponse, SequentialBuilder
-from holdfast.testing import crash_everywhere
+from stepwell.agents import Calls, ScriptedAgent, ToolApprovalRequest
+from stepwell.orchestrations import AgentRequestInfoResponse, SequentialBuilder
+from stepwell.testing import crash_everywhere
 
 
 def echo(name: str, heard: list[Any] | None = None) -> ScriptedAgent:

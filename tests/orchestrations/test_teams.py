@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import holdfast.orchestrations
-from holdfast import (
+import stepwell.orchestrations
+from stepwell import (
     AgentExecutor,
     DefinitionError,
     Executor,
@@ -19,8 +19,8 @@ from holdfast import (
     WorkflowContext,
     handler,
 )
-from holdfast.agents import Calls, ScriptedAgent
-from holdfast.orchestrations import (
+from stepwell.agents import Calls, ScriptedAgent
+from stepwell.orchestrations import (
     ConcurrentBuilder,
     GroupChatBuilder,
     GroupChatState,
@@ -78,7 +78,7 @@ async def test_one_team_serves_many_runs_at_once(shape: str) -> None:
     workflow = BUILDERS[shape]().build()
     first, second = await asyncio.gather(workflow.run("one"), workflow.run("two"))
     assert first.get_outputs()[0].text == second.get_outputs()[0].text
-    assert workflow.max_iterations == holdfast.orchestrations.DEFAULT_TEAM_ITERATIONS
+    assert workflow.max_iterations == stepwell.orchestrations.DEFAULT_TEAM_ITERATIONS
 
 
 def test_participants_become_executors_in_their_order() -> None:
@@ -117,4 +117,4 @@ def test_what_cannot_be_a_team_is_refused(given: Any, problem: str) -> None:
 
 def test_every_public_name_is_written_about() -> None:
     words = set(re.findall(r"\w+", "\n".join(page.read_text() for page in DOCS.glob("*.md"))))
-    assert [name for name in holdfast.orchestrations.__all__ if name not in words] == []
+    assert [name for name in stepwell.orchestrations.__all__ if name not in words] == []

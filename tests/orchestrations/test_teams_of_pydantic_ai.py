@@ -6,9 +6,9 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from holdfast.orchestrations import HandoffBuilder, MagenticBuilder
-from holdfast.testing import crash_everywhere
-from orchestrations.managed import PROMPTS, ledger
+from stepwell.orchestrations import HandoffBuilder, MagenticBuilder
+from stepwell.testing import crash_everywhere
+from tests.orchestrations.managed import PROMPTS, ledger
 
 
 def text_of(messages: list[ModelMessage]) -> str:

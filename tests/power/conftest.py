@@ -15,7 +15,7 @@ from .disk import Disk
 from .order import is_rebuilt
 from .recording import Call, compiled, read, record
 
-REPLAYED = "HOLDFAST_RECORDING"
+REPLAYED = "STEPWELL_RECORDING"
 Record = Callable[..., "Recording"]
 
 
@@ -45,7 +45,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Record:
             return Recording(kind, read(home), home)
         if (kind, fault) not in made:
             home = tmp_path_factory.mktemp(kind)
-            calls = record(library, home, "power.worker", kind, str(home / "disk"), fault)
+            calls = record(library, home, "tests.power.worker", kind, str(home / "disk"), fault)
             _check_that_nothing_is_missing(calls, home / "disk")
             made[kind, fault] = Recording(kind, calls, home)
             shutil.rmtree(home / "disk")

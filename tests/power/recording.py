@@ -75,7 +75,7 @@ def record(library: Path, home: Path, *command: str) -> list[Call]:
         "LD_PRELOAD": str(library),
         "RECORDER_ROOT": str(disk),
         "RECORDER_LOG": str(log),
-        "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run([sys.executable, "-m", *command], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{' '.join(command)} failed with {done.returncode}:\n{done.stderr}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, executor, handler, response_handler
+from stepwell import Executor, Workflow, WorkflowBuilder, WorkflowContext, executor, handler, response_handler
 
 RUN, ROUNDS, BRANCHES = "r", 2, 4
 OUTPUTS = ["9 by person 0", "18 by person 1"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import figures
+from tests.support import figures
 
 from .conftest import Record, Recording
 from .disk import Disk
@@ -17,7 +17,7 @@ from .going_on import Trial
 from .order import is_rebuilt
 from .worker import KINDS
 
-LONG = bool(os.environ.get("HOLDFAST_LONG"))
+LONG = bool(os.environ.get("STEPWELL_LONG"))
 AT_ONCE = 8
 MOST, EVERY = (None, 1) if LONG else (80, 10)  # failures, and of these so many are gone on with
 

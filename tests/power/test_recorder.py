@@ -15,7 +15,7 @@ from .recording import compiled, record
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs the dynamic linker of Linux")
 def test_whoever_makes_the_same_calls_has_the_same_files(tmp_path: Path) -> None:
-    calls = record(compiled(tmp_path), tmp_path / "home", "power.scribbler", str(tmp_path / "home" / "disk"))
+    calls = record(compiled(tmp_path), tmp_path / "home", "tests.power.scribbler", str(tmp_path / "home" / "disk"))
     disk, root = Disk(), tmp_path / "home" / "disk"
     for at, call in enumerate(calls):
         disk.take(at, call)

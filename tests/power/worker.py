@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast import FileCheckpointStorage, FullHistory, LatestOnly, SQLiteCheckpointStorage
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores import file_layout, sqlite
+from stepwell import FileCheckpointStorage, FullHistory, LatestOnly, SQLiteCheckpointStorage
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores import file_layout, sqlite
 
 from .story import FIRST, RUN, Watch, answer, build
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
+from stepwell import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
 
 
 class Trouble(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, handler, response_handler
+from stepwell import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, handler, response_handler
 
 
 @dataclass(frozen=True)

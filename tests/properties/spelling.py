@@ -9,7 +9,7 @@ import msgspec
 import numpy
 from pydantic import BaseModel
 
-from properties.every_type import Base, Frozen, Point, Row, Slotted, Struct, grown
+from tests.properties.every_type import Base, Frozen, Point, Row, Slotted, Struct, grown
 
 WRAPPINGS: list[Any] = [
     lambda value: value,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashing import Crash, CrashingStore
-from holdfast import HandlerFailed, StepChanged
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from properties.branching import Node, Trouble, World, programs
+from stepwell import HandlerFailed, StepChanged
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.properties.branching import Node, Trouble, World, programs
+from tests.support.crashing import Crash, CrashingStore
 
 FEW = settings(max_examples=120, deadline=None)
 

@@ -12,17 +12,17 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.model import Checkpoint, Commit, Delivery, Outcome, Plan, RunHeader, Stamp
-from holdfast.core.state import StateView
-from holdfast.durable import chain, edits, wire
-from holdfast.durable.archive import StoreArchive
-from holdfast.durable.codec import Codec
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.durable.texts import json_of
-from holdfast.graph.graph import Graph
-from holdfast.kernel import apply, begin, merge, restore
-from holdfast.stores.memory import MemoryStore
-from properties.edits import EXECUTORS, Edit, Step, first_steps, steps
+from stepwell.core.model import Checkpoint, Commit, Delivery, Outcome, Plan, RunHeader, Stamp
+from stepwell.core.state import StateView
+from stepwell.durable import chain, edits, wire
+from stepwell.durable.archive import StoreArchive
+from stepwell.durable.codec import Codec
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.durable.texts import json_of
+from stepwell.graph.graph import Graph
+from stepwell.kernel import apply, begin, merge, restore
+from stepwell.stores.memory import MemoryStore
+from tests.properties.edits import EXECUTORS, Edit, Step, first_steps, steps
 
 quick = settings(max_examples=80, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 CODEC = Codec()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from holdfast import (
+from stepwell import (
     GraphChanged,
     HandlerFailed,
     InMemoryCheckpointStorage,
@@ -22,7 +22,7 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.graph.edges import FanIn
+from stepwell.graph.edges import FanIn
 
 OTHERS = "bcde"
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.errors import CodecError
-from holdfast.durable.codec_numpy import NUMPY_BY_TAG
-from holdfast.durable.codec_values import VALUES_BY_TAG
-from properties.every_type import CODEC, EVERY_TYPE, VALUES
-from properties.spelling import WRAPPINGS, spelled
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec_numpy import NUMPY_BY_TAG
+from stepwell.durable.codec_values import VALUES_BY_TAG
+from tests.properties.every_type import CODEC, EVERY_TYPE, VALUES
+from tests.properties.spelling import WRAPPINGS, spelled
 
 quick = settings(max_examples=12, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 

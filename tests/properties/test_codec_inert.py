@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, model_validator
 
-from holdfast.core.errors import CodecError
-from holdfast.durable.codec import Codec
-from holdfast.durable.codec_classes import tag_of
-from properties.every_type import EVERY_TYPE, VALUES
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec import Codec
+from stepwell.durable.codec_classes import tag_of
+from tests.properties.every_type import EVERY_TYPE, VALUES
 
 quick = settings(max_examples=250, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 SPRUNG: list[str] = []
@@ -123,8 +123,8 @@ ATTACKS = [
     "os:system", "posix:system", "subprocess:Popen", "builtins:eval", "builtins:exec", "builtins:__import__",
     "builtins:open", "builtins:type", "builtins:object", "builtins:BaseException", "pickle:Unpickler",
     "types:FunctionType", "types:CodeType", "importlib:import_module", "ctypes:CDLL", "threading:Thread",
-    "pathlib:Path", "antigravity:geohash", "this:s", "os.path:join", "holdfast.durable.codec:Codec",
-    "holdfast.durable.codec:register_checkpoint_type", "holdfast.stores.file:FileStore", "sys:modules",
+    "pathlib:Path", "antigravity:geohash", "this:s", "os.path:join", "stepwell.durable.codec:Codec",
+    "stepwell.durable.codec:register_checkpoint_type", "stepwell.stores.file:FileStore", "sys:modules",
     "collections:namedtuple", "enum:Enum", "enum:EnumMeta", "dataclasses:make_dataclass", "..:x", ":", "a:b:c",
     "builtins:ValueError.__init__", "os:environ.copy", "functools:partial", "operator:attrgetter",
 ]  # fmt: skip

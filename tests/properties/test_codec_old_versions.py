@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from holdfast.core.errors import CodecError
-from holdfast.durable.codec import register_checkpoint_type
-from holdfast.durable.codec_classes import tag_of
-from properties.every_type import CODEC, EVERY_TYPE
-from properties.spelling import WRAPPINGS, spelled
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec import register_checkpoint_type
+from stepwell.durable.codec_classes import tag_of
+from tests.properties.every_type import CODEC, EVERY_TYPE
+from tests.properties.spelling import WRAPPINGS, spelled
 
 quick = settings(max_examples=15, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 HERE = "this is where it stands"

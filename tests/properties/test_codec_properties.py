@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from holdfast.core.errors import CodecError
-from holdfast.durable.codec import Codec, encoded, register_checkpoint_type
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec import Codec, encoded, register_checkpoint_type
 
 
 class Colour(Enum):

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     Case,
     CheckpointMissing,
     Default,
@@ -23,10 +22,11 @@ from holdfast import (
     handler,
     persistent,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SQLiteStore
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.sqlite import SQLiteStore
+from tests.support.crashing import Crash, CrashingStore
 
 
 @dataclass

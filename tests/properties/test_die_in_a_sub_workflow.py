@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from crashing import Crash
-from holdfast import (
+from stepwell import (
     CheckpointMissing,
     Executor,
     SubWorkflowRequestMessage,
@@ -27,13 +26,14 @@ from holdfast import (
     persistent,
     response_handler,
 )
-from holdfast.durable.ids import idempotency_key
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import crash_everywhere
-from nesting import Ask, End, Ok, SixMethods, Start
+from stepwell.durable.ids import idempotency_key
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing import crash_everywhere
+from tests.support.crashing import Crash
+from tests.support.nesting import Ask, End, Ok, SixMethods, Start
 
 
 class Witness:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     CheckpointMissing,
     Executor,
     HandlerFailed,
@@ -22,10 +21,11 @@ from holdfast import (
     handler,
     persistent,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SQLiteStore
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.sqlite import SQLiteStore
+from tests.support.crashing import Crash, CrashingStore
 
 HOUR = 3600
 AT_ONCE = RetryPolicy(max_attempts=4, initial_interval=0)

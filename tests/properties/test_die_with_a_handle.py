@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from crashing import Crash, CrashingStore
-from held import Script, asking, counting
-from holdfast import RequestError, WorkflowRunState
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SQLiteStore
+from stepwell import RequestError, WorkflowRunState
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.sqlite import SQLiteStore
+from tests.support.crashing import Crash, CrashingStore
+from tests.support.held import Script, asking, counting
 
 CANCELLED, IDLE = WorkflowRunState.CANCELLED, WorkflowRunState.IDLE
 WAITING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from held import Script, counting, storage_at
-from holdfast import RunBusy, RunError, RunHandle, WorkflowRunState
+from stepwell import RunBusy, RunError, RunHandle, WorkflowRunState
+from tests.support.held import Script, counting, storage_at
 
 ACTS = ("send", "send", "cancel", "resume", "restore", "read", "read", "result")
 KINDS = [("memory", 1, 10), ("six methods", 1, 5), ("sqlite", 2, 5), ("file", 2, 5)]

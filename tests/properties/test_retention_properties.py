@@ -10,12 +10,12 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast import FullHistory, LatestOnly, Retention, WorkflowRunResult
-from holdfast.durable import chain
-from holdfast.durable.ports import Record
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from properties.errands import Answer, Question, Work, office, works
+from stepwell import FullHistory, LatestOnly, Retention, WorkflowRunResult
+from stepwell.durable import chain
+from stepwell.durable.ports import Record
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.properties.errands import Answer, Question, Work, office, works
 
 quick = settings(
     max_examples=35,

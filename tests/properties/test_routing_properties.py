@@ -10,15 +10,15 @@ from typing import Any
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.model import Checkpoint, Message, Outcome, Plan, RunHeader, Sent, Stamp
-from holdfast.core.parcel import copied
-from holdfast.durable.archive import StoreArchive
-from holdfast.durable.codec import Codec
-from holdfast.graph.graph import Graph
-from holdfast.kernel import apply, begin, merge, plan
-from holdfast.runtime.routing import ask_routes
-from holdfast.stores.memory import MemoryStore
-from properties.webs import NAMES, Model, Sending, Way, Web, webs
+from stepwell.core.model import Checkpoint, Message, Outcome, Plan, RunHeader, Sent, Stamp
+from stepwell.core.parcel import copied
+from stepwell.durable.archive import StoreArchive
+from stepwell.durable.codec import Codec
+from stepwell.graph.graph import Graph
+from stepwell.kernel import apply, begin, merge, plan
+from stepwell.runtime.routing import ask_routes
+from stepwell.stores.memory import MemoryStore
+from tests.properties.webs import NAMES, Model, Sending, Way, Web, webs
 
 quick = settings(max_examples=120, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 CODEC = Codec()

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from holdfast import InMemoryCheckpointStorage, StateConflict, WorkflowBuilder, WorkflowContext, executor
-from holdfast.core.events import WorkflowRunState
-from holdfast.core.model import Checkpoint, Delivery, Outcome, Plan, RunHeader, Stamp
-from holdfast.core.parcel import Pack, copied
-from holdfast.core.state import StateView
-from holdfast.durable.codec import Codec
-from holdfast.graph.graph import Graph
-from holdfast.kernel import apply, merge
-from properties.pages import REDUCERS, Conflict, Page, Sight, Turn, came_to, committed, reducers, turns
+from stepwell import InMemoryCheckpointStorage, StateConflict, WorkflowBuilder, WorkflowContext, executor
+from stepwell.core.events import WorkflowRunState
+from stepwell.core.model import Checkpoint, Delivery, Outcome, Plan, RunHeader, Stamp
+from stepwell.core.parcel import Pack, copied
+from stepwell.core.state import StateView
+from stepwell.durable.codec import Codec
+from stepwell.graph.graph import Graph
+from stepwell.kernel import apply, merge
+from tests.properties.pages import REDUCERS, Conflict, Page, Sight, Turn, came_to, committed, reducers, turns
 
 quick = settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 NOW = Stamp("now", "2026-01-01T00:00:00+00:00")

@@ -10,9 +10,9 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
-from holdfast import executor
-from holdfast.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
-from holdfast.graph.graph import Graph
+from stepwell import executor
+from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
+from stepwell.graph.graph import Graph
 
 NAMES = ("a", "b", "c", "d", "e")
 ASKS = ("direct", "switch", "select")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from observing import Watching, use
+from tests.support.observing import Watching, use
 
 
 @pytest.fixture

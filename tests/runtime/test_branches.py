@@ -15,7 +15,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from holdfast import (
+from stepwell import (
     Executor,
     HandlerFailed,
     InMemoryCheckpointStorage,
@@ -28,12 +28,12 @@ from holdfast import (
     WorkflowExecutor,
     handler,
 )
-from holdfast.durable.calls import describe_value
-from holdfast.durable.codec import Codec
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.runtime.branches import Unplaced
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock
+from stepwell.durable.calls import describe_value
+from stepwell.durable.codec import Codec
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.runtime.branches import Unplaced
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import FakeClock
 
 Body = Callable[[WorkflowContext], Any]
 

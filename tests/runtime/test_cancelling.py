@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from held import PLACES, Script, asking, counting, in_background, sleeping, storage_at
-from holdfast import (
+from stepwell import (
     HandlerFailed,
     InMemoryCheckpointStorage,
     RunBusy,
@@ -23,12 +22,13 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.durable.letters import cancel_key, cancel_letter
-from holdfast.durable.ownership import Owner
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.runtime import watching
-from holdfast.stores.memory import MemoryStore
-from hurried import hurried
+from stepwell.durable.letters import cancel_key, cancel_letter
+from stepwell.durable.ownership import Owner
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.runtime import watching
+from stepwell.stores.memory import MemoryStore
+from tests.support.held import PLACES, Script, asking, counting, in_background, sleeping, storage_at
+from tests.support.hurried import hurried
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 CANCELLED, FAILED = WorkflowRunState.CANCELLED, WorkflowRunState.FAILED

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.durable.ownership import this_process
-from holdfast.runtime import claims
+from stepwell.durable.ownership import this_process
+from stepwell.runtime import claims
 
 
 class SlowArchive:

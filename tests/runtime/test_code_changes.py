@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Executor,
     GraphChanged,
     HandlerFailed,
@@ -27,10 +27,10 @@ from holdfast import (
     persistent,
     response_handler,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.operating import check, fork
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Crash, CrashingStore
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.operating import check, fork
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import Crash, CrashingStore
 
 IDLE = WorkflowRunState.IDLE
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import HandlerFailed, WorkflowBuilder, WorkflowContext, executor
+from stepwell import HandlerFailed, WorkflowBuilder, WorkflowContext, executor
 
 
 async def test_a_condition_that_would_say_something_else_by_now_is_not_asked_again(storage: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import DefinitionError, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell import DefinitionError, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
 
 
 def build(storage: str | None) -> Workflow:
@@ -20,7 +20,7 @@ def build(storage: str | None) -> Workflow:
 async def test_the_default_is_a_sqlite_file_in_the_home_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("STEPWELL_HOME", str(tmp_path / "home"))
     await build("default").run("a", run_id="r")
     assert (await build(None).run(run_id="r", checkpoint_storage="default")).get_outputs() == ["a"]
     latest = await SQLiteCheckpointStorage(tmp_path / "home" / "runs.db").get_latest(run_id="r")
@@ -28,10 +28,10 @@ async def test_the_default_is_a_sqlite_file_in_the_home_that_is_named(
 
 
 async def test_without_a_home_it_lies_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOLDFAST_HOME", raising=False)
+    monkeypatch.delenv("STEPWELL_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
     await build("default").run("a", run_id="r")
-    assert (tmp_path / ".holdfast" / "runs.db").exists()
+    assert (tmp_path / ".stepwell" / "runs.db").exists()
 
 
 async def test_checkpointing_is_off_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     Executor,
     StoreUnavailable,
     Workflow,
@@ -17,8 +16,9 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.support.crashing import Crash, CrashingStore
 
 
 class Counter(Executor):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Executor,
     HandlerFailed,
     InMemoryCheckpointStorage,
@@ -22,9 +22,9 @@ from holdfast import (
     executor,
     handler,
 )
-from holdfast.durable.ports import NOTHING_ALONG, Along, Record
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
+from stepwell.durable.ports import NOTHING_ALONG, Along, Record
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
 
 Ctx = WorkflowContext[Any, Any]
 IN_PROGRESS, IDLE, FAILED = WorkflowRunState.IN_PROGRESS, WorkflowRunState.IDLE, WorkflowRunState.FAILED

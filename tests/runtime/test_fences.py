@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import CommitConflict, WorkflowBuilder, WorkflowContext, executor
-from holdfast.durable.ownership import this_process
+from stepwell import CommitConflict, WorkflowBuilder, WorkflowContext, executor
+from stepwell.durable.ownership import this_process
 
 
 async def test_it_is_refused_before_the_other_has_written_anything(storage: Any, later: Any) -> None:

@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 
-from held import PLACES, Script, SixMethods, asking, counting, durable, in_background, sleeping, storage_at, until
-from holdfast import (
+from stepwell import (
     CheckpointInfo,
     CheckpointMissing,
     CodecError,
     GraphChanged,
     HandlerFailed,
-    HoldfastError,
     InMemoryCheckpointStorage,
     InputMismatch,
     RequestExpired,
@@ -27,6 +25,7 @@ from holdfast import (
     RoutingFailed,
     RunError,
     RunHandle,
+    StepwellError,
     StoreUnavailable,
     SuperstepLimit,
     UnknownRequest,
@@ -35,10 +34,22 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.runtime import watching
-from holdfast.stores.memory import MemoryStore
-from hurried import hurried
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.runtime import watching
+from stepwell.stores.memory import MemoryStore
+from tests.support.held import (
+    PLACES,
+    Script,
+    SixMethods,
+    asking,
+    counting,
+    durable,
+    in_background,
+    sleeping,
+    storage_at,
+    until,
+)
+from tests.support.hurried import hurried
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 FAILED, IN_PROGRESS = WorkflowRunState.FAILED, WorkflowRunState.IN_PROGRESS
@@ -76,7 +87,7 @@ async def every_method(handle: RunHandle) -> list[type[BaseException]]:
     ):
         try:
             await call
-        except (HoldfastError, RuntimeError) as error:
+        except (StepwellError, RuntimeError) as error:
             raised.append(type(error))
     return raised
 

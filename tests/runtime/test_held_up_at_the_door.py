@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import CommitConflict, HandlerFailed, Workflow, WorkflowBuilder, WorkflowContext, executor
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock
+from stepwell import CommitConflict, HandlerFailed, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import FakeClock
 
 
 def workflow(ran: list[str], trouble: list[str]) -> Workflow:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     FullHistory,
     HandlerFailed,
     LatestOnly,
@@ -20,17 +20,28 @@ from holdfast import (
     WorkflowExecutor,
     WorkflowRunState,
 )
-from holdfast.durable.ports import Along, Record
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.operating import Keep, delete_runs, prune
-from holdfast.stores import sqlite, sqlite_connections, sqlite_schema
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import Crash, CrashingStore
-from holdfast.testing.rules_samples import record, text
-from holdfast.testing.wrapping import WrappedStore
-from nesting import around, deep
-from stored_marks import BACK_ENDS, LAST, OUTPUTS, BackEnd, back_end, interview, interviewed, latest, marks_in, walking
+from stepwell.durable.ports import Along, Record
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.operating import Keep, delete_runs, prune
+from stepwell.stores import sqlite, sqlite_connections, sqlite_schema
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing import Crash, CrashingStore
+from stepwell.testing.rules_samples import record, text
+from stepwell.testing.wrapping import WrappedStore
+from tests.support.nesting import around, deep
+from tests.support.stored_marks import (
+    BACK_ENDS,
+    LAST,
+    OUTPUTS,
+    BackEnd,
+    back_end,
+    interview,
+    interviewed,
+    latest,
+    marks_in,
+    walking,
+)
 
 UNDER_WAY = {*OUTPUTS, *latest(LAST - 1), f"mark-message-{LAST}", f"mark-step-{LAST}"}
 

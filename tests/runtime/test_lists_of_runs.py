@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from held import Script, asking, counting
-from holdfast import InMemoryCheckpointStorage, WorkflowRunState
+from stepwell import InMemoryCheckpointStorage, WorkflowRunState
+from tests.support.held import Script, asking, counting
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     CheckpointStorage,
     SQLiteCheckpointStorage,
     Workflow,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast import Executor, WorkflowBuilder, WorkflowContext, executor, handler
+from stepwell import Executor, WorkflowBuilder, WorkflowContext, executor, handler
 
 
 class Worker(Executor):

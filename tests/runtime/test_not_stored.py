@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     HandlerFailed,
     InMemoryCheckpointStorage,
     RoutingFailed,

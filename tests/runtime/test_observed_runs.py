@@ -9,8 +9,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
-from holdfast import Executor, RetryPolicy, Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, handler
-from observing import Watching, id_of, parent_of
+from stepwell import Executor, RetryPolicy, Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, handler
+from tests.support.observing import Watching, id_of, parent_of
 
 
 class Flaky(Executor):
@@ -50,8 +50,8 @@ async def test_a_run_its_supersteps_and_its_handlers_are_spans_inside_each_other
     assert run_span.attributes["workflow.status"] == "IDLE"
     assert run_span.attributes["workflow.run_id"] == "r"
     assert all(span.status.status_code is StatusCode.UNSET for span in (run_span, step, call))
-    assert watching.counted("holdfast.supersteps") == [({"workflow.name": "orders"}, 1)]
-    assert watching.timed("holdfast.commit.duration") == [({"workflow.name": "orders"}, 1)]
+    assert watching.counted("stepwell.supersteps") == [({"workflow.name": "orders"}, 1)]
+    assert watching.timed("stepwell.commit.duration") == [({"workflow.name": "orders"}, 1)]
 
 
 async def test_a_resumed_run_is_linked_to_where_it_began(storage: Any, watching: Watching) -> None:
@@ -71,11 +71,11 @@ async def test_each_attempt_is_a_span_and_each_retry_is_counted_and_logged(
     watching: Watching, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy = RetryPolicy(initial_interval=0)
-    with caplog.at_level(logging.INFO, logger="holdfast"):
+    with caplog.at_level(logging.INFO, logger="stepwell"):
         await build(None, ValueError("a"), ValueError("b"), retry=policy).run("x", run_id="r")
     calls = [span for span in watching.spans() if span.name == "executor.process flaky"]
     assert [span.attributes and span.attributes["executor.attempt"] for span in calls] == [1, 2, 3]
-    assert watching.counted("holdfast.retries") == [({"workflow.name": "orders", "executor.id": "flaky"}, 2)]
+    assert watching.counted("stepwell.retries") == [({"workflow.name": "orders", "executor.id": "flaky"}, 2)]
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert ["attempt 1 at 'flaky' in run 'r' failed" in warnings[0], len(warnings)] == [True, 2]
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     DefinitionError,
     FunctionExecutor,
     HandlerFailed,
@@ -165,7 +165,7 @@ async def test_names_that_cannot_be_stored_are_refused_where_they_are_given(stor
         WorkflowBuilder(start_executor=key, name="\ud800").build()
 
 
-@pytest.mark.parametrize("name", ["holdfast.json", "..", ".", "a/b", "con", " ", "\x00", "ü" * 300, ".new", "runs.db"])
+@pytest.mark.parametrize("name", ["stepwell.json", "..", ".", "a/b", "con", " ", "\x00", "ü" * 300, ".new", "runs.db"])
 async def test_any_other_name_will_do(storage: Any, name: str) -> None:
     @executor(id=name)
     async def only(n: int, ctx: WorkflowContext[None, int]) -> None:
@@ -211,7 +211,7 @@ async def test_deletes_at_the_same_time_bring_nothing_back(storage: Any) -> None
 
 LEAVES = """
 import asyncio, sys
-from holdfast import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 
 @executor(id="a")
 async def a(n: int, ctx: WorkflowContext[None, int]) -> None:
@@ -313,8 +313,8 @@ def test_a_sqlite_storage_in_memory_is_refused() -> None:
 
 TYPED = """
 import asyncio
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowRunResult
-from holdfast import executor, handler, persistent
+from stepwell import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowRunResult
+from stepwell import executor, handler, persistent
 
 class Counter(Executor):
     count = persistent(0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     CodecError,
     CommitConflict,
     Executor,

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     CheckpointMissing,
     DefinitionError,
     Executor,
@@ -31,8 +30,9 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.support.crashing import Crash, CrashingStore
 
 WAITING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from held import PLACES, Script, asking, counting, durable, in_background, sleeping, storage_at
-from holdfast import (
+from stepwell import (
     CheckpointInfo,
     CheckpointMissing,
     Executor,
@@ -30,7 +29,8 @@ from holdfast import (
     handler,
     persistent,
 )
-from holdfast.durable.storage import BuiltInStorage
+from stepwell.durable.storage import BuiltInStorage
+from tests.support.held import PLACES, Script, asking, counting, durable, in_background, sleeping, storage_at
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 CANCELLED = WorkflowRunState.CANCELLED

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from held import Script, asking
-from holdfast import (
+from stepwell import (
     CheckpointMissing,
     DefinitionError,
     Executor,
@@ -23,13 +22,14 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.durable import chain
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import Crash, CrashingStore, crash_everywhere
-from nesting import Ask, Ok, around, deep
+from stepwell.durable import chain
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing import Crash, CrashingStore, crash_everywhere
+from tests.support.held import Script, asking
+from tests.support.nesting import Ask, Ok, around, deep
 
 PLACES = ("memory", "sqlite", "file")
 

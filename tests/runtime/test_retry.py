@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     CodecError,
     Executor,
     FileCheckpointStorage,
@@ -31,9 +30,10 @@ from holdfast import (
     persistent,
     response_handler,
 )
-from holdfast.durable import clock
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
+from stepwell.durable import clock
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.support.crashing import Crash, CrashingStore
 
 AT_ONCE = RetryPolicy(max_attempts=3, initial_interval=0)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     CheckpointMissing,
     Executor,
     GraphChanged,
@@ -37,10 +37,10 @@ from holdfast import (
     handler,
     persistent,
 )
-from holdfast.durable.ports import NOTHING_ALONG, Along, Record
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.runtime import claims
-from holdfast.stores.memory import MemoryStore
+from stepwell.durable.ports import NOTHING_ALONG, Along, Record
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.runtime import claims
+from stepwell.stores.memory import MemoryStore
 
 Ctx = WorkflowContext[Any, Any]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from held import Script, counting
-from holdfast import RunBusy, RunError, WorkflowRunState
-from holdfast.durable.ownership import Owner
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
+from stepwell import RunBusy, RunError, WorkflowRunState
+from stepwell.durable.ownership import Owner
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.support.held import Script, counting
 
 SOMEBODY = Owner("elsewhere", "another machine", 1, "0", "their drive")
 

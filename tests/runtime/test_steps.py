@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     Executor,
     HandlerFailed,
     HandlerTimeout,
@@ -21,8 +20,9 @@ from holdfast import (
     WorkflowContext,
     handler,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.support.crashing import Crash, CrashingStore
 
 Body = Callable[[Any, Any], Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     CheckpointMissing,
     Executor,
     FileCheckpointStorage,
@@ -26,7 +26,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from nesting import IDLE, WAITING, Asker, Book, End, Ok, SixMethods, alone, around, asks, deep, ids
+from tests.support.nesting import IDLE, WAITING, Asker, Book, End, Ok, SixMethods, alone, around, asks, deep, ids
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "six methods"])

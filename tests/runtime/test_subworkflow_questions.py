@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     Executor,
     FileCheckpointStorage,
     HandlerFailed,
@@ -35,9 +34,25 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.durable.answers import schema_of, type_words
-from holdfast.durable.storage import BuiltInStorage
-from nesting import IDLE, WAITING, Ask, Asker, Book, End, Ok, SixMethods, Start, alone, around, asks, deep, ids
+from stepwell.durable.answers import schema_of, type_words
+from stepwell.durable.storage import BuiltInStorage
+from tests.support.crashing import Crash, CrashingStore
+from tests.support.nesting import (
+    IDLE,
+    WAITING,
+    Ask,
+    Asker,
+    Book,
+    End,
+    Ok,
+    SixMethods,
+    Start,
+    alone,
+    around,
+    asks,
+    deep,
+    ids,
+)
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "six methods"])

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     DefinitionError,
     Executor,
     GraphChanged,
@@ -33,10 +32,11 @@ from holdfast import (
     handler,
     persistent,
 )
-from holdfast.durable.ownership import Owner
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from nesting import IDLE, WAITING, Asker, Book, End, Flag, SixMethods, Start, alone, around, deep, ids
+from stepwell.durable.ownership import Owner
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.support.crashing import Crash, CrashingStore
+from tests.support.nesting import IDLE, WAITING, Asker, Book, End, Flag, SixMethods, Start, alone, around, deep, ids
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "six methods", "nowhere"])
@@ -48,7 +48,7 @@ def kept(request: pytest.FixtureRequest) -> Any:
 
 
 def _built_in(request: pytest.FixtureRequest) -> Any:
-    from holdfast import FileCheckpointStorage, SQLiteCheckpointStorage
+    from stepwell import FileCheckpointStorage, SQLiteCheckpointStorage
 
     path = request.getfixturevalue("tmp_path")
     made = {"sqlite": lambda: SQLiteCheckpointStorage(path / "runs.db"), "file": lambda: FileCheckpointStorage(path)}

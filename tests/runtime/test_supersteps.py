@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from crashing import Crash, CrashingStore
-from holdfast import (
+from stepwell import (
     Case,
     Default,
     Executor,
@@ -27,8 +26,9 @@ from holdfast import (
     handler,
     persistent,
 )
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from tests.support.crashing import Crash, CrashingStore
 
 Ctx = WorkflowContext[Any, Any]
 

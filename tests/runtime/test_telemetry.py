@@ -12,11 +12,11 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-import holdfast
-from holdfast.runtime import telemetry
-from holdfast.runtime.telemetry import Observer, observer
-from holdfast.runtime.threads import in_thread
-from observing import Watching, id_of, parent_of, use
+import stepwell
+from stepwell.runtime import telemetry
+from stepwell.runtime.telemetry import Observer, observer
+from stepwell.runtime.threads import in_thread
+from tests.support.observing import Watching, id_of, parent_of, use
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 RUN = {"workflow.name": "orders", "workflow.run_id": "run-1"}
@@ -99,7 +99,7 @@ class TestTheSpans:
         with step.handler("pack", "Order", 3):
             pass
         step.end()
-        drive.end(holdfast.WorkflowRunState.IDLE)
+        drive.end(stepwell.WorkflowRunState.IDLE)
         assert {one.name: dict(one.attributes or {}) for one in watching.spans()} == {
             "workflow.run": {**RUN, "workflow.resumed": False, "workflow.status": "IDLE"},
             "workflow.superstep": {**RUN, "superstep.iteration": 4, "superstep.deliveries": 2},
@@ -117,8 +117,8 @@ class TestTheSpans:
             assert (span.events, span.links) == ((), ())
             assert span.instrumentation_scope is not None
             assert (span.instrumentation_scope.name, span.instrumentation_scope.version) == (
-                "holdfast",
-                holdfast.__version__,
+                "stepwell",
+                stepwell.__version__,
             )
 
     def test_only_the_span_of_a_handler_is_ever_current(self, watching: Watching) -> None:
@@ -166,7 +166,7 @@ class TestTheSpans:
         step.end(ValueError("too late"))
         drive.end("IDLE")
         assert watching.span("workflow.superstep").status.status_code is StatusCode.UNSET
-        assert watching.counted("holdfast.supersteps") == [({"workflow.name": "orders"}, 1)]
+        assert watching.counted("stepwell.supersteps") == [({"workflow.name": "orders"}, 1)]
         assert caplog.records == []
 
     def test_a_run_that_is_not_sampled_leaves_no_part_of_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ class TestTheSpans:
         assert drive.traceparent is not None
         assert drive.traceparent.startswith(f"00-{inside.trace_id:032x}-")
         assert not inside.trace_flags.sampled
-        assert told.counted("holdfast.supersteps") == [({"workflow.name": "orders"}, 1)]
+        assert told.counted("stepwell.supersteps") == [({"workflow.name": "orders"}, 1)]
         told.close()
 
 
@@ -320,7 +320,7 @@ class TestAcrossAResume:
 
 class TestHowItEnded:
     def test_an_error_fails_the_spans_of_the_superstep_and_the_run(self, watching: Watching) -> None:
-        error = holdfast.StateConflict("two wrote 'total'", run_id="run-1")
+        error = stepwell.StateConflict("two wrote 'total'", run_id="run-1")
         drive = a_drive()
         drive.superstep(1, 2).end(error)
         drive.end("FAILED", error)
@@ -359,34 +359,34 @@ class TestTheMeasures:
         drive_once()
         here = {"workflow.name": "orders"}
         ended = {**here, "workflow.resumed": False, "workflow.status": "IDLE"}
-        assert watching.counted("holdfast.runs") == [(ended, 1)]
-        assert watching.counted("holdfast.supersteps") == [(here, 2)]
-        assert watching.counted("holdfast.handler_calls") == [
+        assert watching.counted("stepwell.runs") == [(ended, 1)]
+        assert watching.counted("stepwell.supersteps") == [(here, 2)]
+        assert watching.counted("stepwell.handler_calls") == [
             ({**here, "executor.id": "pack", "outcome": "ok"}, 1),
             ({**here, "executor.id": "send", "outcome": "failed"}, 1),
             ({**here, "executor.id": "send", "outcome": "ok"}, 1),
         ]
-        assert watching.counted("holdfast.retries") == [({**here, "executor.id": "send"}, 1)]
+        assert watching.counted("stepwell.retries") == [({**here, "executor.id": "send"}, 1)]
 
     def test_durations_are_in_seconds(self, watching: Watching) -> None:
         drive_once()
         here = {"workflow.name": "orders"}
-        assert watching.timed("holdfast.run.duration") == [
+        assert watching.timed("stepwell.run.duration") == [
             ({**here, "workflow.resumed": False, "workflow.status": "IDLE"}, 1)
         ]
-        assert watching.timed("holdfast.superstep.duration") == [(here, 2)]
-        assert watching.timed("holdfast.handler.duration") == [
+        assert watching.timed("stepwell.superstep.duration") == [(here, 2)]
+        assert watching.timed("stepwell.handler.duration") == [
             ({**here, "executor.id": "pack"}, 1),
             ({**here, "executor.id": "send"}, 2),
         ]
-        commits = watching.metrics()["holdfast.commit.duration"]
+        commits = watching.metrics()["stepwell.commit.duration"]
         assert commits.unit == "s"
         [point] = commits.data.data_points
         assert (point.count, point.sum, point.min, point.max) == (2, 1.0, 0.25, 0.75)
 
     def test_durations_from_a_millisecond_to_an_hour_can_be_told_apart(self, watching: Watching) -> None:
         drive_once()
-        [point] = watching.metrics()["holdfast.commit.duration"].data.data_points
+        [point] = watching.metrics()["stepwell.commit.duration"].data.data_points
         assert (point.explicit_bounds[0], point.explicit_bounds[-1]) == (0.001, 3600)
 
     def test_what_was_measured_points_to_the_span_it_was_measured_in(self, watching: Watching) -> None:
@@ -394,9 +394,9 @@ class TestTheMeasures:
             drive_once()
         measured = watching.metrics()  # once: an example is shown once
         for metric, span in (
-            ("holdfast.runs", "workflow.run"),
-            ("holdfast.run.duration", "workflow.run"),
-            ("holdfast.handler.duration", "executor.process pack"),
+            ("stepwell.runs", "workflow.run"),
+            ("stepwell.run.duration", "workflow.run"),
+            ("stepwell.handler.duration", "executor.process pack"),
         ):
             first = measured[metric].data.data_points[0]
             assert [one.span_id for one in first.exemplars] == [id_of(watching.span(span))]
@@ -404,7 +404,7 @@ class TestTheMeasures:
     def test_a_call_that_was_cancelled_is_counted_as_that(self, watching: Watching) -> None:
         with pytest.raises(KeyboardInterrupt), a_drive().superstep(1, 1).handler("pack", "str"):
             raise KeyboardInterrupt
-        [(attributes, count)] = watching.counted("holdfast.handler_calls")
+        [(attributes, count)] = watching.counted("stepwell.handler_calls")
         assert (attributes["outcome"], count) == ("cancelled", 1)
 
     def test_instruments_are_made_once_for_each_meter_provider(
@@ -415,12 +415,12 @@ class TestTheMeasures:
         monkeypatch.setattr(watching.meters, "get_meter", lambda *scope: made.append(scope) or create(*scope))
         drive_once()
         drive_once()
-        assert made == [("holdfast", holdfast.__version__)]
-        assert [count for _, count in watching.counted("holdfast.runs")] == [2]
+        assert made == [("stepwell", stepwell.__version__)]
+        assert [count for _, count in watching.counted("stepwell.runs")] == [2]
         other = Watching()
         use(other, monkeypatch)
         drive_once()
-        assert [count for _, count in other.counted("holdfast.runs")] == [1]
+        assert [count for _, count in other.counted("stepwell.runs")] == [1]
         other.close()
         assert caplog.records == []
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Executor,
     HandlerFailed,
     HandlerTimeout,
@@ -29,7 +29,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from hurried import hurried
+from tests.support.hurried import hurried
 
 SHORT = 0.01  # seconds that whoever waits for something that never comes need not wait longer
 TWICE = RetryPolicy(max_attempts=2, initial_interval=0)
@@ -384,7 +384,7 @@ async def test_a_plain_function_that_takes_too_long_is_abandoned_and_marked_so(s
     thread = gate.reached()
     assert thread.is_alive()
     assert thread.daemon
-    assert thread.name == "holdfast slow (abandoned)"
+    assert thread.name == "stepwell slow (abandoned)"
     failed = [event for event in await storage.event_history("r") if event.type == "executor_failed"]
     assert [event.details.extra for event in failed] == [{"abandoned": True}]
     assert "it was abandoned" in (failed[0].details.traceback or "")
@@ -403,7 +403,7 @@ async def test_a_plain_function_in_time_gives_what_it_returns_and_keeps_its_cont
         await ctx.yield_output(text)
 
     workflow = WorkflowBuilder(start_executor=quick).add_edge(quick, end).build()
-    assert (await workflow.run(1)).get_outputs() == ["somebody holdfast quick"]
+    assert (await workflow.run(1)).get_outputs() == ["somebody stepwell quick"]
 
 
 @pytest.mark.parametrize("error", [ValueError("v"), StopIteration("s"), GeneratorExit("g"), KeyError("k")])
@@ -570,7 +570,7 @@ async def test_a_thread_that_is_stopped_from_outside_is_marked_and_the_run_can_b
         if event.type == "executor_invoked":
             gate.reached()
             await stream.cancel()
-    assert gate.reached().name == "holdfast slow (abandoned)"
+    assert gate.reached().name == "stepwell slow (abandoned)"
     assert (await storage.get_latest(run_id="r")).status is WorkflowRunState.CANCELLED
     assert (await build(slow, storage).run(run_id="r")).get_outputs() == [7]
 

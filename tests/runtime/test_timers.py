@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     DueRun,
     Executor,
     HandlerFailed,
@@ -31,8 +31,8 @@ from holdfast import (
     persistent,
     response_handler,
 )
-from holdfast.durable import clock
-from hurried import hurried
+from stepwell.durable import clock
+from tests.support.hurried import hurried
 
 HOUR = 3600
 

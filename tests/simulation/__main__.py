@@ -1,4 +1,4 @@
-"""`python tests/simulation --seed 12345` tells what happens in a world; `--soak` looks for a broken promise."""
+"""`python -m tests.simulation --seed 12345` tells what happens in a world; `--soak` looks for a broken promise."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import argparse
 import os
 import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from simulation.growing import plan_of
-from simulation.loop import simulated_loop
-from simulation.plan import shown
-from simulation.shrink import broken_by, smallest
-from simulation.world import Broken, run_plan
+from tests.simulation.growing import plan_of
+from tests.simulation.loop import simulated_loop
+from tests.simulation.plan import shown
+from tests.simulation.shrink import broken_by, smallest
+from tests.simulation.world import Broken, run_plan
 
 _AT_ONCE = 200  # seeds in one loop
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python tests/simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="let this world happen, and tell everything")
     parser.add_argument("--soak", action="store_true", help="one world after the other, until stopped")
     parser.add_argument("--minutes", type=float, default=float(os.environ.get("SOAK_MINUTES") or "inf"))

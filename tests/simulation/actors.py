@@ -9,7 +9,7 @@ from datetime import timedelta
 from operator import add
 from typing import Any, Protocol
 
-from holdfast import (
+from stepwell import (
     Case,
     Default,
     Executor,
@@ -22,8 +22,8 @@ from holdfast import (
     persistent,
     response_handler,
 )
-from simulation.plan import Edge, Graph, Node
-from simulation.script import Act, Question, Seen, Token, acts_of, default_of
+from tests.simulation.plan import Edge, Graph, Node
+from tests.simulation.script import Act, Question, Seen, Token, acts_of, default_of
 
 Ctx = WorkflowContext[Token, Token]
 

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simulation.model import foretold
-from simulation.plan import Edge, Fault, Graph, Node, Plan
+from tests.simulation.model import foretold
+from tests.simulation.plan import Edge, Fault, Graph, Node, Plan
 
 _MOST_CALLS = 14  # of handlers in one plan
 _SLEEPS = (0.5, 5, 50, 90, 4000)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.runtime import claims
-from holdfast.testing import Crash, FakeClock
+from stepwell.runtime import claims
+from stepwell.testing import Crash, FakeClock
 
 _DAWN = 1_900_000_000.0  # when every simulated world begins, in seconds since 1970
 _RealFuture = concurrent.futures.Future
@@ -197,7 +197,7 @@ class WorldClock(FakeClock):
 def simulated_loop() -> Iterator[SimulatedLoop]:
     """A loop in whose threads and claims nothing is left to chance."""
     loop = SimulatedLoop()
-    log = logging.getLogger("holdfast")
+    log = logging.getLogger("stepwell")
     level = log.level
     log.setLevel(logging.ERROR)  # what goes wrong here is meant to
     renewer, claims._RENEWER = claims._RENEWER, loop.claims

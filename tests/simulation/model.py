@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.plan import Edge, Graph, Node, Plan
-from simulation.script import Act, Question, Seen, Token, acts_of, answer_to
+from tests.simulation.plan import Edge, Graph, Node, Plan
+from tests.simulation.script import Act, Question, Seen, Token, acts_of, answer_to
 
 Answers = tuple[tuple[str, int | None], ...]
 """To which questions, by their trails, and what was said; None: what people say to that."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast import RequestError
-from holdfast.durable import clock
-from holdfast.durable.ports import Pending
-from simulation.plan import Node, chance
-from simulation.script import Question, answer_to, is_ignored
+from stepwell import RequestError
+from stepwell.durable import clock
+from stepwell.durable.ports import Pending
+from tests.simulation.plan import Node, chance
+from tests.simulation.script import Question, answer_to, is_ignored
 
 if TYPE_CHECKING:
-    from simulation.world import World
+    from tests.simulation.world import World
 
 
 class People:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from simulation.plan import Node, chance, trail
+from tests.simulation.plan import Node, chance, trail
 
 
 @dataclass(frozen=True)

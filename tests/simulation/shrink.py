@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from holdfast import DefinitionError
-from simulation.loop import simulated_loop
-from simulation.plan import Edge, Graph, Node, Plan
-from simulation.world import Broken, run_plan
+from stepwell import DefinitionError
+from tests.simulation.loop import simulated_loop
+from tests.simulation.plan import Edge, Graph, Node, Plan
+from tests.simulation.world import Broken, run_plan
 
 _MOST_TRIALS = 600
 

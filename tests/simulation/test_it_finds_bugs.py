@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import CommitConflict, kernel
-from holdfast.core.model import Memory
-from holdfast.durable.archive import StoreArchive
-from holdfast.durable.ports import NOTHING_ALONG
-from holdfast.runtime import branches, engine
-from holdfast.runtime.timers import Notes
-from holdfast.stores.memory import MemoryStore
-from simulation.growing import plan_of
-from simulation.loop import simulated_loop
-from simulation.shrink import broken_by, smallest
-from simulation.world import Broken, run_plan
+from stepwell import CommitConflict, kernel
+from stepwell.core.model import Memory
+from stepwell.durable.archive import StoreArchive
+from stepwell.durable.ports import NOTHING_ALONG
+from stepwell.runtime import branches, engine
+from stepwell.runtime.timers import Notes
+from stepwell.stores.memory import MemoryStore
+from tests.simulation.growing import plan_of
+from tests.simulation.loop import simulated_loop
+from tests.simulation.shrink import broken_by, smallest
+from tests.simulation.world import Broken, run_plan
 
 MOST_SEEDS = 150
 

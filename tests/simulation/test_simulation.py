@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from simulation.growing import plan_of
-from simulation.loop import simulated_loop
-from simulation.plan import Edge, Fault, Graph, Node, Plan, shown
-from simulation.shrink import smallest
-from simulation.world import Broken, run_plan
+from tests.simulation.growing import plan_of
+from tests.simulation.loop import simulated_loop
+from tests.simulation.plan import Edge, Fault, Graph, Node, Plan, shown
+from tests.simulation.shrink import smallest
+from tests.simulation.world import Broken, run_plan
 
 SEEDS = 2000
 _SHARES = 40  # so many tests, for several processes to take from

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast import WorkflowRunResult
-from simulation.model import foretold
-from simulation.witness import gist
+from stepwell import WorkflowRunResult
+from tests.simulation.model import foretold
+from tests.simulation.witness import gist
 
 if TYPE_CHECKING:
-    from simulation.world import World
+    from tests.simulation.world import World
 
 
 async def found(world: World) -> list[str]:

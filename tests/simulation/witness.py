@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast import StoreUnavailable, WorkflowEvent
-from holdfast.durable.ids import idempotency_key
-from holdfast.testing import Crash, CrashingStore
-from simulation.loop import SimulatedLoop
-from simulation.model import Intake
-from simulation.plan import Fault, Plan
+from stepwell import StoreUnavailable, WorkflowEvent
+from stepwell.durable.ids import idempotency_key
+from stepwell.testing import Crash, CrashingStore
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.model import Intake
+from tests.simulation.plan import Fault, Plan
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
-from holdfast import (
+from stepwell import (
     CommitConflict,
     RequestError,
     RunBusy,
@@ -18,18 +18,18 @@ from holdfast import (
     WorkflowContext,
     WorkflowRunResult,
 )
-from holdfast.core import model as core_model
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Crash, Ledger
-from simulation import verdict
-from simulation.actors import WORLD, ScriptedFailure, build, result_of
-from simulation.loop import SimulatedLoop, Stuck, WorldClock
-from simulation.model import first_token
-from simulation.people import People
-from simulation.plan import Edge, Fault, Node, Plan, shown
-from simulation.script import Seen, Token
-from simulation.witness import Drive, Witness, WitnessedStore
+from stepwell.core import model as core_model
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import Crash, Ledger
+from tests.simulation import verdict
+from tests.simulation.actors import WORLD, ScriptedFailure, build, result_of
+from tests.simulation.loop import SimulatedLoop, Stuck, WorldClock
+from tests.simulation.model import first_token
+from tests.simulation.people import People
+from tests.simulation.plan import Edge, Fault, Node, Plan, shown
+from tests.simulation.script import Seen, Token
+from tests.simulation.witness import Drive, Witness, WitnessedStore
 
 RUN = "run"
 _MOST_DRIVES = 60
@@ -44,7 +44,7 @@ class Broken(AssertionError):
         self.plan, self.problems = plan, problems
         what = "".join(f"\n  - {one}" for one in problems)
         super().__init__(
-            f"seed {plan.seed} breaks a promise:{what}\nto see it: python tests/simulation --seed {plan.seed}"
+            f"seed {plan.seed} breaks a promise:{what}\nto see it: python -m tests.simulation --seed {plan.seed}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import (
+from stepwell import (
     Executor,
     Workflow,
     WorkflowBuilder,

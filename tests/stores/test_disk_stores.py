@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable.ports import Store
-from holdfast.stores.file import FileStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing.rules_samples import names
+from stepwell.durable.ports import Store
+from stepwell.stores.file import FileStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing.rules_samples import names
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "SQLiteStore": lambda folder: SQLiteStore(folder / "store"),
@@ -23,11 +23,11 @@ STORES: dict[str, Callable[[Path], Store]] = {
 
 BEGIN = """
 import asyncio, json, sys, time
-from holdfast.core.errors import CommitConflict
-from holdfast.durable.ports import Along
-from holdfast.stores.file import FileStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing.rules_samples import question, record
+from stepwell.core.errors import CommitConflict
+from stepwell.durable.ports import Along
+from stepwell.stores.file import FileStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing.rules_samples import question, record
 
 store = {kind}({path!r})
 """

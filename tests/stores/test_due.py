@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.durable import clock
-from holdfast.durable.due import DueRun
-from holdfast.durable.ports import Along
-from holdfast.testing.rules_samples import record
+from stepwell.durable import clock
+from stepwell.durable.due import DueRun
+from stepwell.durable.ports import Along
+from stepwell.testing.rules_samples import record
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

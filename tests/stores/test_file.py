@@ -15,19 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import Along
-from holdfast.stores import file_layout, file_lock
-from holdfast.stores.file import FileStore
-from holdfast.stores.file_layout import safe_name
-from holdfast.testing.rules_samples import ODD_IDS, fill, meaning, numbers, places, record, text
+from stepwell.core.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
+from stepwell.durable.ownership import this_process
+from stepwell.durable.ports import Along
+from stepwell.stores import file_layout, file_lock
+from stepwell.stores.file import FileStore
+from stepwell.stores.file_layout import safe_name
+from stepwell.testing.rules_samples import ODD_IDS, fill, meaning, numbers, places, record, text
 
 RACE = """
 import asyncio, sys, time
-from holdfast.core.errors import CommitConflict
-from holdfast.stores.file import FileStore
-from holdfast.testing.rules_samples import record
+from stepwell.core.errors import CommitConflict
+from stepwell.stores.file import FileStore
+from stepwell.testing.rules_samples import record
 
 async def main():
     store, won = FileStore({path!r}), []
@@ -47,9 +47,9 @@ asyncio.run(main())
 
 ENDLESS = """
 import asyncio, sys
-from holdfast.durable.ports import Along
-from holdfast.stores.file import FileStore
-from holdfast.testing.rules_samples import record
+from stepwell.durable.ports import Along
+from stepwell.stores.file import FileStore
+from stepwell.testing.rules_samples import record
 
 async def main():
     store = FileStore({path!r})
@@ -125,7 +125,7 @@ async def test_a_person_finds_and_reads_a_record(store: FileStore, root: Path) -
     text = (root / "billing" / "run-1" / "000000-run-1-0.json").read_text()
     assert '\n  "workflow": "billing",\n' in text
     assert '\n  "body": {\n    "b": [\n      1\n    ],\n    "a": 2\n  }\n}\n' in text
-    assert json.loads((root / "holdfast.json").read_text()) == {"format": 3}
+    assert json.loads((root / "stepwell.json").read_text()) == {"format": 3}
 
 
 async def test_no_name_leads_out_of_the_root(store: FileStore, root: Path) -> None:
@@ -272,7 +272,7 @@ async def test_a_foreign_file_is_left_alone(store: FileStore, root: Path) -> Non
 
 async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    (root / "holdfast.json").write_text('{"format": 4, "more": true}')
+    (root / "stepwell.json").write_text('{"format": 4, "more": true}')
     before = every_file(root)
     other = FileStore(root)
     for call in (other.append(record("r", 1)), other.head("r"), other.entries(), other.remember("r", 1, "k", b"1")):

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import CheckpointCorrupt, CommitConflict, DurabilityError
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import Along, Store
-from holdfast.stores import file_folders, file_lock, file_run
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.rules_samples import about, fill, meanings, numbers, question, record
+from stepwell.core.errors import CheckpointCorrupt, CommitConflict, DurabilityError
+from stepwell.durable.ownership import this_process
+from stepwell.durable.ports import Along, Store
+from stepwell.stores import file_folders, file_lock, file_run
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing.rules_samples import about, fill, meanings, numbers, question, record
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import Along
-from holdfast.stores import file_layout, file_lock, file_run
-from holdfast.stores.file import FileStore
-from holdfast.testing.rules_samples import about, fill, listed, meaning, numbers, places, record
+from stepwell.core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
+from stepwell.durable.ownership import this_process
+from stepwell.durable.ports import Along
+from stepwell.stores import file_layout, file_lock, file_run
+from stepwell.stores.file import FileStore
+from stepwell.testing.rules_samples import about, fill, listed, meaning, numbers, places, record
 
 
 @pytest.fixture

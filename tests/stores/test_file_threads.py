@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.durable.ports import Along, Entry, Pending, Record
-from holdfast.stores.file import FileStore
+from stepwell.durable.ports import Along, Entry, Pending, Record
+from stepwell.stores.file import FileStore
 
 RUNS = 8
 AT = "2026-01-01T00:00:00+00:00"
@@ -17,8 +17,8 @@ AT = "2026-01-01T00:00:00+00:00"
 # once may crash the process.
 READER = """
 import asyncio, faulthandler, sys, threading
-from holdfast.durable.ownership import this_process
-from holdfast.stores.file import FileStore
+from stepwell.durable.ownership import this_process
+from stepwell.stores.file import FileStore
 
 faulthandler.enable()
 sys.setswitchinterval(1e-6)

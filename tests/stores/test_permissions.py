@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast import DefinitionError, FileCheckpointStorage, Message, SQLiteCheckpointStorage
-from holdfast.cli.app import holdfast
-from holdfast.declarative import JsonTranscriptStore
-from holdfast.operating import export_to, report_to
-from operating_runs import Order, asking, counting
+from stepwell import DefinitionError, FileCheckpointStorage, Message, SQLiteCheckpointStorage
+from stepwell.cli.app import stepwell
+from stepwell.declarative import JsonTranscriptStore
+from stepwell.operating import export_to, report_to
+from tests.support.operating_runs import Order, asking, counting
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
@@ -48,7 +48,7 @@ async def test_a_new_store_is_its_owners_alone(umask: int, tmp_path: Path) -> No
     files = FileCheckpointStorage(tmp_path / "c" / "d" / "runs")
     for storage in (sqlite, files):
         await fill(storage)
-    assert {"a/b/runs.db-wal", "a/b/runs.db-shm", "c/d/runs/holdfast.json"} <= set(modes(tmp_path))
+    assert {"a/b/runs.db-wal", "a/b/runs.db-shm", "c/d/runs/stepwell.json"} <= set(modes(tmp_path))
     assert wrong(tmp_path, 0o600, 0o700) == {}
     for storage in (sqlite, files):
         await storage.compact()
@@ -116,27 +116,27 @@ def test_what_is_not_a_mode_for_files_is_refused(mode: Any, tmp_path: Path) -> N
 async def test_exports_and_reports_are_their_owners_alone(umask: int, tmp_path: Path) -> None:
     async with SQLiteCheckpointStorage(tmp_path / "runs.db") as storage:
         await fill(storage)
-        await export_to(tmp_path / "run.holdfast", storage, "count")
+        await export_to(tmp_path / "run.stepwell", storage, "count")
         await report_to(tmp_path / "run.html", storage, "count")
-    for more in (["-o", str(tmp_path / "2.holdfast")], ["--html", "-o", str(tmp_path / "2.html")]):
+    for more in (["-o", str(tmp_path / "2.stepwell")], ["--html", "-o", str(tmp_path / "2.html")]):
         said = ["export", "count", "--store", f"sqlite:///{tmp_path / 'runs.db'}", *more]
-        done = await asyncio.to_thread(CliRunner().invoke, holdfast, said)
+        done = await asyncio.to_thread(CliRunner().invoke, stepwell, said)
         assert done.exit_code == 0, done.output
-    assert {"run.holdfast", "run.html", "2.holdfast", "2.html"} <= set(modes(tmp_path))
+    assert {"run.stepwell", "run.html", "2.stepwell", "2.html"} <= set(modes(tmp_path))
     assert wrong(tmp_path, 0o600, 0o700) == {}
 
 
 async def test_a_file_that_is_there_keeps_its_permissions(tmp_path: Path) -> None:
-    for name in ("run.holdfast", "run.html"):
+    for name in ("run.stepwell", "run.html"):
         (tmp_path / name).write_bytes(b"old")
         (tmp_path / name).chmod(0o664)
-    (tmp_path / "run.holdfast.part").write_bytes(b"left by one who was killed")
+    (tmp_path / "run.stepwell.part").write_bytes(b"left by one who was killed")
     async with SQLiteCheckpointStorage(tmp_path / "db" / "runs.db") as storage:
         await fill(storage)
-        await export_to(tmp_path / "run.holdfast", storage, "count")
+        await export_to(tmp_path / "run.stepwell", storage, "count")
         await report_to(tmp_path / "run.html", storage, "count")
     assert {name: mode for name, mode in modes(tmp_path).items() if "." in name and "/" not in name} == {
-        "run.holdfast": 0o664,
+        "run.stepwell": 0o664,
         "run.html": 0o664,
     }
     assert b"old" not in (tmp_path / "run.html").read_bytes()

@@ -21,28 +21,28 @@ import pytest
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
-from holdfast import PostgresCheckpointStorage
-from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
-from holdfast.durable import clock
-from holdfast.durable.ownership import Owner, this_process
-from holdfast.durable.ports import Along
-from holdfast.stores import postgres_access, postgres_errors, postgres_link, postgres_store
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.stores.postgres_tables import FORMAT
-from holdfast.testing import STORE_RULES, StoreRule
-from holdfast.testing.rules_samples import ODD_IDS, after, fill, meaning, numbers, question, record, text
-from postgres_locks import come_to_wait, nobody_moves
-from postgres_proxy import BreakingLine, Pooler
-from postgres_server import Server, ask, dsn, fresh_schema, own_server
+from stepwell import PostgresCheckpointStorage
+from stepwell.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
+from stepwell.durable import clock
+from stepwell.durable.ownership import Owner, this_process
+from stepwell.durable.ports import Along
+from stepwell.stores import postgres_access, postgres_errors, postgres_link, postgres_store
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.stores.postgres_tables import FORMAT
+from stepwell.testing import STORE_RULES, StoreRule
+from stepwell.testing.rules_samples import ODD_IDS, after, fill, meaning, numbers, question, record, text
+from tests.support.postgres_locks import come_to_wait, nobody_moves
+from tests.support.postgres_proxy import BreakingLine, Pooler
+from tests.support.postgres_server import Server, ask, dsn, fresh_schema, own_server
 
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
 BEGIN = """
 import asyncio, sys
-from holdfast.core.errors import CommitConflict
-from holdfast.durable.ports import Along
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.testing.rules_samples import record
+from stepwell.core.errors import CommitConflict
+from stepwell.durable.ports import Along
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.testing.rules_samples import record
 
 store = PostgresStore({dsn!r}, schema={schema!r}, patience=600)
 """
@@ -566,7 +566,7 @@ def test_a_store_that_nobody_closed_leaves_no_thread_behind(schema: str) -> None
     store = PostgresStore(make_conninfo(dsn(), application_name=schema), schema=schema)
     asyncio.run(fill(store, "r", 1))
     assert asyncio.run(store.head("r")) is not None
-    left = [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("holdfast-postgres")]
+    left = [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("stepwell-postgres")]
     assert len(left) == 2
     del store
     gc.collect()
@@ -667,7 +667,7 @@ async def test_a_schema_may_have_an_odd_name(name: str) -> None:
         ask('DROP SCHEMA "{}" CASCADE'.replace("{}", name.replace('"', '""')))
 
 
-@pytest.mark.parametrize("name", ["", "x" * 64, "é" * 32, "a\0b", "a$holdfast$b"])
+@pytest.mark.parametrize("name", ["", "x" * 64, "é" * 32, "a\0b", "a$stepwell$b"])
 def test_what_cannot_be_a_schema_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be named"):
         PostgresCheckpointStorage("", schema=name)
@@ -706,7 +706,7 @@ async def test_an_empty_schema_becomes_a_store(store: PostgresStore, schema: str
 async def test_a_newer_format_is_refused_and_left_alone(store: PostgresStore, schema: str) -> None:
     await fill(store, "r", 1)
     await store.close()
-    ask(f"UPDATE {schema}.holdfast SET format = {FORMAT + 1}")
+    ask(f"UPDATE {schema}.stepwell SET format = {FORMAT + 1}")
     with pytest.raises(StoreUnavailable, match="newer"):
         await store.append(record("r", 1))
     with pytest.raises(StoreUnavailable, match="newer"):
@@ -725,7 +725,7 @@ async def test_a_database_that_does_not_keep_utf8_is_refused(server: Server) -> 
 async def test_a_person_reads_the_tables(store: PostgresStore, schema: str) -> None:
     await store.append(record("r", 0, body={"answer": 42}))
     assert ask(f"SELECT run_id, body::json ->> 'answer' FROM {schema}.commits") == [("r", "42")]
-    assert ask(f"SELECT format FROM {schema}.holdfast") == [(FORMAT,)]
+    assert ask(f"SELECT format FROM {schema}.stepwell") == [(FORMAT,)]
 
 
 async def test_ids_of_every_kind_go_through_the_storage(schema: str) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import CommitConflict
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import Along
-from holdfast.stores import postgres_access, postgres_direct
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.testing.rules_samples import fill, numbers, on, record
-from postgres_locks import come_to_wait, nobody_moves
-from postgres_server import ask, dsn, fresh_schema
+from stepwell.core.errors import CommitConflict
+from stepwell.durable.ownership import this_process
+from stepwell.durable.ports import Along
+from stepwell.stores import postgres_access, postgres_direct
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.testing.rules_samples import fill, numbers, on, record
+from tests.support.postgres_locks import come_to_wait, nobody_moves
+from tests.support.postgres_server import ask, dsn, fresh_schema
 
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 

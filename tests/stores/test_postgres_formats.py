@@ -1,4 +1,4 @@
-"""Schemas that an older Holdfast wrote. The statements in `data` are that version's and stay as they are."""
+"""Schemas that an older Stepwell wrote. The statements in `data` are that version's and stay as they are."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -8,14 +8,14 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from holdfast.core.errors import CommitConflict, RunBusy, StoreUnavailable
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import About, Along, RunEntry, Wake
-from holdfast.stores.postgres_errors import translated
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.stores.postgres_tables import FORMAT
-from holdfast.testing.rules_samples import meaning, meanings, on, places, question, record
-from postgres_server import ask, dsn, fresh_schema
+from stepwell.core.errors import CommitConflict, RunBusy, StoreUnavailable
+from stepwell.durable.ownership import this_process
+from stepwell.durable.ports import About, Along, RunEntry, Wake
+from stepwell.stores.postgres_errors import translated
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.stores.postgres_tables import FORMAT
+from stepwell.testing.rules_samples import meaning, meanings, on, places, question, record
+from tests.support.postgres_server import ask, dsn, fresh_schema
 
 FIRST = Path(__file__).parent / "data" / "postgres-1.sql"
 ODD = "a\0b"
@@ -43,7 +43,7 @@ def schema() -> Iterator[str]:
 
 @pytest.fixture
 async def store(schema: str) -> AsyncIterator[PostgresStore]:
-    assert ask(f"SELECT format FROM {schema}.holdfast") == [(1,)]
+    assert ask(f"SELECT format FROM {schema}.stepwell") == [(1,)]
     made = PostgresStore(dsn(), schema=schema)
     yield made
     await made.close()
@@ -90,7 +90,7 @@ async def test_a_schema_of_format_1_is_continued(store: PostgresStore, schema: s
     assert await store.wakes() == []
     assert [run.run_id for run in await store.runs()] == ["new", "Other Run", "r", ODD]
     assert (await store.runs(tags={"team": "red"}))[0].status == "done"
-    assert ask(f"SELECT format FROM {schema}.holdfast") == [(FORMAT,)]
+    assert ask(f"SELECT format FROM {schema}.stepwell") == [(FORMAT,)]
     with pytest.raises(CommitConflict):
         await store.append(record("Other Run", 0, workflow="Other Workflow"))
     assert await store.drop("Other Run")
@@ -129,4 +129,4 @@ async def test_a_program_of_format_1_that_goes_on_is_told(store: PostgresStore, 
             older.execute(f"SELECT {schema}.work('[]', '{{}}')".encode())
     said = translated(refusal.value, "the store")
     assert isinstance(said, StoreUnavailable)
-    assert f"a newer Holdfast made it format {FORMAT}" in str(said)
+    assert f"a newer Stepwell made it format {FORMAT}" in str(said)

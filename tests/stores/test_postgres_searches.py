@@ -7,13 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import ANY_RUN, About, Along, Sieve
-from holdfast.stores import postgres_queries as queries
-from holdfast.stores.postgres_queries import Values, checkpoints_query, inbox_query, runs_query
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.testing.rules_samples import fill, on, question, record
-from postgres_server import ask, dsn, fresh_schema
+from stepwell.durable.ownership import this_process
+from stepwell.durable.ports import ANY_RUN, About, Along, Sieve
+from stepwell.stores import postgres_queries as queries
+from stepwell.stores.postgres_queries import Values, checkpoints_query, inbox_query, runs_query
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.testing.rules_samples import fill, on, question, record
+from tests.support.postgres_server import ask, dsn, fresh_schema
 
 ANY, BEFORE = "run_id = $1", f"run_id = $1 AND {queries.PLACE.replace('{value}', '$2')}"
 

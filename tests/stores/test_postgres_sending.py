@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from holdfast.stores.postgres_sending import Statement
-from postgres_server import ask, dsn
+from stepwell.stores.postgres_sending import Statement
+from tests.support.postgres_server import ask, dsn
 
 ECHO = b"SELECT jsonb_build_array($1::jsonb, to_jsonb($2::text[]))"
 
@@ -69,7 +69,7 @@ def test_an_error_that_no_server_sent_is_a_broken_line() -> None:
 
 
 def prepared(db: Any) -> int:
-    return int(db.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'holdfast%'").fetchone()[0])
+    return int(db.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'stepwell%'").fetchone()[0])
 
 
 def test_a_statement_is_prepared_once_for_each_connection(db: Any) -> None:
@@ -97,5 +97,5 @@ def test_where_it_is_not_known_any_more_it_is_sent_whole_from_there_on(db: Any) 
 
 def test_a_statement_that_cannot_be_prepared_says_why(db: Any) -> None:
     with pytest.raises(errors.UndefinedFunction):
-        Statement(b"SELECT holdfast_has_no_such_function($1, $2)").answers(db, b"{}", [])
+        Statement(b"SELECT stepwell_has_no_such_function($1, $2)").answers(db, b"{}", [])
     assert not db.closed

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from holdfast.core.errors import StoreUnavailable
-from holdfast.durable.ownership import this_process
-from holdfast.durable.ports import Along
-from holdfast.stores.postgres_patience import Patience
-from holdfast.stores.postgres_silence import ANSWERED, Session, is_at_work
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.testing.rules_samples import fill, numbers, record
-from postgres_locks import come_to_wait, nobody_moves
-from postgres_proxy import Pooler, SilentLine, writes
-from postgres_server import Server, ask, dsn, fresh_schema, own_server
+from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell.core.errors import StoreUnavailable
+from stepwell.durable.ownership import this_process
+from stepwell.durable.ports import Along
+from stepwell.stores.postgres_patience import Patience
+from stepwell.stores.postgres_silence import ANSWERED, Session, is_at_work
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.testing.rules_samples import fill, numbers, record
+from tests.support.postgres_locks import come_to_wait, nobody_moves
+from tests.support.postgres_proxy import Pooler, SilentLine, writes
+from tests.support.postgres_server import Server, ask, dsn, fresh_schema, own_server
 
 PATIENCE = 1.0
 PROMISED = PATIENCE + 2.0
@@ -142,7 +142,7 @@ def orders() -> Iterator[str]:
         yield f"{name}.orders"
 
 
-@pytest.mark.parametrize("when", ["SET LOCAL holdfast.step", "INSERT INTO test_", "::text[]); COMMIT"])
+@pytest.mark.parametrize("when", ["SET LOCAL stepwell.step", "INSERT INTO test_", "::text[]); COMMIT"])
 async def test_a_step_in_a_transaction_ends_with_the_patience_and_is_done_once(
     orders: str, line: SilentLine, schema: str, when: str
 ) -> None:
@@ -332,7 +332,7 @@ async def test_the_server_has_nothing_to_complain_of_when_a_process_reads_while_
 async def test_what_a_connection_needs_to_notice_a_dead_line_is_set_unless_the_dsn_says_otherwise(schema: str) -> None:
     from psycopg.conninfo import conninfo_to_dict
 
-    from holdfast.stores.postgres_link import UNLESS_SAID_OTHERWISE, Link
+    from stepwell.stores.postgres_link import UNLESS_SAID_OTHERWISE, Link
 
     names = {"connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"}
     assert {*names, "tcp_user_timeout"} <= set(UNLESS_SAID_OTHERWISE)

@@ -14,7 +14,7 @@ import pytest
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
-from holdfast import (
+from stepwell import (
     Executor,
     FileCheckpointStorage,
     HandlerFailed,
@@ -29,14 +29,14 @@ from holdfast import (
     WorkflowContext,
     handler,
 )
-from holdfast.core.errors import CodecError, CommitConflict, StoreUnavailable
-from holdfast.durable.ownership import this_process
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.testing.rules_samples import fill
-from postgres_proxy import BreakingLine, Pooler
-from postgres_server import ask, dsn, fresh_schema
+from stepwell.core.errors import CodecError, CommitConflict, StoreUnavailable
+from stepwell.durable.ownership import this_process
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.testing.rules_samples import fill
+from tests.support.postgres_proxy import BreakingLine, Pooler
+from tests.support.postgres_server import ask, dsn, fresh_schema
 
-TESTS = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PATIENT = 600.0
 Db = psycopg.Connection[tuple[Any, ...]]
 
@@ -346,9 +346,9 @@ async def test_a_pooler_may_stand_in_between(schema: str, table: str) -> None:
 
 WORKFLOW = """
 import asyncio, os, signal, sys
-sys.path.insert(0, {tests!r})
-from holdfast import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from holdfast.stores import postgres_transaction
+sys.path.insert(0, {root!r})
+from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell.stores import postgres_transaction
 
 def order(db, n):
     print("called", n, flush=True)
@@ -387,7 +387,7 @@ asyncio.run(main())
 
 
 def program(schema: str, table: str, die: str, *, fresh: bool) -> subprocess.CompletedProcess[str]:
-    told = {"tests": str(TESTS), "dsn": dsn(), "schema": schema, "table": table, "die": die, "fresh": fresh}
+    told = {"root": str(ROOT), "dsn": dsn(), "schema": schema, "table": table, "die": die, "fresh": fresh}
     return subprocess.run([sys.executable, "-c", WORKFLOW.format(**told)], capture_output=True, text=True)
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable.ports import Store
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import STORE_RULES, StoreRule
-from postgres_server import dsn, fresh_schema
+from stepwell.durable.ports import Store
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing import STORE_RULES, StoreRule
+from tests.support.postgres_server import dsn, fresh_schema
 
 Opening = Callable[[], Store]
 

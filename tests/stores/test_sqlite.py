@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
-from holdfast.durable.ownership import this_process
-from holdfast.stores import sqlite_access, sqlite_connections
-from holdfast.stores import sqlite_queries as sql
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.stores.sqlite_schema import FORMAT
-from holdfast.testing.rules_samples import after, fill, meaning, numbers, record, text
+from stepwell.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
+from stepwell.durable.ownership import this_process
+from stepwell.stores import sqlite_access, sqlite_connections
+from stepwell.stores import sqlite_queries as sql
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.stores.sqlite_schema import FORMAT
+from stepwell.testing.rules_samples import after, fill, meaning, numbers, record, text
 
 RACE = """
 import asyncio, sys, time
-from holdfast.core.errors import CommitConflict
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing.rules_samples import record
+from stepwell.core.errors import CommitConflict
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing.rules_samples import record
 
 async def main():
     store, won = SQLiteStore({path!r}), []
@@ -47,9 +47,9 @@ asyncio.run(main())
 
 ENDLESS = """
 import asyncio, sys
-from holdfast.durable.ports import Along
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing.rules_samples import record
+from stepwell.durable.ports import Along
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing.rules_samples import record
 
 async def main():
     store = SQLiteStore({path!r})
@@ -228,7 +228,7 @@ def test_a_store_that_nobody_closed_leaves_no_thread_behind(path: Path) -> None:
     asyncio.run(fill(store, "r", 1))
     del store
     until = time.monotonic() + 60
-    while any(thread.name.startswith("holdfast-sqlite") for thread in set(threading.enumerate()) - others):
+    while any(thread.name.startswith("stepwell-sqlite") for thread in set(threading.enumerate()) - others):
         assert time.monotonic() < until
         time.sleep(0.01)
 

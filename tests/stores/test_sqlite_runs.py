@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable.ports import Along, Sieve
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.stores.sqlite_runs import inbox, search
-from holdfast.testing.rules_samples import about, fill, listed, on, question, record
+from stepwell.durable.ports import Along, Sieve
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.stores.sqlite_runs import inbox, search
+from stepwell.testing.rules_samples import about, fill, listed, on, question, record
 
 COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body"
 WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, '{{}}')"  # as code of format 2 does

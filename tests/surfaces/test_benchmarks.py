@@ -10,12 +10,12 @@ CASES = ("chain", "growth", "big", "history", "fanout", "many", "crash-late", "c
 
 
 def test_the_benchmarks_measure_every_case_and_show_it_in_tables() -> None:
-    asked = ["--subjects", "holdfast-sqlite", "--cases", ",".join(CASES)]
+    asked = ["--subjects", "stepwell-sqlite", "--cases", ",".join(CASES)]
     done = subprocess.run([*RUN, *asked], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     headings = [line.removeprefix("### ") for line in done.stdout.splitlines() if line.startswith("### ")]
     assert headings == list(CASES)
-    assert done.stdout.count("| holdfast-sqlite | sync |") == len(CASES)
+    assert done.stdout.count("| stepwell-sqlite | sync |") == len(CASES)
 
 
 def test_the_benchmark_of_operating_measures_everything_it_does() -> None:

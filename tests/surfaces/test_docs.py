@@ -26,9 +26,9 @@ from pathlib import Path
 import pytest
 from opentelemetry import trace
 
-import holdfast
-from holdfast.cli.app import COMMANDS
-from postgres_server import fresh_database
+import stepwell
+from stepwell.cli.app import COMMANDS
+from tests.support.postgres_server import fresh_database
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -90,7 +90,7 @@ class Reader:
                 _filed(block)
             case "sql":
                 return _asked(block)
-            case "sh" if block.page in WITH_COMMANDS or "\nholdfast " in block.body:
+            case "sh" if block.page in WITH_COMMANDS or "\nstepwell " in block.body:
                 return _commanded(block)
         return None
 
@@ -134,7 +134,7 @@ def _commanded(block: Block) -> list[str]:
         ["bash", "-c", commands], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert "Traceback" not in done.stderr, f"{block.where}: {done.stderr}"
-    assert "holdfast: " not in done.stderr, f"{block.where}: {done.stderr}"
+    assert "stepwell: " not in done.stderr, f"{block.where}: {done.stderr}"
     return done.stdout.splitlines()
 
 
@@ -193,7 +193,7 @@ def _timeless(line: str) -> str:
 
 def keep_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a page sets for the whole process, tracing and logging, must not reach other tests."""
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("stepwell")
     monkeypatch.setattr(logger, "handlers", list(logger.handlers))
     monkeypatch.setattr(logger, "level", logger.level)
     monkeypatch.setattr(logger, "_cache", {})
@@ -210,8 +210,8 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    monkeypatch.setenv("STEPWELL_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("STEPWELL_STORE", raising=False)
     keep_to_the_page(monkeypatch)
     blocks = blocks_of(page)
     with reader_of(page) as reader, database_for(page, monkeypatch):
@@ -254,7 +254,7 @@ def headings(page: Path) -> set[str]:
 
 def test_every_public_name_is_written_about() -> None:
     words = set(re.findall(r"\w+", "\n".join(page.read_text() for page in PAGES)))
-    assert [name for name in holdfast.__all__ if name not in words] == []
+    assert [name for name in stepwell.__all__ if name not in words] == []
 
 
 def test_the_map_leads_to_every_page() -> None:

@@ -1,4 +1,4 @@
-"""What `import holdfast` brings with it: what is asked for, nothing optional, and not a word."""
+"""What `import stepwell` brings with it: what is asked for, nothing optional, and not a word."""
 
 import ast
 import subprocess
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
+import stepwell
 
 OPTIONAL = ("opentelemetry", "pydantic", "psycopg", "click", "rich")
-EVERYTHING = "from holdfast import *"
+EVERYTHING = "from stepwell import *"
 SLOW = ("asyncio", "dataclasses", "inspect", "logging", "msgspec", "pathlib", "sqlite3")
 SAY_WHAT_IS_LOADED = "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"
 
@@ -36,37 +36,37 @@ def test_no_name_loads_anything_optional() -> None:
 
 
 def test_all_names_load_no_package_but_msgspec_and_what_that_loads() -> None:
-    assert packages_after(EVERYTHING) - packages_after("import msgspec") == {"holdfast"}
+    assert packages_after(EVERYTHING) - packages_after("import msgspec") == {"stepwell"}
 
 
 def test_the_import_alone_loads_nothing_that_takes_time() -> None:
-    assert set(printed("import holdfast" + SAY_WHAT_IS_LOADED).split()).isdisjoint(SLOW)
+    assert set(printed("import stepwell" + SAY_WHAT_IS_LOADED).split()).isdisjoint(SLOW)
 
 
 def test_a_name_loads_no_store_and_no_agents_unless_it_is_one() -> None:
-    say = "import sys; print(*(name for name in sys.modules if name.startswith('holdfast')))"
-    loaded = printed(f"from holdfast import Executor, RunInfo, SQLiteCheckpointStorage; {say}").split()
-    assert "holdfast.stores.sqlite" in loaded
-    not_needed = ("holdfast.stores.file", "holdfast.stores.postgres", "holdfast.agents", "holdfast.runtime")
+    say = "import sys; print(*(name for name in sys.modules if name.startswith('stepwell')))"
+    loaded = printed(f"from stepwell import Executor, RunInfo, SQLiteCheckpointStorage; {say}").split()
+    assert "stepwell.stores.sqlite" in loaded
+    not_needed = ("stepwell.stores.file", "stepwell.stores.postgres", "stepwell.agents", "stepwell.runtime")
     assert [name for name in loaded if name.startswith(not_needed)] == []
 
 
 def test_a_workflow_without_agents_loads_nothing_of_them() -> None:
     define = """
 import sys
-from holdfast import WorkflowBuilder, WorkflowContext, executor
+from stepwell import WorkflowBuilder, WorkflowContext, executor
 @executor(id="echo")
 async def echo(said: str, ctx: WorkflowContext[None, str]) -> None:
     await ctx.yield_output(said)
 workflow = WorkflowBuilder(start_executor=echo, checkpoint_storage="memory").build()
 assert workflow.run_sync("hello").get_outputs() == ["hello"]
-no_need = ("holdfast.agents", "holdfast.stores.file", "holdfast.stores.sqlite", "holdfast.stores.postgres")
+no_need = ("stepwell.agents", "stepwell.stores.file", "stepwell.stores.sqlite", "stepwell.stores.postgres")
 print(*(name for name in sys.modules if name.startswith(no_need)))
 """
     assert printed(define) == "\n"
 
 
-@pytest.mark.parametrize("room", ["holdfast", "holdfast.operating"])
+@pytest.mark.parametrize("room", ["stepwell", "stepwell.operating"])
 def test_type_checkers_and_python_are_told_the_same_names(room: str) -> None:
     module: Any = import_module(room)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
@@ -83,22 +83,22 @@ def test_type_checkers_and_python_are_told_the_same_names(room: str) -> None:
 
 
 def test_every_name_is_there_and_no_other() -> None:
-    assert set(holdfast.__all__) <= set(dir(holdfast))
-    for name in holdfast.__all__:
-        assert getattr(holdfast, name) is getattr(holdfast, name)
-    with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'Nobody'"):
-        holdfast.Nobody  # type: ignore[attr-defined]  # noqa: B018
+    assert set(stepwell.__all__) <= set(dir(stepwell))
+    for name in stepwell.__all__:
+        assert getattr(stepwell, name) is getattr(stepwell, name)
+    with pytest.raises(AttributeError, match="module 'stepwell' has no attribute 'Nobody'"):
+        stepwell.Nobody  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_threads_may_ask_for_names_at_once() -> None:
     ask = """
-import sys, threading, holdfast
+import sys, threading, stepwell
 sys.setswitchinterval(1e-6)
-names, together, failed = list(holdfast.__all__), threading.Barrier(8), []
+names, together, failed = list(stepwell.__all__), threading.Barrier(8), []
 def take(first):
     together.wait()
     try:
-        for name in names[first:] + names[:first]: getattr(holdfast, name)
+        for name in names[first:] + names[:first]: getattr(stepwell, name)
     except BaseException as error: failed.append(error)
 threads = [threading.Thread(target=take, args=(9 * n,)) for n in range(8)]
 for one in threads: one.start()
@@ -109,21 +109,21 @@ print(failed)
 
 
 def test_a_value_of_ours_is_read_by_a_program_that_has_not_loaded_its_class() -> None:
-    from holdfast.agents.asking import AgentInputRequest
-    from holdfast.durable.codec import DEFAULT_CODEC
+    from stepwell.agents.asking import AgentInputRequest
+    from stepwell.durable.codec import DEFAULT_CODEC
 
-    stored = DEFAULT_CODEC.encode([holdfast.Message("user", "hello"), AgentInputRequest("clerk", 7)])
+    stored = DEFAULT_CODEC.encode([stepwell.Message("user", "hello"), AgentInputRequest("clerk", 7)])
     read = f"""
 import sys
-from holdfast.durable.codec import DEFAULT_CODEC
-assert "holdfast.agents.values" not in sys.modules
+from stepwell.durable.codec import DEFAULT_CODEC
+assert "stepwell.agents.values" not in sys.modules
 print(DEFAULT_CODEC.decode({stored!r}))
 """
     assert printed(read) == f"{DEFAULT_CODEC.decode(stored)}\n"
 
 
 def test_looking_for_someone_who_watches_a_run_loads_nothing() -> None:
-    look = "from holdfast.runtime.telemetry import observer\nassert observer('orders', 'run-1', None, False) is None"
+    look = "from stepwell.runtime.telemetry import observer\nassert observer('orders', 'run-1', None, False) is None"
     assert packages_after(look).isdisjoint(OPTIONAL)
 
 
@@ -132,8 +132,8 @@ def test_the_import_prints_nothing() -> None:
 
 
 def test_what_the_library_logs_is_not_printed_unless_the_program_asks_for_it() -> None:
-    load = "import logging\nfrom holdfast import Workflow\n"
-    log = load + "{asked}\nlogging.getLogger('holdfast').warning('a lease was lost')"
+    load = "import logging\nfrom stepwell import Workflow\n"
+    log = load + "{asked}\nlogging.getLogger('stepwell').warning('a lease was lost')"
     assert printed(log.format(asked="")) == ""
     assert printed(log.format(asked="logging.basicConfig(format='%(message)s')")) == "a lease was lost\n"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Case,
     Default,
     Executor,

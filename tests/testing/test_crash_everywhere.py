@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Executor,
     RetryPolicy,
     Workflow,
@@ -20,10 +20,10 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import Ledger, NotTheSame, crash_everywhere
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing import Ledger, NotTheSame, crash_everywhere
 
 
 @dataclass

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import CommitConflict, StoreUnavailable
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres_store import PostgresStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import FailingStore, FakeClock, Ledger, NotTheSame, ScriptedHuman, SlowStore, crash_everywhere
-from holdfast.testing.rules_samples import record
-from payments import AMOUNT, EFFECTS, OUTPUTS, RUN, Payment, build
-from postgres_server import dsn, fresh_schema
+from stepwell.core.errors import CommitConflict, StoreUnavailable
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing import FailingStore, FakeClock, Ledger, NotTheSame, ScriptedHuman, SlowStore, crash_everywhere
+from stepwell.testing.rules_samples import record
+from tests.support.payments import AMOUNT, EFFECTS, OUTPUTS, RUN, Payment, build
+from tests.support.postgres_server import dsn, fresh_schema
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "postgres"])

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
-from holdfast.durable.guard import Guarded
-from holdfast.durable.ownership import Owner, this_process
-from holdfast.durable.storage import BuiltInStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing import ConfinedSQLiteStore, FailingDisk, Ledger, torn
-from holdfast.testing.rules_samples import record
-from payments import EFFECTS, OUTPUTS, RUN, Payment
+from stepwell.core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
+from stepwell.durable.guard import Guarded
+from stepwell.durable.ownership import Owner, this_process
+from stepwell.durable.storage import BuiltInStorage
+from stepwell.stores.file import FileStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing import ConfinedSQLiteStore, FailingDisk, Ledger, torn
+from stepwell.testing.rules_samples import record
+from tests.support.payments import EFFECTS, OUTPUTS, RUN, Payment
 
 STEP_ONCE = [
     "book",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from stepwell import (
     Executor,
     InMemoryCheckpointStorage,
     RequestExpired,
@@ -19,7 +19,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.testing import FailingStore, FakeClock, ScriptedHuman, crash_everywhere
+from stepwell.testing import FailingStore, FakeClock, ScriptedHuman, crash_everywhere
 
 
 @dataclass

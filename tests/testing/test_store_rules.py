@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import broken_stores as broken
-from holdfast.core.errors import HoldfastError
-from holdfast.durable.ports import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import STORE_RULES, StoreRule
+from stepwell.core.errors import StepwellError
+from stepwell.durable.ports import Store
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing import STORE_RULES, StoreRule
+from tests.support import broken_stores as broken
 
 FOUND_OUT_BY: dict[type[MemoryStore], list[str]] = {
     broken.AppendsWithoutCheck: [
@@ -73,7 +73,7 @@ def rules(name: str) -> list[StoreRule]:
 async def breaks(rule: StoreRule, open_store: Callable[[], Any]) -> bool:
     try:
         await rule.check(open_store)
-    except (AssertionError, HoldfastError):
+    except (AssertionError, StepwellError):
         return True
     return False
 
@@ -132,13 +132,13 @@ def test_every_rule_has_a_name_of_its_own() -> None:
 
 def test_rules_do_not_pass_where_assertions_are_left_out() -> None:
     program = (
-        "import asyncio; from holdfast.testing import STORE_RULES; asyncio.run(STORE_RULES[0].check(lambda: None))"
+        "import asyncio; from stepwell.testing import STORE_RULES; asyncio.run(STORE_RULES[0].check(lambda: None))"
     )
     done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True)
     assert "run them without -O" in done.stderr
 
 
 def test_the_rules_need_no_pytest() -> None:
-    program = "import sys, holdfast.testing; print('pytest' in sys.modules)"
+    program = "import sys, stepwell.testing; print('pytest' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")

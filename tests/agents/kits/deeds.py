@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from holdfast.agents import current_tool_call
+from stepwell.agents import current_tool_call
 
 TRACE, HANGING = "CONTRACT_TRACE", "CONTRACT_HANGING"
 """Environment variables: the file where each effect is a line; the city whose weather never comes."""

@@ -16,7 +16,7 @@ from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from openai import AsyncOpenAI
 
-from holdfast.agents.adapters.langchain import HoldfastMiddleware
+from stepwell.agents.adapters.langchain import StepwellMiddleware
 
 from .deeds import Report, pay, weather
 
@@ -89,7 +89,7 @@ def _usage(usage: Any) -> Any:
 
 
 def agent(kind: str, url: str) -> Any:
-    return made(kind, url, [HoldfastMiddleware()])
+    return made(kind, url, [StepwellMiddleware()])
 
 
 def made(kind: str, url: str, ours: list[AgentMiddleware[Any, Any, Any]]) -> Any:

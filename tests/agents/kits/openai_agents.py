@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from openai import AsyncOpenAI
-
 from agents import Agent, OpenAIChatCompletionsModel, function_tool, set_tracing_disabled
+from openai import AsyncOpenAI
 
 from .deeds import Report, pay, weather
 

@@ -70,8 +70,8 @@ CREATE TABLE {schema}.leases (
     until   timestamptz NOT NULL                                -- by the clock of the database
 );
 
-CREATE TABLE {schema}.holdfast (format integer NOT NULL);       -- one row: how many steps the schema has gone
-INSERT INTO {schema}.holdfast VALUES (0);
+CREATE TABLE {schema}.stepwell (format integer NOT NULL);       -- one row: how many steps the schema has gone
+INSERT INTO {schema}.stepwell VALUES (0);
 
 
 ALTER TABLE {schema}.commits ADD COLUMN fleeting boolean NOT NULL DEFAULT false;
@@ -114,11 +114,11 @@ CREATE INDEX requests_by_deadline ON {schema}.requests (deadline, run_id, seq) W
 CREATE INDEX requests_by_workflow_and_deadline ON {schema}.requests (workflow, deadline, run_id, seq)
     WHERE deadline IS NOT NULL;
 
-UPDATE {schema}.holdfast SET format = 3;
+UPDATE {schema}.stepwell SET format = 3;
 
 CREATE FUNCTION {schema}.work(format integer, jobs jsonb, sheets text[]) RETURNS jsonb[] LANGUAGE plpgsql
     SET enable_seqscan = off SET plan_cache_mode = force_generic_plan  -- plans outlive the time when a table was small
-AS $holdfast$
+AS $stepwell$
 DECLARE
     job jsonb;
     said jsonb;
@@ -126,7 +126,7 @@ DECLARE
     n integer := 0;
 BEGIN
     IF format <> 3 THEN
-        RAISE EXCEPTION 'a newer Holdfast made it format 3 while this program ran; start that Holdfast instead';
+        RAISE EXCEPTION 'a newer Stepwell made it format 3 while this program ran; start that Stepwell instead';
     END IF;
     IF current_setting('synchronous_commit') = 'off' THEN  -- what is told as stored must outlive the server
         PERFORM set_config('synchronous_commit', 'on', true);
@@ -149,15 +149,15 @@ BEGIN
         answers[n] := said;
     END LOOP;
     RETURN answers;
-END $holdfast$;
+END $stepwell$;
 
 -- What a program of format 1 calls.
-CREATE FUNCTION {schema}.work(jobs jsonb, sheets text[]) RETURNS jsonb[] LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.work(jobs jsonb, sheets text[]) RETURNS jsonb[] LANGUAGE plpgsql AS $stepwell$
 BEGIN
     RETURN {schema}.work(1, jobs, sheets);
-END $holdfast$;
+END $stepwell$;
 
-CREATE FUNCTION {schema}.append(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.append(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     entry {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);
     claimed bigint := coalesce((job->>'fence')::bigint, 9223372036854775807);
@@ -195,9 +195,9 @@ BEGIN
         PERFORM {schema}.along(entry.run_id, job);
     END IF;
     RETURN 'true';
-END $holdfast$;
+END $stepwell$;
 
-CREATE FUNCTION {schema}.put(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.put(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     entry {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);
     run {schema}.runs;
@@ -229,10 +229,10 @@ BEGIN
     END IF;
     PERFORM {schema}.along(entry.run_id, CASE WHEN newest THEN job ELSE job - 'asked' END);
     RETURN 'true';
-END $holdfast$;
+END $stepwell$;
 
 -- What seldom goes along with a record.
-CREATE FUNCTION {schema}.along(run text, job jsonb) RETURNS void LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.along(run text, job jsonb) RETURNS void LANGUAGE plpgsql AS $stepwell$
 BEGIN
     IF job ? 'consumed' THEN
         INSERT INTO {schema}.mail (run_id, key, consumed, body)
@@ -257,10 +257,10 @@ BEGIN
     IF job ? 'drop_below' THEN
         DELETE FROM {schema}.commits WHERE run_id = run AND number < (job->>'drop_below')::bigint AND NOT outputs;
     END IF;
-END $holdfast$;
+END $stepwell$;
 
 -- What is in the job is the follower, if there is a sheet; `gone` is the number of the record that goes.
-CREATE FUNCTION {schema}.remove(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.remove(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     follower {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);
     gone bigint := job->>'gone';
@@ -305,11 +305,11 @@ BEGIN
         PERFORM {schema}.along(follower.run_id, job);
     END IF;
     RETURN 'true';
-END $holdfast$;
+END $stepwell$;
 
 -- `gone` are the numbers of the records that go; the sheet is a list of records that take the place of others. Says how
 -- many went, or why none did.
-CREATE FUNCTION {schema}.thin_out(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.thin_out(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     run {schema}.runs;
     going bigint[] := ARRAY(SELECT jsonb_array_elements_text(job->'gone')::bigint);
@@ -348,9 +348,9 @@ BEGIN
     DELETE FROM {schema}.commits WHERE run_id = run.run_id AND number = ANY (going);
     GET DIAGNOSTICS count = ROW_COUNT;
     RETURN to_jsonb(CASE WHEN job ? 'again' THEN cardinality(going) ELSE count END);
-END $holdfast$;
+END $stepwell$;
 
-CREATE FUNCTION {schema}.drop(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.drop(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     run text := job->>'run_id';
 BEGIN
@@ -362,28 +362,28 @@ BEGIN
     PERFORM {schema}.forget(run);
     DELETE FROM {schema}.runs WHERE run_id = run;
     RETURN 'true';
-END $holdfast$;
+END $stepwell$;
 
 -- What lies beside the records of a run.
-CREATE FUNCTION {schema}.forget(run text) RETURNS void LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.forget(run text) RETURNS void LANGUAGE plpgsql AS $stepwell$
 BEGIN
     DELETE FROM {schema}.memory WHERE run_id = run;
     DELETE FROM {schema}.mail WHERE run_id = run;
     DELETE FROM {schema}.requests WHERE run_id = run;
     DELETE FROM {schema}.tags WHERE run_id = run;
-END $holdfast$;
+END $stepwell$;
 
 -- Where a run stands: why something was refused.
-CREATE FUNCTION {schema}.standing(run text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.standing(run text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     found {schema}.runs;
 BEGIN
     SELECT * INTO found FROM {schema}.runs WHERE run_id = run;
     RETURN jsonb_build_object('latest', coalesce(found.latest, -1), 'workflow', found.workflow, 'fence', found.fence);
-END $holdfast$;
+END $stepwell$;
 
 -- Says whether it was kept, or that the run was claimed by somebody else.
-CREATE FUNCTION {schema}.remember(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.remember(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     wanted {schema}.memory := jsonb_populate_record(NULL::{schema}.memory, job);
     claimed bigint;
@@ -403,14 +403,14 @@ BEGIN
         WHERE run_id = wanted.run_id AND place = wanted.place AND key = wanted.key AND body = sheet;
     END IF;
     RETURN to_jsonb(FOUND);
-END $holdfast$;
+END $stepwell$;
 
 -- Remembers at the end of somebody else's transaction, or spoils it.
-CREATE FUNCTION {schema}.finish(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.finish(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     kept jsonb;
 BEGIN
-    IF current_setting('holdfast.step', true) IS DISTINCT FROM job->>'step' THEN
+    IF current_setting('stepwell.step', true) IS DISTINCT FROM job->>'step' THEN
         RAISE EXCEPTION 'this is not the transaction that was begun for the step' USING ERRCODE = 'HF003';
     END IF;
     kept := {schema}.remember(job, sheet);
@@ -420,9 +420,9 @@ BEGIN
         RAISE EXCEPTION 'the step was done already' USING ERRCODE = 'HF002';
     END IF;
     RETURN kept;
-END $holdfast$;
+END $stepwell$;
 
-CREATE FUNCTION {schema}.post(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.post(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     wanted {schema}.mail := jsonb_populate_record(NULL::{schema}.mail, job);
 BEGIN
@@ -433,11 +433,11 @@ BEGIN
         WHERE run_id = wanted.run_id AND key = wanted.key AND posting = wanted.posting;
     END IF;
     RETURN to_jsonb(FOUND);
-END $holdfast$;
+END $stepwell$;
 
 -- Says the number of the claim, or who holds the run and for how many seconds, or null if that one let go just now.
 -- `ahead` is by how many seconds the clock of a test is ahead; `dead` is an owner who is known to be gone.
-CREATE FUNCTION {schema}.claim(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.claim(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     moment timestamptz := clock_timestamp() + make_interval(secs => (job->>'ahead')::float8);
     ends timestamptz := moment + make_interval(secs => (job->>'seconds')::float8);
@@ -454,10 +454,10 @@ BEGIN
     SELECT r.owner || jsonb_build_object('left', extract(epoch FROM r.until - moment)) INTO holder
     FROM {schema}.runs AS r WHERE r.run_id = job->>'run_id';
     RETURN coalesce(holder, 'null');
-END $holdfast$;
+END $stepwell$;
 
 -- Says which runs have been claimed since.
-CREATE FUNCTION {schema}.renew(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.renew(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     lost jsonb;
 BEGIN
@@ -469,9 +469,9 @@ BEGIN
     FROM {schema}.runs AS r JOIN jsonb_each_text(job->'fences') AS f (run_id, fence) ON r.run_id = f.run_id
     WHERE r.fence > f.fence::bigint;
     RETURN coalesce(lost, '[]');
-END $holdfast$;
+END $stepwell$;
 
-CREATE FUNCTION {schema}.release(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION {schema}.release(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     number bigint;
 BEGIN
@@ -481,7 +481,7 @@ BEGIN
         DELETE FROM {schema}.runs WHERE run_id = job->>'run_id' AND latest = -1;
     END IF;
     RETURN 'true';
-END $holdfast$;
+END $stepwell$;
 
 INSERT INTO {schema}.commits (seq, run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body, fleeting) OVERRIDING SYSTEM VALUE VALUES (1, 'done', 0, '9059fbdb-714c-5cfc-af29-622ed4091dce', 'golden', 'IN_PROGRESS', 0, '2026-11-16T14:09:53.265833+00:00', true, false, '{"sum":"2a5f9c6e3fabeed8eb4204e66d5b6ddf","format":4,"kind":"input","status":"IN_PROGRESS","iteration":0,"since_input":0,"place":0,"run":{"run_id":"done","workflow":"golden","signature":{"start":"counter","executors":["counter","join","last","left","never","right"],"edges":["all of left, right -> join","counter -> each of left, right","join -> first of never if is_negative, last otherwise"]},"input_digest":"6f8f8f31afe776cfb428ccecb4c86f8573b74ddd0f9940d8b5459b17bab08b4c"},"messages":[{"id":"input","source":null,"payload":{"$":"golden_workflow:Parcel","v":{"label":"golden","values":{"when":{"$":"datetime","v":"2024-02-29T12:30:00+00:00"},"span":{"$":"timedelta","v":[1,2,0]},"price":{"$":"Decimal","v":"1.10"},"id":{"$":"UUID","v":"00000000-0000-0000-0000-000000000007"},"path":{"$":"PurePosixPath","v":"a/b"},"bytes":{"$":"bytes","v":"AP8="},"keys":{"$":"dict","v":[[1,"int"],[{"$":"tuple","v":[1,2]},"tuple"]]},"sets":[{"$":"set","v":[1,2]},{"$":"frozenset","v":[3]}],"enums":[{"$":"golden_workflow:Colour","v":"RED"},{"$":"golden_workflow:Level","v":"HIGH"}],"point":{"$":"golden_workflow:Point","v":{"x":1,"y":2.5}},"person":{"$":"golden_workflow:Person","v":{"name":"somebody","tags":{"$":"set","v":["x"]}},"set":["name","tags"]},"big":{"$":"int","v":"1180591620717411303424"},"odd":{"$":"dict","v":[["$","not a tag"]]}}}},"target":"counter","takers":["counter"]}],"held":{},"executors":{"counter":{"labels":[],"seen":0},"left":{},"right":{},"join":{},"never":{},"last":{}}}', false);
 INSERT INTO {schema}.commits (seq, run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body, fleeting) OVERRIDING SYSTEM VALUE VALUES (2, 'done', 1, '87003b97-c442-5a88-90d2-dd5f263018ae', 'golden', 'IN_PROGRESS', 1, '2026-11-16T14:09:53.272642+00:00', false, false, '{"sum":"b1cad2d7072ac7e3d19ade7e3e83a37d","format":4,"kind":"superstep","status":"IN_PROGRESS","iteration":1,"since_input":1,"place":1,"messages":[{"id":"0.0.0","source":"counter","payload":{"$":"golden_workflow:Parcel","v":{"label":"golden","values":{"when":{"$":"datetime","v":"2024-02-29T12:30:00+00:00"},"span":{"$":"timedelta","v":[1,2,0]},"price":{"$":"Decimal","v":"1.10"},"id":{"$":"UUID","v":"00000000-0000-0000-0000-000000000007"},"path":{"$":"PurePosixPath","v":"a/b"},"bytes":{"$":"bytes","v":"AP8="},"keys":{"$":"dict","v":[[1,"int"],[{"$":"tuple","v":[1,2]},"tuple"]]},"sets":[{"$":"set","v":[1,2]},{"$":"frozenset","v":[3]}],"enums":[{"$":"golden_workflow:Colour","v":"RED"},{"$":"golden_workflow:Level","v":"HIGH"}],"point":{"$":"golden_workflow:Point","v":{"x":1,"y":2.5}},"person":{"$":"golden_workflow:Person","v":{"name":"somebody","tags":{"$":"set","v":["x"]}},"set":["name","tags"]},"big":{"$":"int","v":"1180591620717411303424"},"odd":{"$":"dict","v":[["$","not a tag"]]}}}},"takers":["left","right"]}],"state":{"set":{"parcel":{"$":"golden_workflow:Parcel","v":{"label":"golden","values":{"when":{"$":"datetime","v":"2024-02-29T12:30:00+00:00"},"span":{"$":"timedelta","v":[1,2,0]},"price":{"$":"Decimal","v":"1.10"},"id":{"$":"UUID","v":"00000000-0000-0000-0000-000000000007"},"path":{"$":"PurePosixPath","v":"a/b"},"bytes":{"$":"bytes","v":"AP8="},"keys":{"$":"dict","v":[[1,"int"],[{"$":"tuple","v":[1,2]},"tuple"]]},"sets":[{"$":"set","v":[1,2]},{"$":"frozenset","v":[3]}],"enums":[{"$":"golden_workflow:Colour","v":"RED"},{"$":"golden_workflow:Level","v":"HIGH"}],"point":{"$":"golden_workflow:Point","v":{"x":1,"y":2.5}},"person":{"$":"golden_workflow:Person","v":{"name":"somebody","tags":{"$":"set","v":["x"]}},"set":["name","tags"]},"big":{"$":"int","v":"1180591620717411303424"},"odd":{"$":"dict","v":[["$","not a tag"]]}}}},"scratch":1},"append":{"log":["counted"]}},"executors":{"counter":{"labels":["golden"],"seen":1}},"done":[{"delivery":"0.0","executor":"counter","sent":["0.0.0"]}]}', false);

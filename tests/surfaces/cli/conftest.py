@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from command_line import Place, Say, postgres_address
-from holdfast import FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
-from holdfast.cli.app import holdfast
-from postgres_server import dsn, fresh_schema
+from stepwell import FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
+from stepwell.cli.app import stepwell
+from tests.support.command_line import Place, Say, postgres_address
+from tests.support.postgres_server import dsn, fresh_schema
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_said_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("HOLDFAST_STORE", "HOLDFAST_HOME", "HOLDFAST_KEYS", "HOLDFAST_KEYS_FILE", "NO_COLOR", "FORCE_COLOR"):
+    for name in ("STEPWELL_STORE", "STEPWELL_HOME", "STEPWELL_KEYS", "STEPWELL_KEYS_FILE", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -45,4 +45,4 @@ def sqlite(tmp_path: Path) -> Place:
 @pytest.fixture
 def say() -> Say:
     """The program, called in this process with these arguments."""
-    return lambda *arguments, **known: CliRunner().invoke(holdfast, list(arguments), **known)
+    return lambda *arguments, **known: CliRunner().invoke(stepwell, list(arguments), **known)

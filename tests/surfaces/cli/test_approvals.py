@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentExecutorResponse, AgentResponse, Message
-from holdfast.agents.asking import (
+from stepwell import AgentExecutorResponse, AgentResponse, Message
+from stepwell.agents.asking import (
     AgentInputRequest,
     AgentInputResponse,
     BudgetRequest,
@@ -19,15 +19,15 @@ from holdfast.agents.asking import (
     ToolOutcomeRequest,
     ToolOutcomeResponse,
 )
-from holdfast.cli.approvals import schema_for, shown
-from holdfast.cli.forms import form_of
-from holdfast.cli.schemas import problems
-from holdfast.declarative.messages import NodeApprovalRequest, NodeApprovalResponse
-from holdfast.durable.answers import answer_as, schema_of, type_words
-from holdfast.durable.codec import DEFAULT_CODEC
-from holdfast.orchestrations.handoff_agents import HandoffAgentUserRequest
-from holdfast.orchestrations.magentic_values import MagenticPlanReviewRequest, MagenticPlanReviewResponse
-from holdfast.orchestrations.reviewing import AgentRequestInfoResponse
+from stepwell.cli.approvals import schema_for, shown
+from stepwell.cli.forms import form_of
+from stepwell.cli.schemas import problems
+from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse
+from stepwell.durable.answers import answer_as, schema_of, type_words
+from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.orchestrations.handoff_agents import HandoffAgentUserRequest
+from stepwell.orchestrations.magentic_values import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from stepwell.orchestrations.reviewing import AgentRequestInfoResponse
 
 PARAMETERS = {
     "type": "object",

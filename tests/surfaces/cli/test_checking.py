@@ -1,4 +1,4 @@
-"""`holdfast check`: what becomes of stored runs, and the code it ends with."""
+"""`stepwell check`: what becomes of stored runs, and the code it ends with."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from command_line import Place, Say
-from holdfast import Migration, WorkflowBuilder
-from holdfast.operating import report_run
-from operating_runs import Desk
+from stepwell import Migration, WorkflowBuilder
+from stepwell.operating import report_run
+from tests.support.command_line import Place, Say
+from tests.support.operating_runs import Desk
 
 CODE = """
-from holdfast import Migration, WorkflowBuilder
-from operating_runs import Desk, asking
+from stepwell import Migration, WorkflowBuilder
+from tests.support.operating_runs import Desk, asking
 
 same = asking(None)
 

@@ -1,4 +1,4 @@
-"""`holdfast doctor` and `holdfast migrate`: what is wrong with a store is told, and only `migrate` changes one."""
+"""`stepwell doctor` and `stepwell migrate`: what is wrong with a store is told, and only `migrate` changes one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from command_line import Place, Say, damage, postgres_address, schema_of
-from holdfast import FileCheckpointStorage, Seal
-from postgres_server import ask, dsn, fresh_schema
+from stepwell import FileCheckpointStorage, Seal
+from tests.support.command_line import Place, Say, damage, postgres_address, schema_of
+from tests.support.postgres_server import ask, dsn, fresh_schema
 
 TESTS = Path(__file__).resolve().parents[2]
 OLD = TESTS / "golden" / "v1"
@@ -103,7 +103,7 @@ def test_a_newest_record_that_cannot_be_read_is_found_and_the_rest_is_looked_at(
 
 
 CODE = """
-from holdfast import WorkflowBuilder, WorkflowContext, executor
+from stepwell import WorkflowBuilder, WorkflowContext, executor
 
 @executor(id="other")
 async def other(number: int, ctx: WorkflowContext[int, list]) -> None: ...
@@ -124,7 +124,7 @@ def test_code_that_cannot_go_on_with_a_run_is_found(sqlite: Place, say: Say, tmp
 
 def test_a_terminal_is_told_how_far_it_is(sqlite: Place) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "holdfast.cli", "--store", sqlite.address, "doctor"]
+    command = [sys.executable, "-m", "stepwell.cli", "--store", sqlite.address, "doctor"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"}, text=True
     ) as process:
@@ -162,8 +162,8 @@ def test_an_older_store_is_only_brought_up_to_date_if_that_is_said(old: Place, s
     before = content(old, tmp_path)
     done = say("--store", old.address, "doctor")
     assert done.exit_code == 1
-    assert done.stdout.startswith("warning: the store is of format 1, and this Holdfast works with ")
-    assert "holdfast migrate" in done.stdout
+    assert done.stdout.startswith("warning: the store is of format 1, and this Stepwell works with ")
+    assert "stepwell migrate" in done.stdout
     told = json.loads(say("--store", old.address, "migrate", "--dry-run", "--json").stdout)
     assert (told["from"], told["needed"], told["dry_run"]) == (1, True, True)
     assert told["commits"] > 3
@@ -173,7 +173,7 @@ def test_an_older_store_is_only_brought_up_to_date_if_that_is_said(old: Place, s
     assert (done.exit_code, done.stdout) == (0, words), done.stderr
     assert content(old, tmp_path) != before
     again = say("--store", old.address, "migrate")
-    assert again.stdout == f"nothing to do: the store is of format {told['to']}, the newest that this Holdfast knows\n"
+    assert again.stdout == f"nothing to do: the store is of format {told['to']}, the newest that this Stepwell knows\n"
     looked = json.loads(say("--store", old.address, "doctor", "--json").stdout)["looked_at"]
     assert looked["records"] == told["commits"]
 
@@ -191,9 +191,9 @@ def newer(place: Place, folder: Path) -> None:
         db.execute("PRAGMA user_version = 99")
         db.close()
     elif place.address == "runs":
-        (folder / "runs" / "holdfast.json").write_text('{"format": 99}\n')
+        (folder / "runs" / "stepwell.json").write_text('{"format": 99}\n')
     else:
-        ask(f'UPDATE "{schema_of(place)}".holdfast SET format = 99 RETURNING 1')
+        ask(f'UPDATE "{schema_of(place)}".stepwell SET format = 99 RETURNING 1')
 
 
 @pytest.mark.parametrize(
@@ -205,23 +205,23 @@ def newer(place: Place, folder: Path) -> None:
         ["prune", "--keep-last", "1", "--yes"],
         ["prune", "count-1", "--all", "--yes"],
         ["export", "count-1"],
-        ["import", "run.holdfast"],
+        ["import", "run.stepwell"],
         ["list"],
     ],
 )
-def test_a_store_of_a_newer_holdfast_is_left_as_it_is(
+def test_a_store_of_a_newer_stepwell_is_left_as_it_is(
     place: Place, say: Say, tmp_path: Path, command: list[str]
 ) -> None:
     place.fill()
-    assert say("--store", place.address, "export", "count-1", "-o", "run.holdfast").exit_code == 0
+    assert say("--store", place.address, "export", "count-1", "-o", "run.stepwell").exit_code == 0
     newer(place, tmp_path)
     before = content(place, tmp_path)
     done = say("--store", place.address, *command)
     assert done.exit_code == 5, done.output
-    assert "a newer Holdfast" in done.stderr
-    assert "hint: pip install --upgrade holdfast" in done.stderr
+    assert "a newer Stepwell" in done.stderr
+    assert "hint: pip install --upgrade stepwell" in done.stderr
     assert content(place, tmp_path) == before
-    assert not (tmp_path / "count-1.holdfast").exists()
+    assert not (tmp_path / "count-1.stepwell").exists()
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["migrate"], ["prune", "--keep-last", "1", "--yes"], ["export", "r"]])
@@ -238,4 +238,4 @@ def test_missing_keys_are_an_error_and_no_findings(place: Place, say: Say) -> No
     place.fill()
     done = say("--store", place.address, "doctor")
     assert (done.exit_code, done.stdout) == (5, "")
-    assert say("--store", place.address, "doctor", env={"HOLDFAST_KEYS": f"first={'A' * 43}="}).exit_code == 0
+    assert say("--store", place.address, "doctor", env={"STEPWELL_KEYS": f"first={'A' * 43}="}).exit_code == 0

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from command_line import Place, Say
-from driven_runs import READY
-from holdfast import SQLiteCheckpointStorage
-from holdfast.operating import answer
-from nesting import Asker, alone, deep
+from stepwell import SQLiteCheckpointStorage
+from stepwell.operating import answer
+from tests.support.command_line import Place, Say
+from tests.support.driven_runs import READY
+from tests.support.nesting import Asker, alone, deep
 
 STORE = "sqlite:///runs.db"
 RUNS = "driven_runs"
@@ -70,8 +70,8 @@ def test_a_run_that_waits_says_what_it_asks_and_goes_on_once_it_is_answered(say:
     assert (told.exit_code, told.stdout) == (4, "")
     assert told.stderr.splitlines()[1] == "run 'o-1' waits: 1 open question"
     assert "    item: urn" in told.stderr.splitlines()
-    respond = f"holdfast respond o-1 approve-urn --store {STORE}"
-    assert told.stderr.splitlines()[-1] == f"hint: {respond}, then holdfast resume o-1 {RUNS}:{name} --store {STORE}"
+    respond = f"stepwell respond o-1 approve-urn --store {STORE}"
+    assert told.stderr.splitlines()[-1] == f"hint: {respond}, then stepwell resume o-1 {RUNS}:{name} --store {STORE}"
     again = json.loads(say("--store", STORE, "resume", "o-1", f"{RUNS}:{name}", "--json").stdout)
     assert (again["status"], again["outputs"]) == ("IDLE_WITH_PENDING_REQUESTS", [])
     assert [(one["request_id"], one["response_schema"]) for one in again["requests"]] == [
@@ -103,8 +103,8 @@ def test_a_run_that_fails_is_resumed_where_it_failed(say: Say) -> None:
     failed = say("--store", STORE, "run", f"{RUNS}:letters", "--input", "tea", "--run-id", "l-1")
     assert (failed.exit_code, failed.stdout) == (1, "checked tea\n")
     assert failed.stderr.splitlines() == [
-        "holdfast: run 'l-1' failed in 'send': ValueError: no stamps",
-        f"hint: holdfast resume l-1 {RUNS}:letters --store {STORE}",
+        "stepwell: run 'l-1' failed in 'send': ValueError: no stamps",
+        f"hint: stepwell resume l-1 {RUNS}:letters --store {STORE}",
     ]
     again = say("--store", STORE, "resume", "l-1", f"{RUNS}:letters", "--json")
     assert again.exit_code == 1
@@ -140,7 +140,7 @@ def test_a_run_that_sleeps_says_until_when(say: Say) -> None:
     assert told.exit_code == 4
     assert json.loads(told.stdout)["wakes_at"] is not None
     assert told.stderr.startswith("run 's-1' sleeps until ")
-    assert told.stderr.splitlines()[-1] == f"hint: then holdfast resume s-1 {RUNS}:sleeping --store {STORE}"
+    assert told.stderr.splitlines()[-1] == f"hint: then stepwell resume s-1 {RUNS}:sleeping --store {STORE}"
 
 
 def test_agents_by_name_run_on_the_store_that_is_meant(say: Say) -> None:
@@ -155,7 +155,7 @@ def test_agents_by_name_run_on_the_store_that_is_meant(say: Say) -> None:
 
 OTHER_CLASSES = """
 from dataclasses import dataclass
-from holdfast import Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
+from stepwell import Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
 
 @dataclass
 class Parcel:
@@ -173,7 +173,7 @@ orders = WorkflowBuilder(name="orders", start_executor=Desk("desk"))
 
 
 def test_code_that_cannot_go_on_with_a_run_is_told_apart(say: Say, tmp_path: Path) -> None:
-    from command_line import ran
+    from tests.support.command_line import ran
 
     say("--store", STORE, "run", f"{RUNS}:letters", "--input", "tea", "--run-id", "l-1")
     say("--store", STORE, "run", f"{RUNS}:orders", "--input", '{"item": "urn", "price": 300}', "--run-id", "o-1")
@@ -194,7 +194,7 @@ def test_an_older_checkpoint_is_not_resumed(say: Say) -> None:
     say("--store", STORE, "run", f"{RUNS}:counting", "--input", "4", "--run-id", "c-1")
     told = say("--store", STORE, "resume", "c-1@1", f"{RUNS}:counting")
     assert told.exit_code == 2
-    assert told.stderr.splitlines()[-1] == f"hint: holdfast fork c-1@1 --store {STORE}"
+    assert told.stderr.splitlines()[-1] == f"hint: stepwell fork c-1@1 --store {STORE}"
     assert say("--store", STORE, "resume", "c-1@2", f"{RUNS}:counting").exit_code == 0
 
 

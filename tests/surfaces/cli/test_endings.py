@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Place, Say, postgres_address, ran
-from holdfast.cli import secrets
-from launching import heeding_interrupts
-from postgres_server import fresh_schema, own_server
+from stepwell.cli import secrets
+from tests.support.command_line import Place, Say, postgres_address, ran
+from tests.support.launching import heeding_interrupts
+from tests.support.postgres_server import fresh_schema, own_server
 
 SECRET = "hunter2-and-more"
-PROGRAM = [sys.executable, "-m", "holdfast.cli"]
+PROGRAM = [sys.executable, "-m", "stepwell.cli"]
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_the_code_says_how_it_went(sqlite: Place, arguments: list[str], code: in
         assert not done.stderr
     else:
         assert not done.stdout
-        assert done.stderr.startswith("holdfast: ")
+        assert done.stderr.startswith("stepwell: ")
         assert "Traceback" not in done.stderr
 
 
 def test_an_id_that_fits_several_is_wrong_usage(place: Place, say: Say) -> None:
     import asyncio
 
-    from operating_runs import counting
+    from tests.support.operating_runs import counting
 
     async def made() -> None:
         for number in (1, 2):
@@ -76,7 +76,7 @@ def test_debug_shows_the_traceback(sqlite: Place) -> None:
     done = ran("--store", sqlite.address, "--debug", "show", "nobody")
     assert done.returncode == 3
     assert "Traceback" in done.stderr
-    assert done.stderr.splitlines()[-2].startswith("holdfast: no checkpoint or run 'nobody'")
+    assert done.stderr.splitlines()[-2].startswith("stepwell: no checkpoint or run 'nobody'")
 
 
 def test_a_reader_who_leaves_ends_it_quietly(sqlite: Place) -> None:
@@ -99,17 +99,17 @@ def test_an_interrupt_ends_it_with_130(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_one_sentence_says_what_to_install() -> None:
-    program = "import sys; sys.modules['click'] = None\nfrom holdfast.cli.main import main\nmain()"
+    program = "import sys; sys.modules['click'] = None\nfrom stepwell.cli.main import main\nmain()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
-    assert done.stderr == "holdfast: the command line needs click and rich\nhint: pip install 'holdfast[cli]'\n"
+    assert done.stderr == "stepwell: the command line needs click and rich\nhint: pip install 'stepwell[cli]'\n"
 
 
 def test_the_script_is_installed() -> None:
     done = subprocess.run(
-        [Path(sys.executable).parent / "holdfast", "--version"], capture_output=True, text=True, timeout=30, check=False
+        [Path(sys.executable).parent / "stepwell", "--version"], capture_output=True, text=True, timeout=30, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "holdfast 0.1.0\n")
+    assert (done.returncode, done.stdout) == (0, "stepwell 0.2.0\n")
 
 
 def on_a_terminal(arguments: list[str], **env: str) -> str:
@@ -148,13 +148,13 @@ def test_no_color_is_obeyed(sqlite: Place) -> None:
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 def test_a_shell_is_told_how_to_complete(name: str) -> None:
-    done = ran(env={"_HOLDFAST_COMPLETE": f"{name}_source"})
+    done = ran(env={"_STEPWELL_COMPLETE": f"{name}_source"})
     if name == "bash" and "not supported for Bash versions" in done.stderr:
         pytest.skip("this bash is too old")
     assert done.returncode == 0, done.stderr
-    assert "_HOLDFAST_COMPLETE" in done.stdout
+    assert "_STEPWELL_COMPLETE" in done.stdout
     word = "re" if name == "fish" else "1"  # fish gives the word itself, the others its place
-    asked = {"_HOLDFAST_COMPLETE": f"{name}_complete", "COMP_WORDS": "holdfast re", "COMP_CWORD": word}
+    asked = {"_STEPWELL_COMPLETE": f"{name}_complete", "COMP_WORDS": "stepwell re", "COMP_CWORD": word}
     assert "requests" in ran(env=asked).stdout
 
 
@@ -182,8 +182,8 @@ def test_no_secret_of_an_address_is_ever_said(
     monkeypatch.setattr(secrets, "_known", set())
     ways = [say(*debug, address), say(*debug, "list", "--store", address)]
     monkeypatch.setattr(secrets, "_known", set())
-    ways.append(say(*debug, "list", env={"HOLDFAST_STORE": address}))
-    (tmp_path / "pyproject.toml").write_text(f'[tool.holdfast]\nstore = "{address}"\n')
+    ways.append(say(*debug, "list", env={"STEPWELL_STORE": address}))
+    (tmp_path / "pyproject.toml").write_text(f'[tool.stepwell]\nstore = "{address}"\n')
     monkeypatch.setattr(secrets, "_known", set())
     ways.append(say(*debug, "list"))
     for done in ways:
@@ -197,7 +197,7 @@ def test_a_process_says_no_secret_either() -> None:
     for arguments in (["list", "--store", address], ["--debug", "list", "--store", address], [address]):
         done = ran(*arguments)
         assert done.returncode in (1, 2)
-        assert "holdfast: " in done.stderr
+        assert "stepwell: " in done.stderr
         assert SECRET not in done.stdout + done.stderr
 
 
@@ -232,15 +232,15 @@ NOT_FOR_SQLITE = (
 
 def test_list_loads_what_it_needs_and_no_more(sqlite: Place) -> None:
     program = (
-        "import sys\nfrom holdfast.cli.app import holdfast\n"
-        f"try: holdfast.main(['--store', '{sqlite.address}', 'list', '--json'])\n"
+        "import sys\nfrom stepwell.cli.app import stepwell\n"
+        f"try: stepwell.main(['--store', '{sqlite.address}', 'list', '--json'])\n"
         "except SystemExit: print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert '"count-1"' in done.stdout
     loaded = set(done.stderr.split())
     assert loaded.isdisjoint({"rich", "psycopg", "pydantic", "jsonschema", "yaml", "regex", "cryptography", "asyncio"})
-    ours = {name.removeprefix("holdfast.") for name in loaded if name.startswith("holdfast.")}
+    ours = {name.removeprefix("stepwell.") for name in loaded if name.startswith("stepwell.")}
     assert "stores.sqlite" in ours
     assert sorted(name for name in ours if name.startswith(NOT_FOR_A_LIST + NOT_FOR_SQLITE)) == []
     assert {name for name in ours if name.startswith("cli.commands.")} == {"cli.commands.list"}

@@ -15,19 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Say
-from driven_runs import DONE, GATE, REACHED
-from holdfast import WorkflowEvent, WorkflowRunState
-from holdfast.cli.scene import Scene
-from holdfast.cli.telling import Heard
-from holdfast.core.parcel import copied
-from holdfast.core.request import Request
-from launching import heeding_interrupts
-from terminal import Terminal
+from stepwell import WorkflowEvent, WorkflowRunState
+from stepwell.cli.scene import Scene
+from stepwell.cli.telling import Heard
+from stepwell.core.parcel import copied
+from stepwell.core.request import Request
+from tests.support.command_line import Say
+from tests.support.driven_runs import DONE, GATE, REACHED
+from tests.support.launching import heeding_interrupts
+from tests.support.terminal import Terminal
 
 STORE = "sqlite:///runs.db"
-COUNTING = "driven_runs:counting"
-TESTS = str(Path(__file__).parents[2])
+COUNTING = "tests.support.driven_runs:counting"
+ROOT = str(Path(__file__).parents[3])
 BEGIN = ["--store", STORE, "run", COUNTING, "--input", "1", "--run-id", "c-1"]
 AT = "2026-11-16T10:00:00+00:00"
 RESUME = ["--store", STORE, "resume", "c-1", COUNTING]
@@ -35,13 +35,13 @@ RESUME = ["--store", STORE, "resume", "c-1", COUNTING]
 
 @pytest.fixture(autouse=True)
 def _code_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", TESTS)
+    monkeypatch.setenv("PYTHONPATH", ROOT)
 
 
 @contextmanager
 def program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command line in a process of its own, which does not outlive the test."""
-    command = heeding_interrupts([sys.executable, "-m", "holdfast.cli", *arguments])
+    command = heeding_interrupts([sys.executable, "-m", "stepwell.cli", *arguments])
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield process
@@ -88,8 +88,8 @@ def test_an_interrupt_leaves_the_run_and_says_how_it_goes_on(say: Say) -> None:
         told, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.splitlines() == [
-        "holdfast: interrupted; run 'c-1' stands at its last commit",
-        f"hint: holdfast resume c-1 {COUNTING} --store {STORE}",
+        "stepwell: interrupted; run 'c-1' stands at its last commit",
+        f"hint: stepwell resume c-1 {COUNTING} --store {STORE}",
     ]
     assert [json.loads(line)["run_id"] for line in told.splitlines()][-1] == "c-1"
     finished(say)
@@ -100,13 +100,13 @@ def test_a_run_that_is_driven_is_left_to_its_driver_until_it_is_cancelled(say: S
         busy = say(*RESUME)
         assert busy.exit_code == 1
         assert f"is being driven by process {process.pid} on " in busy.stderr
-        assert busy.stderr.splitlines()[-1] == f"hint: holdfast tail c-1 --follow --store {STORE}"
+        assert busy.stderr.splitlines()[-1] == f"hint: stepwell tail c-1 --follow --store {STORE}"
         told = say("--store", STORE, "cancel", "c-1", "--json")
         assert (told.exit_code, json.loads(told.stdout)["status"]) == (0, "CANCELLED")
         assert told.stderr.startswith(f"process {process.pid} on ")
         _, said = process.communicate(timeout=30)
         assert process.returncode == 1
-        assert said.startswith("holdfast: run 'c-1' was cancelled\n")
+        assert said.startswith("stepwell: run 'c-1' was cancelled\n")
     finished(say)
 
 
@@ -124,7 +124,7 @@ def test_a_run_is_watched_from_another_process_until_it_rests(say: Say) -> None:
 
 
 def test_a_reader_who_leaves_ends_it_quietly() -> None:
-    program = " ".join([sys.executable, "-m", "holdfast.cli", *BEGIN, "--follow", "--json"])
+    program = " ".join([sys.executable, "-m", "stepwell.cli", *BEGIN, "--follow", "--json"])
     done = subprocess.run(
         ["bash", "-c", f"{program} | head -1"], capture_output=True, text=True, timeout=60, check=True
     )
@@ -159,7 +159,7 @@ def test_a_picture_is_left_as_it_was_when_somebody_interrupts() -> None:
         *_, heading, executor, _, said, _ = terminal.seen.splitlines()
     assert heading.startswith("c-1  counting  interrupted  superstep 3  ")
     assert re.match(r"  count +stopped +2 calls ", executor)
-    assert said == "holdfast: interrupted; run 'c-1' stands at its last commit"
+    assert said == "stepwell: interrupted; run 'c-1' stands at its last commit"
     with Terminal("--store", STORE, "tail", "c-1", "-n", "2", "--follow") as terminal:  # nobody drives it
         terminal.answer("superstep_completed  iteration=2", "\x03")
         assert terminal.end() == 130

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from command_line import Place, Say
-from holdfast import Retention, SQLiteCheckpointStorage
-from holdfast.operating import find_run, patched
-from holdfast.operating.differing import load_document
-from holdfast.operating.naming import find_checkpoint
-from operating_runs import asking, counting
-from terminal import Terminal
+from stepwell import Retention, SQLiteCheckpointStorage
+from stepwell.operating import find_run, patched
+from stepwell.operating.differing import load_document
+from stepwell.operating.naming import find_checkpoint
+from tests.support.command_line import Place, Say
+from tests.support.operating_runs import asking, counting
+from tests.support.terminal import Terminal
 
 
 def gone_on(place: Place, flow: Any, run_id: str) -> Any:
@@ -48,7 +48,7 @@ def test_a_fork_has_its_changes_and_goes_on_with_them(place: Place, say: Say) ->
     made = say("--store", place.address, *asked, "--delete", "about.odd", "--tag", "team=green")
     assert (made.exit_code, made.stdout) == (0, "count-2\n"), made.stderr
     assert made.stderr.splitlines()[:3] == ["numbers.0 = 100 (number)", "upto = 5 (number)", "by = ada (text)"]
-    assert "holdfast resume count-2 MODULE:WORKFLOW" in made.stderr
+    assert "stepwell resume count-2 MODULE:WORKFLOW" in made.stderr
     assert say("--store", place.address, "diff", "count-2").stdout.splitlines() == [
         "count-1@2 → count-2@0",
         "- state.about.odd: [1]",
@@ -145,7 +145,7 @@ def test_a_difference_is_told_as_data_and_as_a_patch(place: Place, say: Say) -> 
 def test_what_cannot_be_compared_says_so(sqlite: Place, say: Say, asked: list[str], code: int) -> None:
     done = say("--store", sqlite.address, "diff", *asked)
     assert (done.exit_code, done.stdout) == (code, "")
-    assert done.stderr.startswith("holdfast: ")
+    assert done.stderr.startswith("stepwell: ")
 
 
 def test_a_fork_whose_beginning_is_gone_says_so(say: Say, tmp_path: Path) -> None:

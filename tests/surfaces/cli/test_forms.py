@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from holdfast.cli.forms import END, LEFT_OUT, Prompt, Unfillable, form_of
-from holdfast.cli.readers import Unfit, labels_of, read_anything, read_choice, read_number, read_text, read_yes
-from holdfast.cli.schemas import problems
-from holdfast.durable.answers import answer_as, schema_of
-from holdfast.durable.codec_plain import INT_MAX, INT_MIN
+from stepwell.cli.forms import END, LEFT_OUT, Prompt, Unfillable, form_of
+from stepwell.cli.readers import Unfit, labels_of, read_anything, read_choice, read_number, read_text, read_yes
+from stepwell.cli.schemas import problems
+from stepwell.durable.answers import answer_as, schema_of
+from stepwell.durable.codec_plain import INT_MAX, INT_MIN
 
 quick = settings(deadline=None, suppress_health_check=list(HealthCheck))
 PATIENCE = 300  # prompts: a form that asks more in these tests never ends

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.failing import CommandFailed
-from holdfast.cli.inputs import message_of, open_message_of, text_of
-from holdfast.durable.codec import Codec
+from stepwell.cli.failing import CommandFailed
+from stepwell.cli.inputs import message_of, open_message_of, text_of
+from stepwell.durable.codec import Codec
 
 
 @dataclass

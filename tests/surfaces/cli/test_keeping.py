@@ -1,4 +1,4 @@
-"""`holdfast prune`: what is old goes, what is named goes, and what must stay stays and says why."""
+"""`stepwell prune`: what is old goes, what is named goes, and what must stay stays and says why."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Place, Say, damage
-from holdfast import Seal, SQLiteCheckpointStorage
-from holdfast.operating import fork
-from operating_runs import counting
-from terminal import Terminal
+from stepwell import Seal, SQLiteCheckpointStorage
+from stepwell.operating import fork
+from tests.support.command_line import Place, Say, damage
+from tests.support.operating_runs import counting
+from tests.support.terminal import Terminal
 
 
 def runs(say: Say, place: Place) -> list[str]:
@@ -119,7 +119,7 @@ def test_a_sealed_store_is_pruned_with_its_key_and_stays_sealed(place: Place, sa
     prune = ["--store", place.address, "prune", "--keep-last", "1", "--yes"]
     for refused in (say(*prune), say("--store", place.address, "prune", "count-1", "--all", "--yes")):
         assert (refused.exit_code, refused.stdout) == (5, "")
-    key = {"HOLDFAST_KEYS": f"first={'A' * 43}="}
+    key = {"STEPWELL_KEYS": f"first={'A' * 43}="}
     assert say(*prune, env=key).stdout.startswith("gone: 3 checkpoints of 1 run, ")
     assert say("--store", place.address, "show", "count-1").exit_code == 5
     assert say("--store", place.address, "doctor", env=key).exit_code == 0

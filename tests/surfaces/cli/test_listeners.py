@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from command_line import Place, Say, postgres_address
-from holdfast import PostgresCheckpointStorage
-from holdfast.cli.app import holdfast
-from holdfast.cli.hints import typed
-from holdfast.cli.output import table
-from holdfast.cli.settings import Settings
-from launching import heeding_interrupts
-from postgres_server import fresh_schema
+from stepwell import PostgresCheckpointStorage
+from stepwell.cli.app import stepwell
+from stepwell.cli.hints import typed
+from stepwell.cli.output import table
+from stepwell.cli.settings import Settings
+from tests.support.command_line import Place, Say, postgres_address
+from tests.support.launching import heeding_interrupts
+from tests.support.postgres_server import fresh_schema
 
 CODE = """
 from pathlib import Path
 from time import sleep
 
-from holdfast import WorkflowBuilder, WorkflowContext, executor
+from stepwell import WorkflowBuilder, WorkflowContext, executor
 
 
 @executor(id="echo")
@@ -65,20 +65,20 @@ def code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("charset", ["ascii", "latin-1"])
 def test_what_a_stream_cannot_write_is_written_out(code: None, charset: str) -> None:
     said = ["run", "heard:echoing", "--input", "5 → 6", "--run-id", "arrow"]
-    told = CliRunner(charset=charset).invoke(holdfast, said)
+    told = CliRunner(charset=charset).invoke(stepwell, said)
     assert (told.exit_code, told.stdout, told.stderr) == (0, "5 \\u2192 6\n", "")
 
 
 @pytest.mark.parametrize("arguments", [["run", "heard:echoing", "--input", "x", "--follow"], ["list"]])
 def test_streams_that_are_closed_are_no_failure(code: None, say: Say, arguments: list[str]) -> None:
     say("run", "heard:echoing", "--input", "x")
-    quoted = shlex.join([sys.executable, "-m", "holdfast.cli", *arguments])
+    quoted = shlex.join([sys.executable, "-m", "stepwell.cli", *arguments])
     done = subprocess.run(["bash", "-c", f"{quoted} >&- 2>&-"], timeout=60, check=False)
     assert done.returncode == 0
 
 
 def test_a_store_that_was_left_empty_is_not_another_one(sqlite: Place, say: Say) -> None:
-    told = say("list", "--store", "", env={"HOLDFAST_STORE": sqlite.address})
+    told = say("list", "--store", "", env={"STEPWELL_STORE": sqlite.address})
     assert (told.exit_code, told.stdout) == (2, "")
     assert "--store" in told.stderr
 
@@ -90,20 +90,20 @@ def test_an_interrupt_while_the_program_is_loaded_ends_it_quietly() -> None:
         "    def find_spec(self, name, *rest):\n"
         "        if name == 'click': raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupting())\n"
-        "from holdfast.cli.main import main\nmain()"
+        "from stepwell.cli.main import main\nmain()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_a_second_interrupt_does_not_wait_for_a_handler_in_a_thread(code: None) -> None:
-    command = [sys.executable, "-m", "holdfast.cli", "run", "heard:waiting", "--input", "x", "--run-id", "w-1"]
+    command = [sys.executable, "-m", "stepwell.cli", "run", "heard:waiting", "--input", "x", "--run-id", "w-1"]
     begun = subprocess.Popen(heeding_interrupts(command), stderr=subprocess.PIPE, text=True)
     assert begun.stderr is not None
     assert begun.stderr.readline() == "here\n"
     begun.send_signal(signal.SIGINT)
-    assert begun.stderr.readline() == "holdfast: interrupted; run 'w-1' stands at its last commit\n"
-    assert begun.stderr.readline() == "hint: holdfast resume w-1 heard:waiting\n"
+    assert begun.stderr.readline() == "stepwell: interrupted; run 'w-1' stands at its last commit\n"
+    assert begun.stderr.readline() == "hint: stepwell resume w-1 heard:waiting\n"
     begun.send_signal(signal.SIGINT)
     _, said = begun.communicate(timeout=30)
     assert said == ""
@@ -117,14 +117,14 @@ def test_a_hint_can_be_typed_as_it_is(code: None, say: Say) -> None:
         assert other.exit_code == 2
         resume = other.stderr.splitlines()[-1].removeprefix("hint: ").removesuffix(", or give another --run-id")
         words = shlex.split(resume.replace("MODULE:WORKFLOW", "heard:echoing"))
-        assert words[0] == "holdfast"
+        assert words[0] == "stepwell"
         assert say(*words[1:]).stdout == "x\n"
 
 
 def test_a_hint_keeps_options_before_what_looks_like_one() -> None:
     settings = Settings(store="runs")
-    assert typed(settings, "tail", "-v", options=["--follow"]) == "holdfast tail --follow --store runs -- -v"
-    assert typed(settings, "tail", "v", options=["--follow"]) == "holdfast tail v --follow --store runs"
+    assert typed(settings, "tail", "-v", options=["--follow"]) == "stepwell tail --follow --store runs -- -v"
+    assert typed(settings, "tail", "v", options=["--follow"]) == "stepwell tail v --follow --store runs"
 
 
 @pytest.mark.parametrize(("width", "drawn"), [(300, True), (60, True), (59, False), (10, False)])
@@ -152,7 +152,7 @@ def test_debug_shows_where_a_handler_failed_and_nothing_that_a_terminal_would_ob
 def test_whoever_drives_a_run_whose_store_goes_away_is_told_how_it_goes_on(code: None, say: Say) -> None:
     told = say("run", "heard:lost", "--input", "kept", "--run-id", "l-1", "--store", "kept")
     assert told.exit_code == 1
-    assert told.stderr.splitlines()[-1] == ("hint: when it is there again: holdfast resume l-1 heard:lost --store kept")
+    assert told.stderr.splitlines()[-1] == ("hint: when it is there again: stepwell resume l-1 heard:lost --store kept")
 
 
 def test_a_server_may_be_away_for_longer_while_a_run_is_driven(
@@ -165,7 +165,7 @@ def test_a_server_may_be_away_for_longer_while_a_run_is_driven(
             patience.add(known["patience"])
             super().__init__(dsn, **known)
 
-    monkeypatch.setattr("holdfast.stores.postgres.PostgresCheckpointStorage", Noting)
+    monkeypatch.setattr("stepwell.stores.postgres.PostgresCheckpointStorage", Noting)
     with fresh_schema() as schema:
         assert say("run", "heard:echoing", "--input", "x", "--store", postgres_address(schema)).exit_code == 0
         assert 30.0 in patience

@@ -1,4 +1,4 @@
-"""`holdfast export` and `holdfast import`: runs leave one store and go on in another."""
+"""`stepwell export` and `stepwell import`: runs leave one store and go on in another."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Place, Say
-from holdfast import Seal, SQLiteCheckpointStorage
-from operating_runs import asking, counting
+from stepwell import Seal, SQLiteCheckpointStorage
+from tests.support.command_line import Place, Say
+from tests.support.operating_runs import asking, counting
 
 NEW = "sqlite:///new.db"
 
 
 def exported(say: Say, place: Place, run: str = "refund-7", *more: str) -> Path:
-    done = say("--store", place.address, "export", run, "-o", "run.holdfast", *more)
+    done = say("--store", place.address, "export", run, "-o", "run.stepwell", *more)
     assert (done.exit_code, done.stdout) == (0, ""), done.stderr
-    return Path("run.holdfast")
+    return Path("run.stepwell")
 
 
 def test_a_run_goes_on_in_another_store(place: Place, say: Say) -> None:
     place.fill()
     exported(say, place, "refund")  # a shortened id
-    done = say("--store", NEW, "import", "run.holdfast")
+    done = say("--store", NEW, "import", "run.stepwell")
     assert (done.exit_code, done.stdout) == (0, "refund-7\n"), done.stderr
     assert "imported run refund-7, 2 commits" in done.stderr
 
@@ -42,13 +42,13 @@ def test_an_import_goes_into_each_kind_of_store_once(place: Place, sqlite: Place
     if place.address == sqlite.address:
         place = Place("sqlite:///other.db", None)
     exported(say, sqlite, "count-1")
-    done = say("--store", place.address, "import", "run.holdfast", "--json")
+    done = say("--store", place.address, "import", "run.stepwell", "--json")
     told = json.loads(done.stdout)
     assert (told["run_id"], told["runs"], told["records"], told["schema"]) == ("count-1", ["count-1"], 4, 1)
-    again = say("--store", place.address, "import", "run.holdfast")
+    again = say("--store", place.address, "import", "run.stepwell")
     assert again.exit_code == 0
     assert "is here already, as it is in the file" in again.stderr
-    copy = say("--store", place.address, "import", "run.holdfast", "--as", "copy")
+    copy = say("--store", place.address, "import", "run.stepwell", "--as", "copy")
     assert (copy.exit_code, copy.stdout) == (0, "copy\n")
     shown = say("--store", place.address, "show", "copy", "--json")
     assert json.loads(shown.stdout)["state"]["numbers"] == [1, 2, 3]
@@ -66,9 +66,9 @@ def test_another_run_of_that_id_is_never_overwritten(place: Place, say: Say, tmp
     exported(say, other, "count-1")
     before = say("--store", place.address, "show", "count-1", "--json").stdout
     for more in ([], ["--as", "refund-7"]):
-        done = say("--store", place.address, "import", "run.holdfast", *more)
+        done = say("--store", place.address, "import", "run.stepwell", *more)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "is stored here already, and is not the one in the file 'run.holdfast'" in done.stderr
+        assert "is stored here already, and is not the one in the file 'run.stepwell'" in done.stderr
         assert "hint: --as NEW" in done.stderr
     assert say("--store", place.address, "show", "count-1", "--json").stdout == before
 
@@ -94,12 +94,12 @@ def test_a_file_that_is_not_whole_is_refused_and_nothing_is_made(
     sqlite: Place, say: Say, made: object, code: int, said: str
 ) -> None:
     data = exported(say, sqlite).read_bytes()
-    Path("bad.holdfast").write_bytes(made(data, gzip.decompress(data).splitlines(keepends=True)))  # type: ignore[operator]
+    Path("bad.stepwell").write_bytes(made(data, gzip.decompress(data).splitlines(keepends=True)))  # type: ignore[operator]
     for store in (NEW, "new-folder"):
-        done = say("--store", store, "import", "bad.holdfast")
+        done = say("--store", store, "import", "bad.stepwell")
         assert (done.exit_code, done.stdout) == (code, ""), done.stderr
         assert said in done.stderr
-        assert "bad.holdfast" in done.stderr
+        assert "bad.stepwell" in done.stderr
         assert len(done.stderr.splitlines()) == 2  # a sentence and a hint
     assert not Path("new.db").exists()
     assert not Path("new-folder").exists()
@@ -118,26 +118,26 @@ def test_files_and_runs_that_are_not_there_are_not_found(sqlite: Place, say: Say
     assert say("--store", sqlite.address, "export", "nobody").exit_code == 3
     assert say("--store", NEW, "export", "count-1").exit_code == 3
     assert say("--store", sqlite.address, "export", "count-1", "-o", "no/such/folder").exit_code == 2
-    assert not list(tmp_path.glob("*.holdfast*"))
+    assert not list(tmp_path.glob("*.stepwell*"))
 
 
 def test_a_file_that_is_there_is_replaced_only_if_somebody_says_so(sqlite: Place, say: Say) -> None:
-    Path("count-1.holdfast").write_text("mine")
+    Path("count-1.stepwell").write_text("mine")
     refused = say("--store", sqlite.address, "export", "count-1")
     assert refused.exit_code == 2
-    assert "count-1.holdfast is there already" in refused.stderr
-    assert Path("count-1.holdfast").read_text() == "mine"
+    assert "count-1.stepwell is there already" in refused.stderr
+    assert Path("count-1.stepwell").read_text() == "mine"
     assert say("--store", sqlite.address, "export", "count-1", "--yes").exit_code == 0
-    assert Path("count-1.holdfast").read_bytes()[:2] == b"\x1f\x8b"
+    assert Path("count-1.stepwell").read_bytes()[:2] == b"\x1f\x8b"
 
 
 def test_what_is_redacted_is_in_neither_file(sqlite: Place, say: Say) -> None:
     file = exported(say, sqlite, "refund-7", "--redact-all")
     assert b'"tea"' not in gzip.decompress(file.read_bytes())
-    refused = say("--store", NEW, "import", "run.holdfast")
+    refused = say("--store", NEW, "import", "run.stepwell")
     assert refused.exit_code == 2
     assert "hint: --to-look-at" in refused.stderr
-    assert say("--store", NEW, "import", "run.holdfast", "--to-look-at").exit_code == 0
+    assert say("--store", NEW, "import", "run.stepwell", "--to-look-at").exit_code == 0
     for more, there in (([], True), (["--redact-all"], False), (["--redact", "state.order"], True)):
         page = say("--store", sqlite.address, "export", "refund-7", "--html", "-o", "-", *more)
         assert page.exit_code == 0, page.stderr
@@ -145,7 +145,7 @@ def test_what_is_redacted_is_in_neither_file(sqlite: Place, say: Say) -> None:
         assert bool(re.search(r"\btea\b", page.stdout)) is there  # the question holds it, too
     for wrong in (["--redact", "nothing"], ["--redact", "state.nothing"]):
         assert say("--store", sqlite.address, "export", "count-1", *wrong).exit_code == 2
-    assert not Path("count-1.holdfast").exists()
+    assert not Path("count-1.stepwell").exists()
 
 
 def test_a_page_shows_a_run_at_a_commit(sqlite: Place, say: Say) -> None:
@@ -158,14 +158,14 @@ def test_a_page_shows_a_run_at_a_commit(sqlite: Place, say: Say) -> None:
 def test_a_sealed_run_is_written_open_only_if_that_is_asked_for(say: Say, tmp_path: Path) -> None:
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=Seal({"a": bytes(32)}, "a"))
     Place("", storage).fill()
-    key = {"HOLDFAST_KEYS": f"a={'A' * 43}="}
+    key = {"STEPWELL_KEYS": f"a={'A' * 43}="}
     sealed = ["--store", "sqlite:///runs.db", "export", "refund-7"]
     for more in ([], ["--html"]):
         refused = say(*sealed, *more, env=key)
         assert refused.exit_code == 2
         assert "hint: --unsealed" in refused.stderr
         assert say(*sealed, *more, "--unsealed", env=key).exit_code == 0
-    assert say("--store", NEW, "import", "refund-7.holdfast", env=key).exit_code == 0
+    assert say("--store", NEW, "import", "refund-7.stepwell", env=key).exit_code == 0
     assert b'"tea"' not in Path("new.db").read_bytes()
     assert say("--store", NEW, "show", "refund-7", env=key).exit_code == 0
     assert say("--store", NEW, "export", "refund-7", "--yes").exit_code == 5

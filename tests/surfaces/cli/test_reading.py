@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from command_line import Place, Say
-from holdfast import Executor, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
-from operating_runs import Order, asking, counting
+from stepwell import Executor, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
+from tests.support.command_line import Place, Say
+from tests.support.operating_runs import Order, asking, counting
 
 
 def document(result: Any) -> Any:
@@ -147,7 +147,7 @@ def test_a_list_says_whether_it_was_asked_for_something(sqlite: Place, say: Say)
 
 
 def test_show_counts_the_calls_of_the_newest_commits(say: Say, tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(import_module("holdfast.cli.commands.show"), "RECENT", 2)
+    monkeypatch.setattr(import_module("stepwell.cli.commands.show"), "RECENT", 2)
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
 
     async def made() -> None:

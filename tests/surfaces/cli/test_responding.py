@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from command_line import Place, Say, ran
-from holdfast import (
+from stepwell import (
     AgentExecutor,
     Executor,
     SQLiteCheckpointStorage,
@@ -23,12 +22,13 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.agents import Calls, ScriptedAgent
-from holdfast.agents.values import Message
-from holdfast.operating import answer, open_questions
-from nesting import Asker, alone, around
-from operating_runs import Order, asking
-from terminal import Terminal
+from stepwell.agents import Calls, ScriptedAgent
+from stepwell.agents.values import Message
+from stepwell.operating import answer, open_questions
+from tests.support.command_line import Place, Say, ran
+from tests.support.nesting import Asker, alone, around
+from tests.support.operating_runs import Order, asking
+from tests.support.terminal import Terminal
 
 
 @dataclass
@@ -95,7 +95,7 @@ def test_an_answer_in_json_reaches_the_program(place: Place, say: Say, tmp_path:
     given = {"text": json.dumps(VERDICT), "file": "@verdict.json", "stdin": "-"}[way]
     done = say("--store", place.address, "respond", "judge-1", "tea", "--json", given, input=json.dumps(VERDICT))
     assert (done.exit_code, done.stdout) == (0, "answered tea of judge-1\n")
-    assert "holdfast resume judge-1 MODULE:WORKFLOW" in done.stderr
+    assert "stepwell resume judge-1 MODULE:WORKFLOW" in done.stderr
     assert outputs(place, judging, "judge-1") == [
         "tea: Verdict(kind='bad', why=None, lines=[Line(item='tea', pieces=1), Line(item='cup', pieces=2)], weight=1.0)"
     ]
@@ -156,12 +156,12 @@ def test_a_question_that_is_not_open_cannot_be_answered(here: Place, say: Say, l
     taken = say(*respond, "tea", "--json", json.dumps(VERDICT))
     assert (taken.exit_code, taken.stderr.splitlines()[0]) == (
         3,
-        "holdfast: 'tea' of run 'judge-1' was answered already, by judge-1@2",
+        "stepwell: 'tea' of run 'judge-1' was answered already, by judge-1@2",
     )
     unknown = say(*respond, "gin", "--json", "1")
     assert (unknown.exit_code, unknown.stderr.splitlines()[0]) == (
         3,
-        "holdfast: run 'judge-1' does not ask 'gin'; open are: 'milk', 'rum'",
+        "stepwell: run 'judge-1' does not ask 'gin'; open are: 'milk', 'rum'",
     )
     later(minutes=180)
     late = say(*respond, "milk", "--json", json.dumps(VERDICT))
@@ -300,13 +300,13 @@ def test_an_agent_that_asks_for_a_tool_gets_its_answer(here: Place) -> None:
 def test_the_form_that_the_docs_show_is_the_one_on_a_terminal(tmp_path: Path) -> None:
     docs = Path(__file__).resolve().parents[3] / "docs"
     shop = re.search(r"^```python\n(# file: shop.py\n.*?)^```$", (docs / "cli.md").read_text(), re.M | re.S)
-    shown = re.search(r"^```\n\$ holdfast (.*?)\n(.*?)^```$", (docs / "cli" / "respond.md").read_text(), re.M | re.S)
+    shown = re.search(r"^```\n\$ stepwell (.*?)\n(.*?)^```$", (docs / "cli" / "respond.md").read_text(), re.M | re.S)
     assert shop
     assert shown
     (tmp_path / "shop.py").write_text(shop[1])
     begin = ["run", "shop:workflow", "--input", '{"item": "urn", "price": 300}', "--run-id", "order-3"]
-    assert ran(*begin, env={"HOLDFAST_HOME": str(tmp_path)}).returncode == 4
-    with Terminal(*shown[1].split(), HOLDFAST_HOME=str(tmp_path), COLUMNS="200") as terminal:
+    assert ran(*begin, env={"STEPWELL_HOME": str(tmp_path)}).returncode == 4
+    with Terminal(*shown[1].split(), STEPWELL_HOME=str(tmp_path), COLUMNS="200") as terminal:
         for prompt, typed in re.findall(r"^(.*\):) ?(.*)$", shown[2], re.M):
             terminal.answer(prompt, f"{typed}\n")
         assert terminal.end() == 0

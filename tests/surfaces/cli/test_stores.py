@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Place, Say, postgres_address
-from holdfast import FileCheckpointStorage, Seal, SQLiteCheckpointStorage
-from operating_runs import counting
-from postgres_server import ask, fresh_database, fresh_schema
+from stepwell import FileCheckpointStorage, Seal, SQLiteCheckpointStorage
+from tests.support.command_line import Place, Say, postgres_address
+from tests.support.operating_runs import counting
+from tests.support.postgres_server import ask, fresh_database, fresh_schema
 
 RUNS = ["refund-7", "count-1"]
 
@@ -27,12 +27,12 @@ def names(result: object) -> list[str]:
 def test_the_option_goes_before_the_environment_and_that_before_the_project(
     sqlite: Place, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nstore = "sqlite:///runs.db"\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.stepwell]\nstore = "sqlite:///runs.db"\n')
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     assert names(say("list", "--json")) == RUNS  # from where the file is, not from here
-    monkeypatch.setenv("HOLDFAST_STORE", "nowhere")
+    monkeypatch.setenv("STEPWELL_STORE", "nowhere")
     assert "nowhere is not there" in say("list").stderr
     assert names(say("list", "--json", "--store", f"sqlite:///{tmp_path}/runs.db")) == RUNS
     assert names(say("--store", f"sqlite:///{tmp_path}/runs.db", "list", "--json")) == RUNS
@@ -40,12 +40,12 @@ def test_the_option_goes_before_the_environment_and_that_before_the_project(
 
 def test_a_project_may_name_a_directory(say: Say, tmp_path: Path) -> None:
     Place("runs", FileCheckpointStorage(tmp_path / "runs")).fill()
-    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nstore = "runs"\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.stepwell]\nstore = "runs"\n')
     assert names(say("list", "--json")) == RUNS
 
 
 def test_without_a_word_it_is_the_default_store(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("STEPWELL_HOME", str(tmp_path / "home"))
     missing = say("list")
     assert (missing.exit_code, missing.stdout) == (3, "")
     assert str(tmp_path / "home" / "runs.db") in missing.stderr
@@ -87,7 +87,7 @@ def test_a_store_that_is_not_there_is_an_error_and_nothing_is_made(
     told = say("--store", address, *command)
     assert (told.exit_code, told.stdout) == (code, "")
     assert said in told.stderr
-    assert told.stderr.startswith("holdfast: ")
+    assert told.stderr.startswith("stepwell: ")
     assert sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / "empty.db").stat().st_size == 0
 
@@ -110,18 +110,18 @@ def test_a_server_that_is_not_there_is_said_soon(say: Say, tmp_path: Path) -> No
 def test_a_database_without_a_store_is_left_as_it_is(say: Say) -> None:
     with fresh_database() as dsn:
         name = dsn.split("dbname=")[1].split()[0]
-        address = postgres_address("holdfast").replace("/postgres?", f"/{name}?")
+        address = postgres_address("stepwell").replace("/postgres?", f"/{name}?")
         assert say("--store", address, "list").exit_code == 3
-        assert ask("SELECT 1 FROM pg_namespace WHERE nspname = 'holdfast'", where=dsn) == []
+        assert ask("SELECT 1 FROM pg_namespace WHERE nspname = 'stepwell'", where=dsn) == []
 
 
-def test_a_store_of_a_newer_holdfast_is_refused(sqlite: Place, say: Say, tmp_path: Path) -> None:
+def test_a_store_of_a_newer_stepwell_is_refused(sqlite: Place, say: Say, tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "runs.db")
     db.execute("PRAGMA user_version = 99")
     db.close()
     told = say("--store", sqlite.address, "list")
     assert (told.exit_code, told.stdout) == (5, "")
-    assert "written by a newer Holdfast" in told.stderr
+    assert "written by a newer Stepwell" in told.stderr
 
 
 def test_a_record_of_a_newer_format_is_said_to_be_so(sqlite: Place, say: Say, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_record_of_a_newer_format_is_said_to_be_so(sqlite: Place, say: Say, tm
     for asked in (["show", "count-1"], ["events", "count-1"]):
         told = say("--store", "runs", *asked)
         assert told.exit_code == 5
-        assert told.stderr.startswith("holdfast: ")
+        assert told.stderr.startswith("stepwell: ")
         assert "Traceback" not in told.stderr
 
 
@@ -173,31 +173,31 @@ def sealed(place: Place) -> Place:
 )
 @pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["plain", "debug"])
 def test_a_sealed_run_is_not_shown_without_its_key(sealed: Place, say: Say, keys: str | None, debug: list[str]) -> None:
-    known = {"HOLDFAST_KEYS": keys}
+    known = {"STEPWELL_KEYS": keys}
     assert names(say("--store", sealed.address, "list", "--json", env=known)) == ["count-1"]
     told = say("--store", sealed.address, *debug, "show", "count-1", env=known)
     assert (told.exit_code, told.stdout) == (5, "")
     assert "sealed" in told.stderr
-    assert "hint: keys are taken from $HOLDFAST_KEYS" in told.stderr
+    assert "hint: keys are taken from $STEPWELL_KEYS" in told.stderr
     assert written(OTHER) not in told.stderr
 
 
 def test_a_sealed_run_is_shown_with_its_key_wherever_it_is_given(sealed: Place, say: Say, tmp_path: Path) -> None:
     lines = f"# of this year\nsecond={written(OTHER)}, \nfirst={written(KEY)}  # of the last\n"
     shown = ["--store", sealed.address, "show", "count-1"]
-    assert say(*shown, env={"HOLDFAST_KEYS": lines}).exit_code == 0
+    assert say(*shown, env={"STEPWELL_KEYS": lines}).exit_code == 0
     (tmp_path / "keys").write_text(lines)
-    assert say(*shown, env={"HOLDFAST_KEYS_FILE": str(tmp_path / "keys")}).exit_code == 0
-    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nkeys_file = "keys"\n')
+    assert say(*shown, env={"STEPWELL_KEYS_FILE": str(tmp_path / "keys")}).exit_code == 0
+    (tmp_path / "pyproject.toml").write_text('[tool.stepwell]\nkeys_file = "keys"\n')
     assert say(*shown).exit_code == 0
     (tmp_path / "keys").unlink()
     missing = say(*shown)
     assert missing.exit_code == 3
-    assert "keys_file in [tool.holdfast] names, is not there" in missing.stderr
+    assert "keys_file in [tool.stepwell] names, is not there" in missing.stderr
 
 
 def test_a_key_for_what_is_not_sealed_is_the_wrong_one(sqlite: Place, say: Say) -> None:
-    told = say("--store", sqlite.address, "show", "count-1", env={"HOLDFAST_KEYS": f"first={written(KEY)}"})
+    told = say("--store", sqlite.address, "show", "count-1", env={"STEPWELL_KEYS": f"first={written(KEY)}"})
     assert told.exit_code == 5
     assert "is not sealed" in told.stderr
 
@@ -209,21 +209,21 @@ def test_a_key_for_what_is_not_sealed_is_the_wrong_one(sqlite: Place, say: Say) 
 def test_keys_that_cannot_be_read_are_an_error_that_does_not_say_them(
     sqlite: Place, say: Say, keys: str, debug: list[str]
 ) -> None:
-    told = say("--store", sqlite.address, *debug, "list", env={"HOLDFAST_KEYS": keys})
+    told = say("--store", sqlite.address, *debug, "list", env={"STEPWELL_KEYS": keys})
     assert told.exit_code == 2
-    assert "key 1 in $HOLDFAST_KEYS" in told.stderr
+    assert "key 1 in $STEPWELL_KEYS" in told.stderr
     assert "NAME=KEY" in told.stderr
     for secret in ("hunter2", written(KEY)[:-1]):
         assert secret not in told.stderr
 
 
 def test_two_keys_of_one_name_are_an_error(sqlite: Place, say: Say) -> None:
-    told = say("--store", sqlite.address, "list", env={"HOLDFAST_KEYS": f"a={written(KEY)},a={written(OTHER)}"})
+    told = say("--store", sqlite.address, "list", env={"STEPWELL_KEYS": f"a={written(KEY)},a={written(OTHER)}"})
     assert told.exit_code == 2
-    assert "two keys in $HOLDFAST_KEYS are called 'a'" in told.stderr
+    assert "two keys in $STEPWELL_KEYS are called 'a'" in told.stderr
 
 
-@pytest.mark.parametrize("text", ["tool = ", "[tool.holdfast]\nstore = 3\n"])
+@pytest.mark.parametrize("text", ["tool = ", "[tool.stepwell]\nstore = 3\n"])
 def test_a_project_that_says_nonsense_is_an_error(say: Say, tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     told = say("list")

@@ -1,4 +1,4 @@
-"""`holdfast viz`: pictures of what a module holds."""
+"""`stepwell viz`: pictures of what a module holds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from command_line import ran
+from tests.support.command_line import ran
 
 SHOP = """
-from holdfast import WorkflowBuilder, WorkflowContext, executor
+from stepwell import WorkflowBuilder, WorkflowContext, executor
 
 print("loading")
 
@@ -33,8 +33,8 @@ async def made_later():
     return builder
 
 def named():
-    from holdfast.agents import ScriptedAgent
-    from holdfast.declarative import AgentWorkflow
+    from stepwell.agents import ScriptedAgent
+    from stepwell.declarative import AgentWorkflow
 
     return AgentWorkflow.create().with_name("team").add_agent("poet", ScriptedAgent("poet", ["tea"]))
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import WorkflowRunState
-from holdfast.cli.words import STATUS, deadline, leaf, length, printable, status_word, tree
+from stepwell import WorkflowRunState
+from stepwell.cli.words import STATUS, deadline, leaf, length, printable, status_word, tree
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JSON = st.recursive(

@@ -1,1 +1,0 @@
-"""The command line `holdfast`: see runs from a shell, without the program that made them."""

@@ -1,0 +1,358 @@
+"""Agents of Agent Framework: two middlewares that are added to the run make each call of a model or a tool a step.
+
+The agent itself is left as it is: a copy of it, with a history of ours among its context providers, takes the turn.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent_framework import Agent as FrameworkAgent
+from agent_framework import (
+    AgentResponse,
+    AgentSession,
+    ChatContext,
+    ChatMiddleware,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationContext,
+    FunctionInvocationLayer,
+    FunctionMiddleware,
+    FunctionTool,
+    HistoryProvider,
+    MiddlewareFailure,
+    MiddlewareTermination,
+    ResponseStream,
+)
+from agent_framework import Message as FrameworkMessage
+from agent_framework.exceptions import UserInputRequiredException
+
+from ...core.errors import DefinitionError, RunError
+from ..protocol import Agent
+from ..replies import Answer, ModelReply, ToolCall
+from ..turn import Interrupted, Turn
+from ..values import Message, Usage
+
+_SIGNALS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
+"""Errors by which a tool or a middleware steers the library; not results of a tool."""
+
+
+def adapted(given: Any) -> Agent | None:
+    """The agent, if it is one of Agent Framework."""
+    return AgentFrameworkAgent(given) if isinstance(given, FrameworkAgent) else None
+
+
+class AgentFrameworkAgent:
+    """An agent of Agent Framework."""
+
+    def __init__(self, agent: FrameworkAgent[Any], *, name: str | None = None) -> None:
+        for layer in (ChatMiddlewareLayer, FunctionInvocationLayer):
+            if not isinstance(agent.client, layer):
+                raise DefinitionError(
+                    f"the client of the agent {agent.name!r}, a {type(agent.client).__name__}, calls no middleware: "
+                    f"derive it from {layer.__name__} too, so that its calls can be made once"
+                )
+        self.agent = agent
+        self.name, self.description = name or agent.name, agent.description
+
+    async def take_turn(self, turn: Turn) -> Answer:
+        session = _session(turn)
+        history = _History(turn, session)
+        agent = copy.copy(self.agent)
+        agent.context_providers = [*self.agent.context_providers]
+        if not any(one.load_messages for one in self.agent.context_providers if isinstance(one, HistoryProvider)):
+            agent.context_providers.append(history)
+        said = [_message(message) for message in turn.messages]
+        offered = [FunctionTool(name=name, description=text) for name, text in turn.handoffs.items()]
+        calls = _Calls(turn)
+        try:
+            stream = agent.run(
+                said, stream=True, session=session, tools=offered, middleware=[_ModelSteps(calls), _ToolSteps(calls)]
+            )
+            response = await stream.get_final_response()
+        except MiddlewareFailure as failure:
+            raise calls.broken or failure from None
+        except Interrupted:
+            if turn.handoff is None:
+                raise
+            return await _handed_over(agent, session, history, said, calls)
+        _check_nothing_is_asked(response, turn)
+        text = response.messages[-1].text if response.messages else ""
+        return Answer([Message("assistant", text)], history.new, _state(session), response.value)
+
+    def __repr__(self) -> str:
+        return f"<AgentFrameworkAgent {self.name!r}>"
+
+
+@dataclass(slots=True)
+class _Round:
+    """A reply of the model, and what came of the tool calls in it."""
+
+    reply: ChatResponse[Any]
+    calls: dict[str, ToolCall]
+    results: dict[str, Any]
+
+
+class _Calls:
+    """What was called in a turn so far."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.rounds: list[_Round] = []
+        self._opened: list[tuple[FunctionTool, FunctionTool]] = []  # copies of tools, and the tools
+        self.broken: BaseException | None = None  # why the turn ends here; the library would go on
+
+    def tools_in(self, tools: list[Any]) -> dict[str, FunctionTool]:
+        """The tools of the run as they were given, by name. In the list, which belongs to the run, those that the
+        library would stop at are replaced by copies at which it does not: the turn asks instead."""
+        found: dict[str, FunctionTool] = {}
+        for at, tool in enumerate(tools):
+            if isinstance(tool, FunctionTool):
+                given = next((given for copied, given in self._opened if copied is tool), tool)
+                found[tool.name] = given
+                if given is tool and (tool.declaration_only or tool.approval_mode == "always_require"):
+                    tools[at] = copied = copy.copy(tool)
+                    copied.approval_mode, copied.func = "never_require", tool.func or _done_elsewhere
+                    self._opened.append((copied, tool))
+        return found
+
+    def messages(self, missing: str) -> list[FrameworkMessage]:
+        """What was said between the model and its tools; a call without a result is given this one."""
+        said: list[FrameworkMessage] = []
+        for round in self.rounds:
+            said += round.reply.messages
+            given = [Content.from_function_result(id, result=round.results.get(id, missing)) for id in round.calls]
+            said += [FrameworkMessage("tool", given)] if given else []
+        return said
+
+
+class _ModelSteps(ChatMiddleware):
+    """Makes each call of the model a step, and hands on the reply that was noted."""
+
+    def __init__(self, calls: _Calls) -> None:
+        self._calls, self._turn = calls, calls.turn
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        if self._calls.broken is not None:
+            raise self._calls.broken
+        options: Mapping[str, Any] = context.options or {}
+        tools = self._calls.tools_in(options.get("tools") or [])
+
+        async def call() -> ModelReply:
+            await call_next()
+            reply = await self._told(context.result)
+            return ModelReply(reply.to_dict(), reply.text, _tool_calls(reply, tools), _usage(reply))
+
+        try:
+            noted = await self._turn.model(call, within="")
+        except Interrupted:
+            if self._turn.handoff is not None and self._turn.last_reply is not None:
+                self._begin_round(self._turn.last_reply)
+            raise
+        reply = self._begin_round(noted)
+        await self._ask_for_results(noted.calls, tools)
+        context.result = _as_stream(reply, options.get("response_format")) if context.stream else reply
+
+    def _begin_round(self, noted: ModelReply) -> ChatResponse[Any]:
+        reply: ChatResponse[Any] = ChatResponse.from_dict(noted.data)
+        place = f"{len(self._turn.history)}.{len(self._calls.rounds)}"
+        for content in _calls_in(reply):
+            if content.id is None or content.id.startswith("af-call-"):  # made up by the library, another one each time
+                content.id = f"{place}/{content.call_id}"
+        self._calls.rounds.append(_Round(reply, {call.id: call for call in noted.calls}, {}))
+        return reply
+
+    async def _ask_for_results(self, calls: Sequence[ToolCall], tools: Mapping[str, FunctionTool]) -> None:
+        """Tools without a function are done by somebody else, who is asked what came of it."""
+        for call in calls:
+            if call.name in tools and tools[call.name].declaration_only:
+                data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
+                given = await self._turn.ask(f"tool {call.name}", data, Any, within="")
+                self._calls.rounds[-1].results[call.id] = _result(given)
+
+    async def _told(self, result: Any) -> ChatResponse[Any]:
+        if isinstance(result, ChatResponse):
+            return result
+        async with result as stream:
+            async for update in stream:
+                self._turn.delta(update.text)
+            reply: ChatResponse[Any] = await stream.get_final_response()
+        return reply
+
+
+class _ToolFailed(Exception):
+    """A tool failed; the model is told, in the way of the library."""
+
+
+class _ToolSteps(FunctionMiddleware):
+    """Makes each call of a tool a step, and hands on the result that was noted."""
+
+    def __init__(self, calls: _Calls) -> None:
+        self._calls, self._turn = calls, calls.turn
+
+    async def process(self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        round = self._calls.rounds[-1]
+        call = round.calls[context.metadata["call_id"]]
+        if call.id in round.results:
+            context.result = round.results[call.id]
+            return
+
+        async def run(arguments: dict[str, Any]) -> Any:
+            if arguments is not call.arguments:  # a person has edited them
+                context.arguments = arguments
+            try:
+                await call_next()
+            except _SIGNALS:
+                raise
+            except Exception as error:
+                raise _ToolFailed(str(error)) from error
+            return _data(context.result)
+
+        try:
+            noted = await self._turn.tool(call, run, errors=(_ToolFailed,), as_error=_ToolFailed)
+        except _ToolFailed as failure:
+            round.results[call.id] = f"Error: {failure}"
+            raise
+        except _SIGNALS:
+            raise
+        except Exception as error:  # of ours: the library would tell the model, and go on
+            self._calls.broken = error
+            raise MiddlewareFailure(str(error)) from error
+        context.result = round.results[call.id] = _result(noted)
+
+
+class _History(HistoryProvider):
+    """What was said in earlier turns, kept by the run; and what is new in this one."""
+
+    def __init__(self, turn: Turn, session: AgentSession) -> None:
+        # what a service keeps under an id of its own must not be sent to it again
+        super().__init__("stepwell", load_messages=session.service_session_id is None)
+        self._known = turn.history
+        self.new: list[Any] = []
+
+    async def get_messages(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[FrameworkMessage]:
+        return [FrameworkMessage.from_dict(data) for data in self._known]
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[FrameworkMessage],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.new += [message.to_dict() for message in messages]
+
+
+async def _handed_over(
+    agent: FrameworkAgent[Any],
+    session: AgentSession,
+    history: _History,
+    said: list[FrameworkMessage],
+    calls: _Calls,
+) -> Answer:
+    """The end of a turn that the library does not see: what was said is kept as it would have kept it."""
+    turn = calls.turn
+    spoken = [*said, *calls.messages("The conversation was handed over.")]
+    for provider in agent.context_providers:
+        if isinstance(provider, HistoryProvider):
+            await provider.save_messages(session.session_id, spoken, state=session.state.get(provider.source_id))
+    session.service_session_id = None  # the service waits for results there; from now on it is told everything again
+    text = turn.last_reply.text if turn.last_reply is not None else ""
+    messages = [Message("assistant", text)] if text else []
+    return Answer(messages, history.new, _state(session), handoff=turn.handoff)
+
+
+def _session(turn: Turn) -> AgentSession:
+    if turn.state is not None:
+        return AgentSession.from_dict(turn.state)
+    return AgentSession(session_id=f"{turn.run_id}/{turn.executor_id}")
+
+
+def _state(session: AgentSession) -> Any:
+    data = session.to_dict()
+    data["state"] = {key: value for key, value in data["state"].items() if value}
+    return data if data["state"] or session.service_session_id else None
+
+
+def _message(message: Message) -> FrameworkMessage:
+    """A message for this agent. What another agent said is said by a user here, with the name of that agent first."""
+    if message.role in ("system", "user") or message.author_name is None:
+        return FrameworkMessage("system" if message.role == "system" else "user", [message.text])
+    return FrameworkMessage("user", [f"{message.author_name}: {message.text}"])
+
+
+def _done_elsewhere(**arguments: Any) -> None:
+    """Stands for the function of a tool that has none; never called, because its result is there."""
+
+
+def _calls_in(reply: ChatResponse[Any]) -> list[Content]:
+    """The calls of tools that the library is to make; some services make calls themselves."""
+    contents = [content for message in reply.messages for content in message.contents]
+    return [one for one in contents if one.type == "function_call" and not (one.informational_only or one.hosted)]
+
+
+def _tool_calls(reply: ChatResponse[Any], tools: Mapping[str, FunctionTool]) -> list[ToolCall]:
+    calls = []
+    for content in _calls_in(reply):
+        tool = tools.get(content.name or "")
+        call = ToolCall(content.call_id or "", content.name or "", dict(content.parse_arguments() or {}))
+        if tool is not None:
+            gated = tool.approval_mode == "always_require"
+            call = ToolCall(call.id, call.name, call.arguments, gated, tool.description, tool.parameters())
+        calls.append(call)
+    return calls
+
+
+def _usage(reply: ChatResponse[Any]) -> Usage:
+    used: Mapping[str, Any] = reply.usage_details or {}
+    return Usage(used.get("input_token_count") or 0, used.get("output_token_count") or 0, calls=1)
+
+
+def _as_stream(reply: ChatResponse[Any], wanted: Any) -> ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
+    async def updates() -> AsyncIterator[ChatResponseUpdate]:
+        for update in reply.to_updates():
+            yield update
+
+    def whole(updates: Sequence[ChatResponseUpdate]) -> ChatResponse[Any]:
+        return ChatResponse.from_updates(updates, output_format_type=wanted)
+
+    return ResponseStream(updates(), finalizer=whole)
+
+
+def _data(result: Any) -> Any:
+    """What a tool gave, as data: a text, or the contents that it is made of."""
+    contents = result if _is_contents(result) else FunctionTool.parse_result(result)
+    data = [content.to_dict() for content in contents]
+    plain = len(data) == 1 and data[0].keys() <= {"type", "text"} and data[0]["type"] == "text"
+    return data[0]["text"] if plain else {"contents": data}
+
+
+def _result(noted: Any) -> Any:
+    match noted:
+        case str():
+            return noted
+        case {"contents": list() as contents, **rest} if not rest:
+            return [Content.from_dict(data) for data in contents]
+    return FunctionTool.parse_result(noted)  # what a person answered
+
+
+def _is_contents(result: Any) -> bool:
+    return isinstance(result, list) and all(isinstance(one, Content) for one in result)
+
+
+def _check_nothing_is_asked(response: AgentResponse[Any], turn: Turn) -> None:
+    if response.user_input_requests:
+        kinds = sorted({request.type for request in response.user_input_requests})
+        raise RunError(
+            f"{turn.executor_id!r} in run {turn.run_id!r} ended its turn with a question of its library "
+            f"({', '.join(kinds)}) that cannot be asked here: only calls of tools that the agent was given can be",
+            run_id=turn.run_id,
+        )

@@ -1,0 +1,225 @@
+"""Models of the OpenAI Agents SDK that are called through a turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+from agents import (
+    AgentOutputSchemaBase,
+    FunctionTool,
+    Handoff,
+    Model,
+    ModelBehaviorError,
+    ModelProvider,
+    ModelResponse,
+    ModelRetryAdvice,
+    ModelRetryAdviceRequest,
+    ModelSettings,
+    ModelTracing,
+    Tool,
+    TResponseInputItem,
+    Usage,
+)
+from agents.items import TResponseStreamEvent
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputItem,
+    ResponseOutputMessage,
+    ResponseOutputText,
+    ResponseUsage,
+)
+from openai.types.responses.response_prompt_param import ResponsePromptParam
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from ....core.errors import StepwellError
+from ...replies import ModelReply, ToolCall
+from ...values import Usage as Used
+from .steps import PLACE, Broken, Invoker, Steps, id_in
+
+_OUTPUT: TypeAdapter[list[ResponseOutputItem]] = TypeAdapter(list[ResponseOutputItem])
+_USAGE: TypeAdapter[Usage] = TypeAdapter(Usage)
+
+
+class StepProvider(ModelProvider):
+    """For agents that name their models."""
+
+    def __init__(self, provider: ModelProvider, steps: Steps) -> None:
+        self._provider, self._steps = provider, steps
+
+    def get_model(self, model_name: str | None) -> Model:
+        return StepModel(self._provider.get_model(model_name), self._steps)
+
+    async def aclose(self) -> None:
+        await self._provider.aclose()
+
+
+class StepModel(Model):
+    """Each request is a call of the model through the turn; what the model says is told meanwhile."""
+
+    def __init__(self, model: Model, steps: Steps) -> None:
+        self._model, self._steps = model, steps
+
+    async def close(self) -> None:
+        await self._model.close()
+
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
+        return self._model.get_retry_advice(request)
+
+    async def get_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff[Any, Any]],
+        tracing: ModelTracing,
+        *,
+        previous_response_id: str | None,
+        conversation_id: str | None,
+        prompt: ResponsePromptParam | None,
+    ) -> ModelResponse:
+        place = PLACE.get()
+        known = {"previous_response_id": previous_response_id, "conversation_id": conversation_id, "prompt": prompt}
+        given = (system_instructions, input, model_settings, tools, output_schema, handoffs, tracing)
+        if place is None:
+            return await self._model.get_response(*given, **known)  # type: ignore[arg-type]
+        part = place[1]
+        if not part:
+            self._steps.asked = _items(input)
+
+        async def call() -> ModelReply:
+            response = await self._request(given, known, told=not part)
+            return _reply(response, _wanted(response, tools, handoffs, part), told=not part)
+
+        try:
+            reply = await self._steps.turn.model(call, within=part)
+        except StepwellError as error:
+            raise Broken(error) from error
+        self._steps.count(part, reply.usage)
+        self._steps.calls |= {call.id: call for call in reply.calls}
+        return _response(reply.data)
+
+    async def stream_response(self, *given: Any, **known: Any) -> AsyncIterator[TResponseStreamEvent]:
+        """For agents used as tools whose events somebody listens to: they hear of the whole reply once it is there."""
+        response = await self.get_response(*given, **known)
+        yield ResponseCompletedEvent(type="response.completed", response=_as_streamed(response), sequence_number=0)
+
+    async def _request(self, given: tuple[Any, ...], known: dict[str, Any], *, told: bool) -> ModelResponse:
+        if told and self._steps.turn.streaming:
+            try:
+                return await self._told(self._model.stream_response(*_counted(given), **known))
+            except NotImplementedError:
+                pass  # the model can only speak at once
+        return await self._model.get_response(*given, **known)
+
+    async def _told(self, events: AsyncIterator[TResponseStreamEvent]) -> ModelResponse:
+        done: Response | None = None
+        items: list[ResponseOutputItem] = []
+        async for event in events:
+            match event.type:
+                case "response.output_text.delta":
+                    self._steps.turn.delta(event.delta)
+                case "response.output_item.done":
+                    items.append(event.item)
+                case "response.completed":
+                    done = event.response
+                case "response.incomplete" | "response.failed" | "error":
+                    raise ModelBehaviorError(f"the model broke off: {event.model_dump_json(exclude_none=True):.500}")
+        if done is None:
+            raise ModelBehaviorError("the model stopped without an end of its reply")
+        return ModelResponse(done.output or items, _usage(done.usage), done.id)
+
+
+def _counted(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same request, with the wish to be told what it used up: not every service says so in a stream by itself."""
+    settings: ModelSettings = given[2]
+    return (*given[:2], replace(settings, include_usage=settings.include_usage is not False), *given[3:])
+
+
+def _items(input: str | list[TResponseInputItem]) -> list[Any]:
+    items: list[Any] = to_jsonable_python([{"role": "user", "content": input}] if isinstance(input, str) else input)
+    return items
+
+
+def _wanted(response: ModelResponse, tools: list[Tool], handoffs: list[Handoff[Any, Any]], part: str) -> list[ToolCall]:
+    """The tool calls of a reply; handoffs within the SDK are its own affair."""
+    known = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
+    theirs = {handoff.tool_name for handoff in handoffs}
+    wanted = []
+    for item in response.output:
+        if isinstance(item, ResponseFunctionToolCall) and item.name not in theirs:
+            call = ToolCall(id_in(part, item.call_id), item.name, arguments_of(item.arguments))
+            if (tool := known.get(item.name)) is not None:
+                invoke = tool.on_invoke_tool
+                gated = isinstance(invoke, Invoker) and invoke.always_asks
+                about: dict[str, Any] = {"description": tool.description, "parameters": tool.params_json_schema}
+                call = replace(call, needs_approval=gated, **about)
+            wanted.append(call)
+    return wanted
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """The arguments of a call. What cannot be read is left for the tool itself to refuse."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"unreadable": text}
+
+
+def _reply(response: ModelResponse, calls: list[ToolCall], *, told: bool) -> ModelReply:
+    data = {
+        "output": [item.model_dump(mode="json", exclude_unset=True) for item in response.output],
+        "usage": _USAGE.dump_python(response.usage, mode="json"),
+        "response_id": response.response_id,
+        "request_id": response.request_id,
+    }
+    texts = [part.text for part in _parts(response) if isinstance(part, ResponseOutputText)] if told else []
+    used = Used(response.usage.input_tokens, response.usage.output_tokens, calls=1)
+    return ModelReply(data, "".join(texts), calls, used)
+
+
+def _parts(response: ModelResponse) -> Iterator[Any]:
+    for item in response.output:
+        if isinstance(item, ResponseOutputMessage):
+            yield from item.content
+
+
+def _response(data: dict[str, Any]) -> ModelResponse:
+    output, usage = _OUTPUT.validate_python(data["output"]), _USAGE.validate_python(data["usage"])
+    return ModelResponse(output, usage, data["response_id"], data["request_id"])
+
+
+def _usage(used: ResponseUsage | None) -> Usage:
+    if used is None:
+        return Usage(requests=1)
+    return Usage(
+        requests=1,
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        total_tokens=used.total_tokens,
+        input_tokens_details=used.input_tokens_details,
+        output_tokens_details=used.output_tokens_details,
+    )
+
+
+def _as_streamed(response: ModelResponse) -> Response:
+    used = {name: getattr(response.usage, name) for name in ResponseUsage.model_fields}
+    return Response(
+        id=response.response_id or "",
+        created_at=0,
+        model="",
+        object="response",
+        output=response.output,
+        parallel_tool_calls=True,
+        tool_choice="auto",
+        tools=[],
+        usage=ResponseUsage(**used),
+    )

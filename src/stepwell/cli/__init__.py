@@ -1,0 +1,1 @@
+"""The command line `stepwell`: see runs from a shell, without the program that made them."""

@@ -1,0 +1,56 @@
+"""`stepwell diff`: what is different between two checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..changes import told, words
+from ..failing import USAGE, CommandFailed
+from ..output import document, json_value, lines
+from ..running import on_the_store
+from ..settings import as_json, everywhere
+
+if TYPE_CHECKING:
+    from ...durable.storage import BuiltInStorage
+    from ...operating.differing import Difference
+
+
+@click.command("diff")
+@click.argument("one", metavar="RUN[@N]")
+@click.argument("other", metavar="[RUN[@N]]", required=False)
+@click.option("--patch", is_flag=True, help="Print a JSON Patch (RFC 6902) that makes the one into the other.")
+@click.option("--full", is_flag=True, help="Cut no value, however large.")
+@as_json
+@everywhere
+def command(one: str, other: str | None, patch: bool, full: bool, json: bool) -> None:
+    """What leads from one checkpoint to another, of one run or of two.
+
+    A fork alone is compared with its parent where it began. + is what was added, - what was removed, ~ what changed.
+    Ends with 0 whether they differ or not.
+    """
+    if patch and json:
+        raise CommandFailed("--patch and --json are two ways to print it", "give one of them", USAGE)
+    found = on_the_store(lambda storage: _found(storage, one, other))
+    if patch:
+        _print_patch(found)
+    elif json:
+        document(**told(found))
+    else:
+        lines(words(found, full=full))
+
+
+async def _found(storage: BuiltInStorage, one: str, other: str | None) -> Difference:
+    from ...operating.differing import NotForked, diff, diff_from_parent
+
+    if other is not None:
+        return await diff(storage, one, other)
+    try:
+        return await diff_from_parent(storage, one)
+    except NotForked as error:
+        raise CommandFailed(str(error), "give two checkpoints, for instance RUN@3 RUN@6", USAGE) from error
+
+
+def _print_patch(found: Difference) -> None:
+    json_value(found.patch())

@@ -1,0 +1,130 @@
+"""`stepwell fork`: a new run that goes on from a checkpoint of another, with changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..hints import command_line
+from ..output import document, lines, note
+from ..running import on_the_store
+from ..settings import as_json, everywhere
+from ..words import leaf, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...core.events import CheckpointInfo
+    from ...durable.storage import BuiltInStorage
+    from ...operating.differing import Difference
+
+_WORDS = {str: "text", bool: "yes or no", int: "number", float: "number", list: "list", dict: "mapping"}
+
+
+def _pairs(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """NAME=VALUE, several times, by name."""
+    made: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{one!r} is not of the form {option.metavar}")
+        if name in made:
+            raise click.BadParameter(f"{name!r} is given twice")
+        made[name] = value
+    return made
+
+
+def _values(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    """PATH=VALUE, several times, with values that are JSON or else texts."""
+    from ..readers import read_anything
+
+    return {name: read_anything(text) for name, text in _pairs(context, option, given).items()}
+
+
+@click.command("fork")
+@click.argument("checkpoint", metavar="RUN[@N]")
+@click.option("--as", "run_id", metavar="NEW", help="The id of the new run. Default: one that is made up.")
+@click.option("--set", "set_", multiple=True, metavar="PATH=VALUE", callback=_values, help="Change what is there.")
+@click.option("--add", multiple=True, metavar="PATH=VALUE", callback=_values, help="Put in what is not there.")
+@click.option("--delete", multiple=True, metavar="PATH", help="Take out what is there.")
+@click.option(
+    "--answer", "answers", multiple=True, metavar="REQUEST=VALUE", callback=_values, help="Answer a question."
+)
+@click.option(
+    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="Instead of its parent's tags."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be changed, and make nothing.")
+@as_json
+@everywhere
+def command(
+    checkpoint: str,
+    run_id: str | None,
+    set_: dict[str, Any],
+    add: dict[str, Any],
+    delete: tuple[str, ...],
+    answers: dict[str, Any],
+    tags: dict[str, str],
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Begin a new run where another was, with changes to its state. Prints the id of the new run.
+
+    A path leads into the state, like order.price or lines.0, or /a.b/0 if a name has dots in it. A value is JSON, or
+    else a text. These options may be given several times. The other run stays as it is, nothing that led to
+    the checkpoint is done again, and nothing is run: `stepwell resume` goes on with the new run.
+    """
+    wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": answers, "tags": tags or None}
+
+    async def work(storage: BuiltInStorage) -> None:
+        from ...core.events import CheckpointInfo
+        from ...operating.forking import fork, preview_fork
+        from ..answers import refusals
+
+        with refusals():
+            await _check_answers(storage, checkpoint, answers)
+            found = await (preview_fork if dry_run else fork)(storage, checkpoint, run_id=run_id, **wanted)
+        _say_values({**set_, **add}, answers)
+        if isinstance(found, CheckpointInfo):
+            _tell(found, json)
+        else:
+            _show(found, json)
+
+    on_the_store(work)
+
+
+def _show(found: Difference, json: bool) -> None:
+    from ..changes import told, words
+
+    if json:
+        document(**told(found))
+    else:
+        lines(words(found))
+
+
+def _tell(made: CheckpointInfo, json: bool) -> None:
+    if json:
+        document(run_id=made.run_id, number=made.number, checkpoint_id=made.checkpoint_id)
+    else:
+        lines([printable(made.run_id)])
+        note(f"to go on with it: {command_line('resume', made.run_id, 'MODULE:WORKFLOW')}")
+
+
+async def _check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
+    """Raises CommandFailed for what is no answer to a question that is open there."""
+    from ...operating.naming import find_checkpoint
+    from ...operating.questions import questions_at
+    from ..answers import check_answer
+
+    if not answers:
+        return
+    asked = {one.request_id: one for one in await questions_at(storage, await find_checkpoint(storage, checkpoint))}
+    for id, value in answers.items():
+        if id in asked:  # of any other, fork says what is open
+            check_answer(asked[id], value)
+
+
+def _say_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
+    """What was understood: whether a value is a number or a text is not to be seen on the command line."""
+    for name, value in (*state.items(), *answers.items()):
+        note(f"{name} = {leaf(value)} ({_WORDS.get(type(value), 'nothing')})")

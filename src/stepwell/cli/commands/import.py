@@ -1,0 +1,101 @@
+"""`stepwell import`: an exported run put into a store."""
+
+# ruff: noqa: N999 - the file is named after the command, and found by that name
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...core.errors import CannotUnseal, CheckpointCorrupt, CodecError
+from ..failing import NOT_FOUND, USAGE, CommandFailed
+from ..output import document, lines, note
+from ..running import on_the_store
+from ..settings import as_json, everywhere
+from ..words import counted, printable
+
+if TYPE_CHECKING:
+    from ...durable.storage import BuiltInStorage
+    from ...operating.importing import Imported
+
+STDIN = "-"
+HINTS = {
+    "redacted": "--to-look-at imports it all the same; give it a store of its own",
+    "there": "--as NEW gives the imported run another name, --store names another store",
+    "busy": "import it without --as, and then stepwell fork it",
+    "large": "if you trust where it comes from, allow more with --max-memory",
+}
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE")
+@click.option("--as", "name", metavar="NEW", help="Under this id, instead of its own.")
+@click.option("--to-look-at", is_flag=True, help="Also a run that was redacted, and so cannot be resumed.")
+@click.option(
+    "--max-memory",
+    metavar="MIB",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    help="Refuse a file that takes more memory to read.",
+)
+@as_json
+@everywhere
+def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json: bool) -> None:
+    """Put the run of FILE, which `stepwell export` wrote, into a store, where it goes on exactly where it was.
+
+    - reads from stdin.
+
+    Nothing is written before all of FILE was checked, and nothing that is there is overwritten. A store that is not
+    there is made.
+    """
+    data = _read(file)
+
+    async def work(storage: BuiltInStorage) -> None:
+        done = await _imported(storage, file, data, run_id=name, to_look_at=to_look_at, max_memory=max_memory * 2**20)
+        if json:
+            known = {"runs": list(done.runs), "records": done.records}
+            document(run_id=done.run_id, **known, redacted=list(done.redacted), missing=list(done.missing))
+            return
+        lines([printable(done.run_id)])
+        note(_words(done))
+
+    on_the_store(work, make=True)
+
+
+def _read(file: str) -> bytes | None:
+    """What comes from stdin; None for a file, which is read a piece at a time."""
+    if file == STDIN:
+        return sys.stdin.buffer.read()
+    if not Path(file).exists():
+        raise CommandFailed(f"there is no file {file}", code=NOT_FOUND)
+    if Path(file).is_dir():
+        raise CommandFailed(f"{file} is a directory, and an exported run is a file", code=USAGE)
+    return None
+
+
+async def _imported(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> Imported:
+    from ...operating.import_errors import ImportRefused
+    from ...operating.importing import import_from, import_run
+
+    try:
+        if data is not None:
+            return await import_run(storage, data, **options)
+        return await import_from(file, storage, **options)
+    except CannotUnseal:
+        raise
+    except (CheckpointCorrupt, CodecError) as error:
+        raise CommandFailed(str(error), "nothing was imported", USAGE) from error
+    except ImportRefused as refused:
+        raise CommandFailed(refused.what, HINTS[refused.reason], USAGE) from refused
+
+
+def _words(done: Imported) -> str:
+    if not done.runs:
+        return f"run {done.run_id} is here already, as it is in the file"
+    more = f" and {counted(len(done.runs) - 1, 'run')} it needs" if len(done.runs) > 1 else ""
+    gone = f"; not in the file: {', '.join(done.missing)}" if done.missing else ""
+    return f"imported run {done.run_id}{more}, {counted(done.records, 'commit')}{gone}"

@@ -1,0 +1,47 @@
+"""`stepwell migrate`: a store of an older format is brought up to date."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from ..failing import CommandFailed
+from ..kinds import Format
+from ..output import document, lines
+from ..settings import Settings, as_json, everywhere
+from ..stores import meant
+from ..words import counted
+
+
+@click.command("migrate")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@as_json
+@everywhere
+def command(dry_run: bool, json: bool) -> None:
+    """Bring a store that an older Stepwell made up to date. What is in it stays as it is.
+
+    A Stepwell that knows only the older format cannot open the store afterwards.
+    """
+    kind = meant(click.get_current_context().ensure_object(Settings))
+    kind.check(make=False)
+    before = kind.format()
+    is_older = before is not None and before.found < before.known
+    records = kind.records() if is_older else 0
+    if not (is_older and dry_run):
+        asyncio.run(kind.bring_up_to_date())  # also says what is wrong with one that is newer, or not ours
+    after = kind.format()
+    if before is None or after is None or (is_older and not dry_run and after.found != after.known):
+        raise CommandFailed("the store could not be brought up to date, and was left as it is")
+    if json:
+        known = {"from": before.found, "to": before.known, "commits": records if is_older else None}
+        document(**known, needed=is_older, dry_run=dry_run)
+    else:
+        lines([_words(before, records, is_older=is_older, dry_run=dry_run)])
+
+
+def _words(before: Format, records: int, *, is_older: bool, dry_run: bool) -> str:
+    if not is_older:
+        return f"nothing to do: the store is of format {before.found}, the newest that this Stepwell knows"
+    verb = "would be brought" if dry_run else "was brought"
+    return f"the store {verb} from format {before.found} to {before.known}; it holds {counted(records, 'commit')}"

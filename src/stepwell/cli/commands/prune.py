@@ -1,0 +1,174 @@
+"""`stepwell prune`: old checkpoints and runs go, and the disk space is given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..confirming import confirm, must_be_asked
+from ..failing import USAGE, CommandFailed
+from ..output import document, lines, note
+from ..running import on_the_store
+from ..settings import as_json, everywhere
+from ..times import a_span
+from ..words import STATUS, counted, printable
+
+if TYPE_CHECKING:
+    from ...durable.storage import BuiltInStorage
+    from ...operating.keeping import Keep
+    from ...operating.pruning import PruneReport
+
+SHOWN = 20  # runs of a list; JSON has them all
+_HOW = "--dry-run says what would go, --yes takes it away"
+
+
+@click.command("prune")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Keep the last N checkpoints of each run.")
+@click.option("--keep-for", callback=a_span, metavar="SPAN", help="Keep what is younger, such as 30d.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(list(STATUS), case_sensitive=False),
+    metavar="WORD",
+    help="Only runs of this status. May be given several times.",
+)
+@click.option("--all", "whole", is_flag=True, help="Delete the named runs whole, whatever they are.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--no-compact", is_flag=True, help="Leave the disk space to the store, for what is written next.")
+@as_json
+@everywhere
+def command(
+    runs: tuple[str, ...],
+    keep_last: int | None,
+    keep_for: timedelta | None,
+    statuses: tuple[str, ...],
+    whole: bool,
+    dry_run: bool,
+    no_compact: bool,
+    json: bool,
+) -> None:
+    """Take away old checkpoints of all runs, or of each RUN, and runs of which nothing is kept, if they are over.
+
+    Say what to keep with --keep-last or --keep-for, or both; a SPAN is 30d, 12h, 90min, 45s or 1h30min. Failed runs go
+    whole only with --status failed. Runs that wait for answers are touched only if they are named.
+
+    With --all, each RUN goes whole, also if it waits, failed or is damaged.
+    """
+    policy = _policy(runs, keep_last, keep_for, statuses, whole)
+    asked_first = not dry_run and must_be_asked("nobody is there to be asked, so nothing was taken away", _HOW)
+
+    async def look(storage: BuiltInStorage) -> PruneReport:
+        return await _pruned(storage, policy, runs, dry_run=True)
+
+    async def act(storage: BuiltInStorage) -> tuple[PruneReport, int]:
+        report = await _pruned(storage, policy, runs, dry_run=False)
+        wanted = (report.runs or report.checkpoints) and not no_compact
+        return report, await _compacted(storage) if wanted else 0
+
+    report, given_back = (on_the_store(look), 0) if dry_run or asked_first else on_the_store(act)
+    if asked_first and (report.runs or report.checkpoints):
+        for line in _words(report):
+            note(line)
+        confirm("Take that away for good?", "nothing was taken away")
+        report, given_back = on_the_store(act)
+    if json:
+        document(**_told(report, dry_run), given_back=max(given_back, 0))
+        return
+    lines(_words(report) if report.runs or report.checkpoints else ["nothing to prune", *_why(report)])
+    if given_back > 0:
+        note(f"the store takes {given_back:,} bytes less")
+
+
+def _policy(
+    runs: Sequence[str], last: int | None, age: timedelta | None, statuses: Sequence[str], whole: bool
+) -> Keep | None:
+    """What is kept; None: nothing of the named runs."""
+    from ...operating.keeping import Keep
+
+    if whole:
+        if not runs or last is not None or age is not None or statuses:
+            raise CommandFailed("--all deletes each RUN that is named, and is said alone", code=USAGE)
+        return None
+    if last is None and age is None:
+        raise CommandFailed("say what to keep", "--keep-last 10, --keep-for 30d, or both; --all to delete a RUN", USAGE)
+    chosen = {STATUS[word.lower()] for word in statuses} or set()
+    keep = Keep(last, age)
+    named = {status: keep if status in chosen else None for status in STATUS.values()} if chosen else {}
+    return Keep(last, age, named)
+
+
+async def _pruned(storage: BuiltInStorage, policy: Keep | None, runs: Sequence[str], *, dry_run: bool) -> PruneReport:
+    from ...operating.naming import find_run
+    from ...operating.pruning import delete_runs, prune
+
+    named = [(await find_run(storage, run)).run_id for run in runs]
+    if policy is None:
+        return await delete_runs(storage, named, dry_run=dry_run)
+    return await prune(storage, policy, named=named, only=named or None, dry_run=dry_run)
+
+
+async def _compacted(storage: BuiltInStorage) -> int:
+    from ...core.errors import DurabilityError
+
+    try:
+        return await storage.compact()
+    except DurabilityError as error:
+        told = f"what was to go is gone, but its disk space could not be given back: {error}"
+        raise CommandFailed(told, "the store uses it for what is written next") from error
+
+
+def _words(report: PruneReport) -> Iterator[str]:
+    fewer = Counter(one.run_id for one in report.checkpoints)
+    what = _both(counted(len(report.runs), "run") if report.runs else "", _checkpoints(fewer))
+    yield f"{'would go' if report.dry_run else 'gone'}: {what}, {report.bytes:,} bytes"
+    gone = [f"{id}: the whole run" for id in report.runs]
+    yield from _listed([*gone, *(f"{id}: {counted(number, 'checkpoint')}" for id, number in fewer.items())])
+    yield from _why(report)
+
+
+def _checkpoints(fewer: Mapping[str, int]) -> str:
+    if not fewer:
+        return ""
+    return f"{counted(sum(fewer.values()), 'checkpoint')} of {counted(len(fewer), 'run')}"
+
+
+def _both(one: str, other: str) -> str:
+    return f"{one} and {other}" if one and other else one or other
+
+
+def _why(report: PruneReport) -> Iterator[str]:
+    """Why what stays does so, those that stay for the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for id, why in {**report.stays, **report.skipped}.items():
+        reasons.setdefault(why, []).append(id)
+    if not reasons:
+        return
+    yield f"does not go whole: {counted(sum(map(len, reasons.values())), 'run')}"
+    for why, ids in reasons.items():
+        more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+        yield f"  {printable(why)}: {printable(', '.join(ids[:SHOWN]))}{more}"
+
+
+def _listed(rows: Sequence[str]) -> Iterator[str]:
+    yield from (f"  {printable(row)}" for row in rows[:SHOWN])
+    if len(rows) > SHOWN:
+        yield f"  ... and {counted(len(rows) - SHOWN, 'more run')}"
+
+
+def _told(report: PruneReport, dry_run: bool) -> dict[str, Any]:
+    numbers: dict[str, list[int]] = {}
+    for one in report.checkpoints:
+        numbers.setdefault(one.run_id, []).append(one.number)
+    return {
+        "dry_run": dry_run,
+        "runs": list(report.runs),
+        "checkpoints": numbers,
+        "bytes": report.bytes,
+        "stays": {**report.stays, **report.skipped},
+    }

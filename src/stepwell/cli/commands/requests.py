@@ -1,0 +1,130 @@
+"""`stepwell requests`: what people are asked, over all runs."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..output import document, note, table
+from ..running import on_the_store
+from ..settings import as_json, everywhere
+from ..times import a_span
+from ..words import deadline, length
+
+if TYPE_CHECKING:
+    from ...durable.pending import PendingRequest
+    from ...durable.storage import BuiltInStorage
+
+
+@click.command("requests")
+@click.option("--workflow", metavar="NAME", help="Only of runs of this workflow.")
+@click.option("--run", metavar="RUN", help="Only of this run.")
+@click.option("--older-than", callback=a_span, metavar="SPAN", help="Only those that have waited for longer.")
+@click.option("--overdue", is_flag=True, help="Only those whose deadline has passed; the first to pass first.")
+@click.option(
+    "--due-within", callback=a_span, metavar="SPAN", help="The same, with those whose deadline passes by then."
+)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--after", metavar="RUN/REQUEST", help="Only those that come after this one: the next page.")
+@as_json
+@everywhere
+def command(
+    workflow: str | None,
+    run: str | None,
+    older_than: timedelta | None,
+    overdue: bool,
+    due_within: timedelta | None,
+    limit: int,
+    after: str | None,
+    json: bool,
+) -> None:
+    """The questions that wait for an answer, over all runs, the oldest first.
+
+    A SPAN is 30d, 12h, 90min, 45s or 1h30min.
+    """
+    if overdue and due_within is not None:
+        raise click.UsageError("say --overdue or --due-within, not both: what is overdue is due within any span")
+
+    async def work(storage: BuiltInStorage) -> None:
+        from ...durable import clock
+
+        now = clock.now()
+        found = await storage.pending_requests(
+            workflow_name=workflow,
+            run_id=None if run is None else await _run_id(storage, run),
+            asked_by=None if older_than is None else now - older_than,
+            due_by=now if overdue else None if due_within is None else now + due_within,
+            after=None if after is None else await _last(storage, after),
+            limit=limit + 1,
+        )
+        page, more = found[:limit], len(found) > limit
+        answered = await _answered(storage, page)
+        following = f"{page[-1].run_id}/{page[-1].request_id}" if more else None
+        if json:
+            document(requests=[_told(one, now, answered) for one in page], next=following)
+        elif page:
+            columns = ["request", "run", "workflow", "asked by", "question", "answer", "age", "deadline"]
+            table(columns, [_row(one, now, answered) for one in page])
+        else:
+            asked = workflow or run or older_than or overdue or due_within or after
+            note("no question matches" if asked else "nobody is asked anything")
+        if following is not None and not json:
+            from shlex import quote
+
+            note(f"there are more: --after {quote(following)}")
+
+    on_the_store(work)
+
+
+async def _answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
+    """Those whose answer has come and was not taken in yet. What it takes to know that is loaded if there is mail."""
+    runs = list({one.run_id for one in page})
+    if not runs or not await asyncio.to_thread(storage.store.mailed, runs):
+        return set()
+    from ...operating.questions import answered_among
+
+    return await answered_among(storage, page)
+
+
+async def _run_id(storage: BuiltInStorage, name: str) -> str:
+    from ...operating.naming import find_run
+
+    return (await find_run(storage, name)).run_id
+
+
+async def _last(storage: BuiltInStorage, name: str) -> PendingRequest:
+    """The last one of the page before. Raises NotFound if it is not open any more."""
+    from ...operating.naming import NotFound
+
+    for n in range(len(name)):  # both may have a slash in them
+        if name[n] == "/":
+            for one in await storage.pending_requests(run_id=name[:n]):
+                if one.request_id == name[n + 1 :]:
+                    return one
+    raise NotFound(f"no question {name!r} is open any more, so nobody knows what comes after it; begin without --after")
+
+
+def _told(one: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "request_id": one.request_id,
+        "run_id": one.run_id,
+        "workflow": one.workflow_name,
+        "executor": one.executor_id,
+        "request_type": one.request_type,
+        "response_type": one.response_type,
+        "response_schema": one.response_schema,
+        "asked_at": one.asked_at.isoformat(),
+        "age_seconds": int((now - one.asked_at).total_seconds()),
+        "answered": (one.run_id, one.request_id) in answered,
+        "deadline": None if one.deadline is None else one.deadline.isoformat(),
+    }
+
+
+def _row(one: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> list[str]:
+    there = " (is there)" if (one.run_id, one.request_id) in answered else ""
+    asked = [one.executor_id, one.request_type, f"{one.response_type}{there}"]
+    waits = [length(now - one.asked_at), deadline(one.deadline, now)]
+    return [one.request_id, one.run_id, one.workflow_name, *asked, *waits]

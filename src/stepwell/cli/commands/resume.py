@@ -1,0 +1,99 @@
+"""`stepwell resume`: go on with a run that stands still."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..driving import drive
+from ..settings import as_json, durable, everywhere, followed
+
+if TYPE_CHECKING:
+    from ...core.model import Checkpoint
+    from ...declarative.instance import AgentWorkflowInstance
+    from ...durable.storage import BuiltInStorage
+    from ...runtime.deferring import Durability
+    from ...runtime.stream import RunStream
+    from ...workflow.result import WorkflowRunResult
+    from ...workflow.workflow import Workflow
+
+
+@click.command("resume")
+@click.argument("run", metavar="RUN[@N]")
+@click.argument("workflow", metavar="MODULE:WORKFLOW")
+@click.option(
+    "--recall-changed-steps",
+    is_flag=True,
+    help="Use the stored result of a step even if it is asked for with other arguments now.",
+)
+@durable
+@followed
+@as_json
+@everywhere
+def command(
+    run: str, workflow: str, recall_changed_steps: bool, durability: Durability, follow: bool, json: bool
+) -> None:
+    """Go on with RUN by the code in WORKFLOW until it is done, fails, sleeps or waits for an answer.
+
+    What was committed is not done again; its outputs are told again. A run that failed or was cancelled is tried
+    again from there. RUN@N must be where the run is now: `stepwell fork` goes on from an older checkpoint.
+
+    Ends with 0 if the run is done, 1 if it failed, 4 if it waits, 5 if this code cannot go on with it.
+    """
+
+    async def begin(made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage) -> RunStream[WorkflowRunResult]:
+        from ..loading import workflow_of
+
+        built = workflow_of(made)
+        head = await _head(storage, built, run)
+        await _check_code(made, head, storage, workflow)
+        changed = "recall" if recall_changed_steps else "refuse"
+        return built.run_streaming(
+            run_id=head.run_id, checkpoint_storage=storage, durability=durability, on_changed_step=changed
+        )
+
+    drive(workflow, begin, follow=follow, json=json)
+
+
+async def _head(storage: BuiltInStorage, workflow: Workflow, name: str) -> Checkpoint:
+    """Where the run is. Raises CommandFailed if that is not what was named."""
+    from ...operating.naming import NotFound, find_checkpoint
+    from ..failing import USAGE, CommandFailed
+    from ..hints import command_line
+
+    found = await find_checkpoint(storage, name)
+    head = await workflow.archive_on(storage).head(found.run_id)
+    if head is None:
+        raise NotFound(f"run {found.run_id!r} has gone meanwhile")
+    if found.number != head.number and not found.run_id.startswith(name):  # a run may move on while we look
+        told = f"{name} is not where run {head.run_id!r} is: that is {head.run_id}@{head.number}"
+        raise CommandFailed(told, command_line("fork", f"{head.run_id}@{found.number}"), USAGE)
+    if head.header.caller is not None:
+        told = f"run {head.run_id!r} works for run {head.header.caller!r}, which moves it on"
+        raise CommandFailed(told, command_line("resume", head.header.caller, "MODULE:WORKFLOW"), USAGE)
+    return head
+
+
+async def _check_code(
+    made: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
+) -> None:
+    """Raises CommandFailed if this code cannot go on with the run. One that is done is only told again."""
+    from ...core.errors import GraphChanged
+    from ...operating.checking import why_stranded
+    from ...workflow.workflow import Workflow
+    from ..failing import NOT_THIS_CODE, CommandFailed
+    from ..hints import command_line
+    from ..loading import workflow_of
+
+    if head.status.value == "IDLE":
+        return
+    why = await why_stranded(storage.store, head.run_id, workflow_of(made))
+    if not why and not isinstance(made, Workflow):
+        try:
+            made.check(head)
+        except GraphChanged as changed:
+            why = changed.differences
+    if why:
+        told = f"{name} cannot go on with run {head.run_id!r}: {'; '.join(why)}"
+        raise CommandFailed(told, command_line("check", name), NOT_THIS_CODE)

@@ -1,0 +1,77 @@
+"""`stepwell run`: begin a run, and drive it until it rests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..driving import drive
+from ..settings import as_json, durable, everywhere, followed, tagged
+
+if TYPE_CHECKING:
+    from ...declarative.instance import AgentWorkflowInstance
+    from ...durable.storage import BuiltInStorage
+    from ...runtime.deferring import Durability
+    from ...runtime.stream import RunStream
+    from ...workflow.result import WorkflowRunResult
+    from ...workflow.workflow import Workflow
+
+
+@click.command("run")
+@click.argument("workflow", metavar="MODULE:WORKFLOW")
+@click.option("--input", "given", metavar="TEXT|@FILE|@-", help="What it begins with: a text, a file, or stdin.")
+@click.option("--run-id", metavar="ID", help="The id of the run. If it began with the same input, it goes on.")
+@tagged("Runs are found by their tags. May be given several times.")
+@durable
+@followed
+@as_json
+@everywhere
+def command(
+    workflow: str,
+    given: str | None,
+    run_id: str | None,
+    tags: dict[str, str],
+    durability: Durability,
+    follow: bool,
+    json: bool,
+) -> None:
+    """Begin a run of a workflow and drive it until it is done, fails, sleeps or waits for an answer.
+
+    WORKFLOW is a workflow, a builder, or a function without arguments, async or not, that gives one. MODULE is looked
+    for in the working directory, too. The input is JSON, or plain text if that is what the workflow begins with.
+    Outputs go to stdout. The store is made if it is not there.
+
+    Ends with 0 if the run is done, 1 if it failed, 4 if it waits.
+    """
+    from ..failing import USAGE, CommandFailed
+    from ..inputs import text_of
+
+    text = None if given is None else text_of(given)
+
+    async def begin(made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage) -> RunStream[WorkflowRunResult]:
+        from ...durable.ids import new_run_id
+        from ..loading import workflow_of
+
+        name = run_id if run_id is not None else new_run_id()
+        message = await _message(made, storage, text, name)
+        known: dict[str, Any] = {"run_id": name, "tags": tags or None, "durability": durability}
+        try:
+            return workflow_of(made).run_streaming(message, checkpoint_storage=storage, **known)
+        except ValueError as error:
+            raise CommandFailed(str(error), code=USAGE) from None
+
+    drive(workflow, begin, follow=follow, json=json, make=True)
+
+
+async def _message(
+    made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
+) -> Any:
+    """What the run begins with."""
+    from ...workflow.workflow import Workflow
+    from ..inputs import message_of, open_message_of
+
+    if isinstance(made, Workflow):
+        return message_of(text, made.input_types, made.definition.codec)
+    storage.retention = made.definition.retention
+    return await made.beginning(open_message_of(text), run_id, storage)

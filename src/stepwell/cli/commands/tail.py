@@ -1,0 +1,140 @@
+"""`stepwell tail`: the last that a run has told, and what it tells from now on."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import click
+
+from ..output import note
+from ..running import on_the_store
+from ..settings import as_json, everywhere
+
+if TYPE_CHECKING:
+    from ...core.model import Checkpoint, Message
+    from ...durable.runs import RunInfo
+    from ...durable.storage import BuiltInStorage
+    from ..following import Follower
+    from ..telling import Heard
+
+SILENCE = 15.0  # seconds after which it is said, once, that nothing happens
+
+
+@click.command("tail")
+@click.argument("run")
+@click.option("-n", "--lines", "count", type=click.IntRange(min=0), default=10, show_default=True, help="How many.")
+@click.option("-f", "--follow", is_flag=True, help="Then tell what happens, until the run rests.")
+@click.option("--wait", is_flag=True, help="With --follow: stay also while it waits for an answer.")
+@as_json
+@everywhere
+def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
+    """The last events of RUN, and with --follow those that come, while any process drives it.
+
+    It only looks: nothing is moved on by it. With --json, one JSON document on each line.
+
+    With --follow it ends when the run rests, with 0 if it is done, 1 if it failed or was cancelled, and 4 if it waits
+    for an answer. Without, it ends with 0.
+    """
+    if wait and not follow:
+        raise click.UsageError("--wait goes with --follow")
+
+    async def work(storage: BuiltInStorage) -> tuple[str, str] | None:
+        from ...operating.naming import find_run
+
+        found = await find_run(storage, run)
+        if not follow:
+            _tell(await _last(storage, found, count), _plain(json))
+            return None
+        reader, upcoming = await _reader(storage, found, json)
+        with reader:
+            _tell(await _last(storage, found, count), reader)
+            reader.expect(upcoming)
+            return found.run_id, await _tell_coming(storage, found, wait, reader)
+
+    rests = on_the_store(work, patient=follow)
+    if rests is not None:
+        _end(*rests)
+
+
+async def _last(storage: BuiltInStorage, run: RunInfo, count: int) -> list[Heard]:
+    from ..telling import latest
+
+    return await latest(storage, run.run_id, run.number, count)
+
+
+def _tell(events: list[Heard], reader: Follower) -> None:
+    for heard in events:
+        reader.hear(heard)
+
+
+def _plain(json: bool) -> Follower:
+    """Events are the data of this command: they go to stdout."""
+    from ..following import JsonLines, Lines
+
+    return JsonLines() if json else Lines(sys.stdout)
+
+
+async def _reader(storage: BuiltInStorage, run: RunInfo, json: bool) -> tuple[Follower, list[str]]:
+    """Whoever sees what comes, and who is called next. Only a picture needs to know that, and the graph."""
+    from ..following import Picture, can_draw
+    from ..scene import Scene
+
+    if json or not can_draw(sys.stdout):
+        return _plain(json), []
+    at = await _checkpoint(storage, run)
+    known = [str(id) for id in at.header.signature.get("executors", ())]
+    scene = Scene(run.run_id, run.workflow_name, known, monotonic(), run.status.value, run.iteration_count)
+    return Picture(scene, sys.stdout, lines=True), _takers(at.messages)
+
+
+async def _checkpoint(storage: BuiltInStorage, run: RunInfo) -> Checkpoint:
+    from ...durable.archive import StoreArchive
+    from ...durable.codec import DEFAULT_CODEC
+    from ...operating.naming import NotFound
+
+    at = await StoreArchive(storage.store, DEFAULT_CODEC).head(run.run_id)
+    if at is None:
+        raise NotFound(f"run {run.run_id!r} has gone meanwhile")
+    return at
+
+
+async def _tell_coming(storage: BuiltInStorage, run: RunInfo, wait: bool, reader: Follower) -> str:
+    """Until the run rests; its status then."""
+    from ..telling import following, heard_of
+
+    status, news = run.status.value, monotonic()
+    async for commit in following(storage, run.run_id, run.number):
+        if commit is not None:
+            status, news = commit.status.value, monotonic()
+            for heard in heard_of(run.run_id, commit):
+                reader.hear(heard)
+            reader.expect(_takers(commit.messages or ()))
+        elif _rests(status, wait):
+            reader.end(status)
+            break
+        elif monotonic() - news > SILENCE and status != "IDLE_WITH_PENDING_REQUESTS":
+            note(f"nothing new for {SILENCE:.0f} s; if no process drives it, `stepwell resume` goes on with it")
+            news = math.inf
+    return status
+
+
+def _takers(messages: Sequence[Message]) -> list[str]:
+    return [taker for message in messages for taker in message.takers]
+
+
+def _rests(status: str, wait: bool) -> bool:
+    return status in ("IDLE", "FAILED", "CANCELLED") or (status == "IDLE_WITH_PENDING_REQUESTS" and not wait)
+
+
+def _end(run_id: str, status: str) -> None:
+    from ..failing import FAILED, WAITING, ended
+    from ..words import status_word
+
+    if status == "IDLE":
+        return
+    note(f"run {run_id!r} is {status_word(status)}")
+    ended(FAILED if status in ("FAILED", "CANCELLED") else WAITING)

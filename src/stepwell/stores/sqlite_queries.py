@@ -1,0 +1,123 @@
+"""What the SQLite store asks its file."""
+
+from __future__ import annotations
+
+ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
+RECORD = f"{ENTRY}, CAST(body AS BLOB)"
+
+# Whether something lies beside the run is asked along with it: that costs less than to delete what is not there.
+STANDING = """
+SELECT number, workflow, (SELECT fence FROM leases WHERE leases.run_id = runs.run_id), swept,
+    EXISTS (SELECT 1 FROM memory WHERE memory.run_id = runs.run_id),
+    EXISTS (SELECT 1 FROM wakes WHERE wakes.run_id = runs.run_id)
+FROM runs WHERE run_id = ?
+"""
+ADD = f"INSERT INTO commits ({ENTRY}, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT = ADD.replace("INSERT", "INSERT OR REPLACE")  # the old row goes, so the new one is last in `seq`
+REPLACE = f"""
+{ADD} ON CONFLICT (run_id, number) DO UPDATE SET
+    checkpoint_id = excluded.checkpoint_id, workflow = excluded.workflow, status = excluded.status,
+    iteration = excluded.iteration, at = excluded.at, frame = excluded.frame, outputs = excluded.outputs,
+    fleeting = excluded.fleeting, body = excluded.body
+"""
+IS_FRAME = "SELECT frame FROM commits WHERE run_id = ? AND number = ?"
+FRAMES = "SELECT number, frame FROM commits WHERE run_id = ? AND number BETWEEN ? AND ?"
+REMOVE = "DELETE FROM commits WHERE run_id = ? AND number = ?"
+REDUCE = "UPDATE commits SET frame = ?, body = ? WHERE run_id = ? AND number = ? AND checkpoint_id = ?"
+SWEEP = "DELETE FROM commits WHERE run_id = ? AND number >= ? AND number < ? AND NOT outputs"
+SWEPT = "UPDATE runs SET swept = ? WHERE run_id = ?"
+HEAD = f"SELECT {RECORD} FROM commits WHERE run_id = ? ORDER BY number DESC LIMIT 1"
+CHAIN = f"""
+SELECT {RECORD} FROM commits
+WHERE run_id = :run_id AND number <= :number AND number >= coalesce(
+    (SELECT max(number) FROM commits WHERE run_id = :run_id AND number <= :number AND frame), :number)
+ORDER BY number
+"""
+PART = f"SELECT {RECORD} FROM commits WHERE run_id = ? AND number > ? AND number <= ?"
+HISTORY = f"{PART} ORDER BY number"
+HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
+LOCATE = f"SELECT {ENTRY} FROM commits WHERE checkpoint_id = ? ORDER BY seq DESC LIMIT 1"
+CHECKPOINTS = f"SELECT {ENTRY} FROM commits {{where}} ORDER BY checkpoint_id, seq LIMIT ?"
+ENTRIES = f"SELECT {ENTRY} FROM commits {{where}} ORDER BY seq DESC LIMIT ?"
+ENTRIES_OF_RUN = ENTRIES.replace("ORDER BY seq", "ORDER BY number")  # the same, unless it is mixed
+MIXED = "SELECT mixed FROM runs WHERE run_id = ?"
+MIX = "UPDATE runs SET mixed = 1 WHERE run_id = ?"
+BEFORE = "seq < (SELECT max(seq) FROM commits WHERE checkpoint_id = ?)"
+
+REMEMBER = """
+INSERT INTO memory (run_id, place, key, body)
+SELECT :run_id, :place, :key, :body WHERE NOT EXISTS (SELECT 1 FROM leases WHERE run_id = :run_id AND fence > :fence)
+ON CONFLICT DO NOTHING
+"""
+RECALL = "SELECT key, CAST(body AS BLOB) FROM memory WHERE run_id = ? AND place = ?"
+SETTLE = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
+FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
+
+POST = "INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
+# json_each ends a text at a NUL, so it comes in disguise
+MAILED = """
+SELECT key FROM json_each(?) WHERE EXISTS (
+    SELECT 1 FROM mail WHERE run_id = replace(replace(value, '~0', char(0)), '~1', '~') AND NOT consumed)
+"""
+MAIL = "SELECT key, CAST(body AS BLOB) FROM mail WHERE run_id = ? AND NOT consumed ORDER BY seq"
+CONSUME = """
+INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
+ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1, body = excluded.body
+"""
+BLANK_CONSUMED = "UPDATE mail SET body = 'null' WHERE consumed AND body <> 'null'"  # an older Stepwell kept them
+
+REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
+ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+CLOSE = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
+CLOSE_ALL = "DELETE FROM requests WHERE run_id = ?"
+PENDING = f"SELECT {REQUEST} FROM requests WHERE {{where}} ORDER BY {{order}}, run_id, seq LIMIT ?"
+# if it is not open any more, whatever else its run asked at that moment is after it
+PAST = "({order}, run_id, seq) > (?, ?, coalesce((SELECT seq FROM requests WHERE run_id = ? AND request_id = ?), 0))"
+
+WAKE = "INSERT OR REPLACE INTO wakes (run_id, workflow, at) VALUES (?, ?, ?)"
+LET_SLEEP = "DELETE FROM wakes WHERE run_id = ?"
+WAKES = "SELECT run_id, workflow, at FROM wakes {where} ORDER BY at, run_id"
+
+DROP_RUN = "DELETE FROM runs WHERE run_id = ?"
+DROP_RECORDS = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("commits", "leases")]
+DROP_BESIDE = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("memory", "mail", "requests", "wakes")]
+
+LEASE = "SELECT host, machine, pid, started, drive, until, fence FROM leases WHERE run_id = ?"
+CLAIM = """
+INSERT OR REPLACE INTO leases (run_id, host, machine, pid, started, drive, until, fence) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+FENCE = "SELECT fence FROM leases WHERE run_id = ?"
+RENEW = "UPDATE leases SET until = ? WHERE run_id = ? AND fence = ? AND until > 0"
+RELEASE = """
+UPDATE leases SET until = 0
+WHERE run_id = ? AND host = ? AND machine = ? AND pid = ? AND started = ? AND drive = ?
+"""
+FORGET_CLAIM = """
+DELETE FROM leases WHERE run_id = :run_id AND until = 0 AND NOT EXISTS (SELECT 1 FROM runs WHERE run_id = :run_id)
+"""
+
+RUN = """
+runs.run_id, runs.workflow, runs.status, runs.number, runs.checkpoint_id, runs.iteration, runs.at, runs.began,
+runs.caller, runs.tags
+"""
+RUN_OF = f"SELECT {RUN} FROM runs WHERE run_id = ?"
+RUNS = f"SELECT {RUN} FROM runs WHERE {{where}} ORDER BY runs.began DESC, runs.run_id DESC LIMIT ?"
+RUNS_BY_TAG = f"""
+SELECT {RUN} FROM tags CROSS JOIN runs ON runs.run_id = tags.run_id
+WHERE tags.name = ? AND tags.value = ? AND {{where}} ORDER BY tags.began DESC, tags.run_id DESC LIMIT ?
+"""
+HAS_TAG = """
+EXISTS (SELECT 1 FROM tags AS also WHERE also.name = ? AND also.value = ? AND also.called = tags.called
+    AND also.began = tags.began AND also.run_id = tags.run_id)
+"""
+HAS_TEXT = """
+(instr(lower(runs.run_id), ?) OR instr(lower(runs.workflow), ?) OR EXISTS (SELECT 1 FROM tags AS one
+    WHERE one.run_id = runs.run_id AND (instr(lower(one.name), ?) OR instr(lower(one.value), ?))))
+"""
+SET_ABOUT = "UPDATE runs SET caller = ?, called = ?, tags = ? WHERE run_id = ?"
+UNTAG = "DELETE FROM tags WHERE run_id = ?"
+TAG = """
+INSERT INTO tags (name, value, called, began, run_id) SELECT ?, ?, called, began, run_id FROM runs WHERE run_id = ?
+"""
+
+NO_LIMIT = 2**63 - 1

@@ -1,0 +1,1 @@
+"""The tests; what several rooms of them use is in `support`."""
