@@ -5,7 +5,7 @@ for what it uses. Type checkers read `__init__.pyi`.
 """
 
 from . import defaults as _defaults
-from .durable import own as _own
+from .durable import modules as _modules
 
 __version__ = "0.2.0"
 
@@ -93,15 +93,13 @@ _ROOMS = ("agents", "declarative", "operating", "orchestrations", "testing")
 
 __all__ = list(_HOMES)
 
-_own.HOMES.update(f"{__name__}.{home}" for home in _HOMES.values())
-
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        found = globals()[name] = getattr(_own.load(f"{__name__}.{_HOMES[name]}"), name)
+        found = globals()[name] = getattr(_modules.load(f"{__name__}.{_HOMES[name]}"), name)
         return found
     if name in _ROOMS:
-        return _own.load(f"{__name__}.{name}")
+        return _modules.load(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

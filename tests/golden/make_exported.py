@@ -18,6 +18,7 @@ RUNS = ("failed", "waiting", "nested", "asleep", "moved back", "sent to", "lates
 
 
 async def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     newest = max(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
     with tempfile.TemporaryDirectory() as copied:
         shutil.copy(newest / "runs.db", copied)

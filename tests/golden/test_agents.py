@@ -25,7 +25,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 def test_there_is_a_golden_store() -> None:
-    assert [path.stem for path in STORES] == [f"v{number + 4}" for number in range(len(STORES))]
+    assert [path.stem for path in STORES] == [f"v{number + 1}" for number in range(len(STORES))]
     assert STORES
 
 

@@ -15,9 +15,10 @@ from stepwell import (
     WorkflowRunState,
 )
 from stepwell.durable import clock
+from stepwell.durable.wire_shapes import READABLE
 from stepwell.operating import Keep, prune
 from tests.support.golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
-from tests.support.golden_stores import FORMATS, STORES, copy_of
+from tests.support.golden_stores import FORMATS, KINDS, STORES, copy_of
 from tests.support.golden_workflow import GIVEN, build, build_asking
 
 LOG = ["counted", "left"]
@@ -30,23 +31,9 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield storage
 
 
-@pytest.fixture(params=[store for store in STORES if store[0] >= "v3"], ids="-".join)
-async def later_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """One that knows what came with format 3."""
-    async with copy_of(*request.param, tmp_path) as storage:
-        yield storage
-
-
-@pytest.fixture(params=[store for store in STORES if store[0] >= "v4"], ids="-".join)
-async def latest_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """One that knows what came with format 4."""
-    async with copy_of(*request.param, tmp_path) as storage:
-        yield storage
-
-
-def test_there_is_a_golden_store_of_every_format() -> None:
-    assert [path.name for path in FORMATS] == [f"v{number + 1}" for number in range(len(FORMATS))]
-    assert FORMATS
+def test_there_is_a_golden_store_of_every_format_on_every_back_end() -> None:
+    assert [path.name for path in FORMATS] == [f"v{number}" for number in READABLE]
+    assert [(format.name, kind) for format in FORMATS for kind in KINDS.values()] == STORES
 
 
 async def test_a_finished_run_tells_its_outputs_again(storage: Any) -> None:
@@ -76,9 +63,6 @@ async def test_a_failed_run_goes_on_and_what_was_remembered_is_recalled(storage:
 
 async def test_a_waiting_run_is_answered(storage: Any) -> None:
     pending = [one for one in await storage.pending_requests(workflow_name="asking") if one.run_id == "waiting"]
-    if await storage.get_latest(run_id="waiting") is None:  # format 1 knew no questions
-        assert pending == []
-        return
     assert [(one.request_id, one.run_id, one.response_type) for one in pending] == [
         ("golden question", "waiting", "Verdict")
     ]
@@ -86,27 +70,27 @@ async def test_a_waiting_run_is_answered(storage: Any) -> None:
     assert result.get_outputs() == ["gold is good"]
 
 
-async def test_a_question_from_two_floors_down_is_answered(later_storage: Any) -> None:
-    pending = await later_storage.pending_requests(workflow_name="nested")
+async def test_a_question_from_two_floors_down_is_answered(storage: Any) -> None:
+    pending = await storage.pending_requests(workflow_name="nested")
     assert [(one.request_id, one.run_id, one.executor_id) for one in pending] == [("deal 3", "nested", "market")]
-    result = await build_nested(later_storage).run(run_id="nested", responses={"deal 3": {"done": True}})
+    result = await build_nested(storage).run(run_id="nested", responses={"deal 3": {"done": True}})
     assert result.get_outputs() == ["clerk: offered for 3", "clerk: sold for 3"]
 
 
-async def test_a_question_from_two_floors_down_is_answered_in_a_fork(later_storage: Any) -> None:
-    head = await later_storage.get_latest(run_id="nested")
+async def test_a_question_from_two_floors_down_is_answered_in_a_fork(storage: Any) -> None:
+    head = await storage.get_latest(run_id="nested")
     options = {"checkpoint_id": head.checkpoint_id, "run_id": "fork"}
-    forked = await build_nested(later_storage).run(**options, responses={"deal 3": {"done": False}})
+    forked = await build_nested(storage).run(**options, responses={"deal 3": {"done": False}})
     assert forked.get_outputs() == ["clerk: offered for 3", "clerk: kept for 3"]
 
 
-async def test_a_run_that_sleeps_is_found_when_it_is_due_and_knows_what_it_tried(later_storage: Any) -> None:
-    assert await later_storage.due_runs(workflow_name="sleeping") == []
-    (due,) = await later_storage.due_runs(by=NEXT_CENTURY, workflow_name="sleeping")
+async def test_a_run_that_sleeps_is_found_when_it_is_due_and_knows_what_it_tried(storage: Any) -> None:
+    assert await storage.due_runs(workflow_name="sleeping") == []
+    (due,) = await storage.due_runs(by=NEXT_CENTURY, workflow_name="sleeping")
     assert (due.run_id, due.due_at) == ("asleep", NEXT_CENTURY)
     clock.set_source(NEXT_CENTURY.timestamp)
     try:
-        result = await build_sleeping(later_storage, broken=False).run(run_id="asleep")
+        result = await build_sleeping(storage, broken=False).run(run_id="asleep")
     finally:
         clock.set_source()
     assert result.get_outputs() == ["good morning, at once", "good morning, at last"]
@@ -114,29 +98,29 @@ async def test_a_run_that_sleeps_is_found_when_it_is_due_and_knows_what_it_tried
     assert [event.executor_id for event in result if event.type == "executor_bypassed"] == ["sibling"]
 
 
-async def test_a_run_that_was_moved_back_stands_where_it_was_moved_to(later_storage: Any) -> None:
-    result = await build_counting(later_storage).run(run_id="moved back")
+async def test_a_run_that_was_moved_back_stands_where_it_was_moved_to(storage: Any) -> None:
+    result = await build_counting(storage).run(run_id="moved back")
     assert result.get_outputs() == [1]
-    assert (await later_storage.get_latest(run_id="moved back")).state["total"] == 1
+    assert (await storage.get_latest(run_id="moved back")).state["total"] == 1
 
 
-async def test_letters_that_wait_are_read(later_storage: Any) -> None:
-    assert (await build_counting(later_storage).run(run_id="sent to")).get_outputs() == [1, 11]
-    stopped = await build_asking(later_storage).run(run_id="stopped")
+async def test_letters_that_wait_are_read(storage: Any) -> None:
+    assert (await build_counting(storage).run(run_id="sent to")).get_outputs() == [1, 11]
+    stopped = await build_asking(storage).run(run_id="stopped")
     assert stopped.get_final_state() is WorkflowRunState.CANCELLED
 
 
-async def test_runs_are_found_by_their_tags(latest_storage: Any) -> None:
-    (found,) = await latest_storage.list_runs(tags={"customer": "ada", "urgent": "yes"})
+async def test_runs_are_found_by_their_tags(storage: Any) -> None:
+    (found,) = await storage.list_runs(tags={"customer": "ada", "urgent": "yes"})
     assert (found.run_id, found.status) == ("tagged", WorkflowRunState.IDLE)
 
 
-async def test_a_run_that_keeps_only_its_latest_goes_on_so(latest_storage: Any) -> None:
-    assert len(await latest_storage.list_checkpoint_ids(run_id="latest only")) == 1
+async def test_a_run_that_keeps_only_its_latest_goes_on_so(storage: Any) -> None:
+    assert len(await storage.list_checkpoint_ids(run_id="latest only")) == 1
     responses = {"golden question": {"good": True}}
-    result = await build_asking(latest_storage).run(run_id="latest only", responses=responses)
+    result = await build_asking(storage).run(run_id="latest only", responses=responses)
     assert result.get_outputs() == ["gold is good"]
-    assert len(await latest_storage.list_checkpoint_ids(run_id="latest only")) == 1
+    assert len(await storage.list_checkpoint_ids(run_id="latest only")) == 1
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda path: path.name)
@@ -148,9 +132,9 @@ async def test_checkpoints_written_as_plain_data_are_taken_back(format: Path) ->
     assert result.get_outputs() == OUTPUTS
 
 
-async def test_runs_inside_are_not_thinned_out_although_lists_did_not_know_them_once(later_storage: Any) -> None:
-    report = await prune(later_storage, Keep(last=0))
+async def test_runs_inside_are_not_thinned_out(storage: Any) -> None:
+    report = await prune(storage, Keep(last=0))
     touched = {*report.runs, *(one.run_id for one in report.checkpoints)}
-    inside = {one.run_id for one in await later_storage.store.runs(inner=True) if one.workflow in ("market", "selling")}
+    inside = {one.run_id for one in await storage.store.runs(inner=True) if one.workflow in ("market", "selling")}
     assert len(inside) == 2
     assert not touched & inside

@@ -39,14 +39,14 @@ def written(kind: str, body: dict[str, Any]) -> tuple[str, bytes]:
     }[kind]()
 
 
-@pytest.mark.parametrize("letter", LETTERS, ids=lambda letter: f"{letter['body']['kind']} {letter['body']['format']}")
+@pytest.mark.parametrize("letter", LETTERS, ids=lambda letter: letter["body"]["kind"])
 def test_a_letter_of_any_format_is_read(letter: dict[str, Any]) -> None:
     body = letter["body"]
     read = read_letter("r", letter["key"], msgspec.json.encode(body))
     assert json.loads(msgspec.json.encode(read)) == body
 
 
-@pytest.mark.parametrize("letter", LETTERS[1:], ids=lambda letter: letter["body"]["kind"])
+@pytest.mark.parametrize("letter", LETTERS, ids=lambda letter: letter["body"]["kind"])
 def test_a_letter_is_written_as_it_is_here(letter: dict[str, Any]) -> None:
     key, text = written(letter["body"]["kind"], letter["body"])
     assert (key, json.loads(text)) == (letter["key"], letter["body"])
@@ -54,4 +54,4 @@ def test_a_letter_is_written_as_it_is_here(letter: dict[str, Any]) -> None:
 
 def test_a_letter_of_a_later_format_is_refused() -> None:
     with pytest.raises(NewerFormat, match="use a newer Stepwell"):
-        read_letter("r", "k", b'{"kind":"plain","format":4,"request_id":"q","value":1}')
+        read_letter("r", "k", b'{"kind":"plain","format":2,"request_id":"q","value":1}')

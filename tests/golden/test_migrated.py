@@ -26,34 +26,23 @@ from tests.support.golden_migrated import SECOND, build, build_second
 from tests.support.golden_stores import STORES, copy_of
 from tests.support.golden_workflow import Asker, Counter, Parcel
 
-OLD = [(name, kind) for name, kind in STORES if name in ("v3", "v4")]
-NEW = [(name, kind) for name, kind in STORES if name >= "v5"]
 
-
-@pytest.fixture(params=OLD, ids="-".join)
-async def old(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """A store that was written before there were versions."""
+@pytest.fixture(params=STORES, ids="-".join)
+async def golden(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     async with copy_of(*request.param, tmp_path) as storage:
         yield storage
 
 
-@pytest.fixture(params=NEW, ids="-".join)
-async def new(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """One that knows what came with format 5."""
-    async with copy_of(*request.param, tmp_path) as storage:
-        yield storage
-
-
-async def test_a_run_that_was_migrated_goes_on(new: Any) -> None:
-    head = await new.get_latest(run_id="migrated")
+async def test_a_run_that_was_migrated_goes_on(golden: Any) -> None:
+    head = await golden.get_latest(run_id="migrated")
     assert (dict(head.state), dict(head.executor_states)["officer"]) == ({"euros": 3.0}, {"seen": 1})
-    (told,) = [event.data for event in await new.event_history("migrated") if event.type == "migrated"]
+    (told,) = [event.data for event in await golden.event_history("migrated") if event.type == "migrated"]
     assert told[:2] == ["version 1 became version 2", "executor 'clerk' renamed to 'officer'"]
-    result = await build_second(new).run(run_id="migrated", responses={"golden loan": True})
+    result = await build_second(golden).run(run_id="migrated", responses={"golden loan": True})
     assert result.get_outputs() == [(3, None, 3.0), "noted"]
 
 
-async def test_what_the_second_version_had_finished_is_recalled_and_migrated_by_the_third(new: Any) -> None:
+async def test_what_the_second_version_had_finished_is_recalled_and_migrated_by_the_third(golden: Any) -> None:
     third = Migration(3).rename_executor("pay", "payout")
 
     def newest(storage: Any) -> Workflow:
@@ -66,13 +55,13 @@ async def test_what_the_second_version_had_finished_is_recalled_and_migrated_by_
         known = {"name": "loans", "checkpoint_storage": storage, "migrations": [SECOND, third]}
         return WorkflowBuilder(start_executor=first, **known).add_fan_out_edges(first, [payout, note]).build()
 
-    result = await newest(new).run(run_id="failed in the second")
+    result = await newest(golden).run(run_id="failed in the second")
     assert result.get_outputs() == [(3, None, 3.0), "noted"]
 
 
-async def test_the_first_version_does_not_misread_what_the_second_has_changed(new: Any) -> None:
+async def test_the_first_version_does_not_misread_what_the_second_has_changed(golden: Any) -> None:
     with pytest.raises(GraphChanged, match="a run of version 2 of the workflow, and this code is version 1"):
-        await build(new).run(run_id="migrated", responses={"golden loan": True})
+        await build(golden).run(run_id="migrated", responses={"golden loan": True})
 
 
 class Judge(Asker):
@@ -84,13 +73,13 @@ def asking(storage: Any, *migrations: Migration) -> Workflow:
     return WorkflowBuilder(start_executor=Judge("judge"), **known).build()
 
 
-async def test_a_question_of_an_executor_that_was_renamed_is_answered(old: Any) -> None:
-    checked = await check(old, asking(old))
+async def test_a_question_of_an_executor_that_was_renamed_is_answered(golden: Any) -> None:
+    checked = await check(golden, asking(golden))
     assert {run.verdict for run in checked.runs} == {"stranded"}
     with pytest.raises(GraphChanged):
-        await asking(old).run(run_id="waiting", responses={"golden question": {"good": True}})
-    renamed = asking(old, Migration(2).rename_executor("asker", "judge"))
-    assert {run.verdict for run in (await check(old, renamed)).runs} == {"migrates"}
+        await asking(golden).run(run_id="waiting", responses={"golden question": {"good": True}})
+    renamed = asking(golden, Migration(2).rename_executor("asker", "judge"))
+    assert {run.verdict for run in (await check(golden, renamed)).runs} == {"migrates"}
     result = await renamed.run(run_id="waiting", responses={"golden question": {"good": True}})
     assert result.get_outputs() == ["gold is good"]
 
@@ -106,9 +95,9 @@ class Strict(Executor):
         await ctx.yield_output(f"{original_request.label} weighs {response}")
 
 
-async def test_a_question_that_wants_another_answer_now_is_changed(old: Any) -> None:
+async def test_a_question_that_wants_another_answer_now_is_changed(golden: Any) -> None:
     def strict(*migrations: Migration) -> Workflow:
-        known = {"name": "asking", "checkpoint_storage": old, "migrations": migrations}
+        known = {"name": "asking", "checkpoint_storage": golden, "migrations": migrations}
         return WorkflowBuilder(start_executor=Strict("asker"), **known).build()
 
     with pytest.raises(GraphChanged, match="wants a Verdict, but takes int"):
@@ -120,7 +109,7 @@ async def test_a_question_that_wants_another_answer_now_is_changed(old: Any) -> 
     assert result.get_outputs() == ["gold weighs 7"]
 
 
-async def test_a_failed_superstep_goes_on_in_a_graph_of_another_shape(old: Any) -> None:
+async def test_a_failed_superstep_goes_on_in_a_graph_of_another_shape(golden: Any) -> None:
     """`left` had finished and `right` failed; the join behind them is another now, and nothing is in it yet."""
     called: list[str] = []
 
@@ -138,13 +127,13 @@ async def test_a_failed_superstep_goes_on_in_a_graph_of_another_shape(old: Any) 
         await ctx.yield_output(number)
 
     counter = Counter("counter")
-    builder = WorkflowBuilder(name="golden", start_executor=counter, checkpoint_storage=old)
+    builder = WorkflowBuilder(name="golden", start_executor=counter, checkpoint_storage=golden)
     builder.add_fan_out_edges(counter, [left, right]).add_edge(left, each).add_edge(right, each)
     result = await builder.build().run(run_id="failed")
     assert (sorted(result.get_outputs(), key=str), called) == ([1, 2, 3, "left was here"], ["right"])
 
 
-async def test_a_question_from_two_floors_down_is_answered_by_floors_that_were_renamed(old: Any) -> None:
+async def test_a_question_from_two_floors_down_is_answered_by_floors_that_were_renamed(golden: Any) -> None:
     def renamed(storage: Any) -> Workflow:
         shop = Migration(2).rename_executor("seller", "shop")
         deep = WorkflowBuilder(name="selling", start_executor=Seller("shop"), migrations=[shop]).build()
@@ -160,7 +149,7 @@ async def test_a_question_from_two_floors_down_is_answered_by_floors_that_were_r
         builder = WorkflowBuilder(name="nested", start_executor=outer, checkpoint_storage=storage)
         return builder.add_edge(outer, scribe).build()
 
-    (run,) = (await check(old, renamed(old))).runs
+    (run,) = (await check(golden, renamed(golden))).runs
     assert (run.verdict, any("renamed to 'shop'" in words for words in run.why)) == ("migrates", True)
-    result = await renamed(old).run(run_id="nested", responses={"deal 3": {"done": True}})
+    result = await renamed(golden).run(run_id="nested", responses={"deal 3": {"done": True}})
     assert result.get_outputs() == ["clerk: offered for 3", "scribe: sold for 3"]

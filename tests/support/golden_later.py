@@ -1,4 +1,4 @@
-"""Workflows of the golden stores from format 3 on. They stay as they are, for ever."""
+"""Workflows of the golden stores: runs inside runs, timers, runs that are moved back. They stay as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflow of the golden stores from format 5 on, in two versions. Both stay as they are, for ever."""
+"""A workflow of the golden stores in two versions. Both stay as they are."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ class Kind(Protocol):
         """It, opened at its first use. For whoever is patient, a server may be away for as long as for any program."""
 
     def format(self) -> Format | None:
-        """Of which format it is; None if that cannot be seen: whoever opens it is told why."""
+        """Of which format it is, 0 if there is no store yet; None if that cannot be seen: opening it says why."""
 
     def records(self) -> int:
         """How many commits are in it, whatever its format."""
 
     async def bring_up_to_date(self) -> None:
-        """Make it a store of our format. Raises what opening it raises."""
+        """Make it a store of our format, a new one if there is none. Raises what opening it raises."""
 
 
 class SQLiteFile(msgspec.Struct, frozen=True):
@@ -73,6 +73,8 @@ class SQLiteFile(msgspec.Struct, frozen=True):
     def format(self) -> Format | None:
         from ..stores.sqlite_schema import APPLICATION, FORMAT
 
+        if not self.path.exists() or self._asked("SELECT count(*) FROM sqlite_schema") == 0:
+            return Format(0, FORMAT)
         if self._asked("PRAGMA application_id") != APPLICATION:
             return None
         found = self._asked("PRAGMA user_version")
@@ -137,6 +139,8 @@ class Directory(msgspec.Struct, frozen=True):
         from ..core.errors import DurabilityError
         from ..stores.file_layout import FORMAT, MARK, MARKS, read
 
+        if not (self.path / MARK).exists():
+            return Format(0, FORMAT)
         try:
             return Format(read(self.path / MARK, MARKS).format, FORMAT)
         except (DurabilityError, OSError):
@@ -152,8 +156,10 @@ class Directory(msgspec.Struct, frozen=True):
 
         async with self.storage() as storage:
             await storage.store.runs(limit=1)
-            # whoever is about to write marks the directory first; of a run that is not there nothing is written
-            await storage.store.release("there is no such run", this_process("migrate"))
+            # the first write marks the directory; a claim that is let go leaves nothing else
+            migrating = this_process("migrate")
+            await storage.store.claim("migrate", migrating, seconds=60)
+            await storage.store.release("migrate", migrating)
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -181,7 +187,8 @@ class Schema(msgspec.Struct, frozen=True):
         from ..stores.postgres_tables import FORMAT
 
         if not self._is_there():
-            return None
+            tables = "SELECT count(*) FROM pg_class AS c WHERE c.relnamespace = to_regnamespace($1)"
+            return None if self._asked(tables, ["{schema}"]) else Format(0, FORMAT)
         found = self._asked("SELECT format FROM {schema}.stepwell")
         return None if found is None else Format(found, FORMAT)
 

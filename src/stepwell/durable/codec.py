@@ -31,6 +31,7 @@ from stepwell.durable.codec_reach import reachable_types
 from stepwell.durable.codec_values import VALUES, VALUES_BY_TAG, dump, dump_canonical
 from stepwell.durable.codec_versions import Upcast
 from stepwell.durable.codec_walk import DEPTH, NO_ROOM, TOO_DEEP, Kind, Refused, key_step, shown
+from stepwell.durable.stored_names import is_ours, stored_name
 
 __all__ = ["DEFAULT_CODEC", "Codec", "Encoded", "encoded", "reachable_types", "register_checkpoint_type"]
 
@@ -202,6 +203,8 @@ class Codec:
         kind = numpy_kind(cls) or self._kind_now(cls)
         if kind is None:
             raise Refused(_why_not(cls))
+        if is_ours(cls) and stored_name(cls) is None:
+            raise Refused(f"`{cls.__qualname__}` is a working part of the library, which is not stored")
         found = cls if kind.tag in NUMPY_BY_TAG else self._find(kind.tag)
         if found is None:
             raise Refused(

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import functools
 import struct
+from typing import Any
+
+from stepwell.durable.stored_names import stored_name
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not one of the static types of C
 _POINTER = struct.calcsize("P")
 
 
-def tag_of(cls: type) -> str:
-    """The name a class is stored under."""
+def import_path(cls: Any) -> str:
+    """Where a program finds a class, or a function."""
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def tag_of(cls: type) -> str:
+    """The name a class is stored under: for ours a stable one, for a user's where it is found."""
+    return stored_name(cls) or import_path(cls)
 
 
 def hides_nothing(cls: type) -> bool:

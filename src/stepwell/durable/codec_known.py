@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
-from stepwell.durable import own
 from stepwell.durable.codec_classes import tag_of
 from stepwell.durable.codec_kinds import is_storable
 from stepwell.durable.codec_numpy import numpy_kind
 from stepwell.durable.codec_values import VALUES
 from stepwell.durable.codec_versions import FIRST, Upcast, Versions
 from stepwell.durable.codec_walk import shown
+from stepwell.durable.modules import ROOT
+from stepwell.durable.stored_names import find_class, is_ours
 
 _TAG = re.compile(r"[^:\s]+:[^:]+")
 _NEVER_PICKLED = frozenset({str, bool, type(None), int, float, list, *VALUES})
@@ -61,7 +63,9 @@ def terms_of(cls: type) -> Terms:
 def loaded(tag: str) -> type | None:
     """The class in a loaded module, or one of ours; looked up without any hook that could import, or run code."""
     module, names = _way(tag)
-    place: Any = own.find(module)
+    if module.partition(".")[0] == ROOT:
+        return find_class(tag)
+    place: Any = sys.modules.get(module)
     for name in names:
         try:
             place = object.__getattribute__(place, "__dict__").get(name)
@@ -99,7 +103,7 @@ def register(cls: Any, terms: Terms) -> None:
 def _refuse_class(cls: Any, terms: Terms) -> None:
     if not isinstance(cls, type):
         raise TypeError(f"register_checkpoint_type takes a class, not {shown(repr(cls))}")
-    if terms.pickled and (cls in _NEVER_PICKLED or numpy_kind(cls)):
+    if terms.pickled and (cls in _NEVER_PICKLED or numpy_kind(cls) or is_ours(cls)):
         raise TypeError(f"`{cls.__qualname__}` is stored without pickle")
     if not terms.pickled and not is_storable(cls):
         raise TypeError(

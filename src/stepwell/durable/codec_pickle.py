@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepwell.durable import codec_known as known
-from stepwell.durable.codec_classes import tag_of
+from stepwell.durable.codec_classes import import_path, tag_of
 from stepwell.durable.codec_values import VALUES, exactly
 from stepwell.durable.codec_walk import Close, Kind, Open, Refused, shown
 
@@ -50,10 +50,10 @@ class PickleKind:
     def _allowed(self, tag: str) -> dict[str, Any]:
         """All that a pickle of this class may name; each class also by the names it had before."""
         needs: list[Callable[..., Any]] = [*known.terms_of(self.cls).needs]
-        allowed = _BUILT_IN | {f"{need.__module__}:{need.__qualname__}": need for need in needs}
+        allowed = _BUILT_IN | {import_path(need): need for need in needs}
         for cls in (*known.registered.values(), self.cls):
             if known.terms_of(cls).pickled:
-                allowed |= dict.fromkeys((tag_of(cls), *known.terms_of(cls).names), cls)
+                allowed |= dict.fromkeys((import_path(cls), *known.terms_of(cls).names), cls)
         return allowed | {tag: self.cls}
 
 

@@ -14,8 +14,6 @@ from .ports import NOTHING_ALONG, Along, Entry, Pending, Record, Store
 from .sums import is_summed, summed, verified
 from .transacting import Transacting, Transaction, Translated
 
-_SUMS_SINCE = 3  # the format of the first texts that had sums
-
 
 class Sealing(Protocol):
     """Makes texts unreadable without a key."""
@@ -26,7 +24,6 @@ class Sealing(Protocol):
 
 
 class _Head(msgspec.Struct):
-    format: int = 0
     sealed: Any = None
 
 
@@ -138,30 +135,28 @@ class Guarded:
             return self._sealing.open(text, place, what)
         if is_summed(text):
             return verified(text, place, what)
-        return _from_before(text, what)
+        raise _not_summed(text, what)
 
 
 def _commit(entry: Entry) -> bytes:
-    return _bytes(f"commit\0{entry.run_id}\0{entry.number}\0{entry.checkpoint_id}")
+    return _place("commit", entry.run_id, entry.number, entry.checkpoint_id)
 
 
 def _memory(run_id: str, place: int, key: str) -> bytes:
-    return _bytes(f"memory\0{run_id}\0{place}\0{key}")
+    return _place("memory", run_id, place, key)
 
 
 def _mail(run_id: str, key: str) -> bytes:
-    return _bytes(f"mail\0{run_id}\0{key}")
+    return _place("mail", run_id, key)
 
 
-def _bytes(place: str) -> bytes:
-    return place.encode("utf-8", "surrogatepass")
+def _place(kind: str, run_id: str, *rest: str | int) -> bytes:
+    """Where a text belongs, as bytes. The length of the id keeps two places apart whose ids hold a NUL."""
+    return "\0".join(map(str, (kind, len(run_id), run_id, *rest))).encode("utf-8", "surrogatepass")
 
 
-def _from_before(text: bytes, what: str) -> bytes:
-    """A text without a sum, if it is of a format that had none."""
-    head = decoded(_head, text, what)
-    if head.sealed is not None:
-        raise CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
-    if head.format >= _SUMS_SINCE:
-        raise CheckpointCorrupt(f"{what} is damaged: it has lost its sum; restore it from a backup")
-    return text
+def _not_summed(text: bytes, what: str) -> CheckpointCorrupt:
+    """Why a text has no sum."""
+    if decoded(_head, text, what).sealed is not None:
+        return CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
+    return CheckpointCorrupt(f"{what} is damaged: it has lost its sum; restore it from a backup")

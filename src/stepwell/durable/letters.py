@@ -11,9 +11,8 @@ from .codec import Codec, encoded
 from .damage import damaged, decoded
 from .texts import json_of
 
-FORMAT = 2
-PLAIN_FORMAT = 3  # of the letters that 2 did not know; the others stay readable for programs that know only 2
-READABLE = (1, 2, 3)  # 1 knew only answers
+FORMAT = 1
+READABLE = (1,)
 
 
 class AnswerLetter(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknown_fields=True):
@@ -79,7 +78,7 @@ def answer_letter(request_id: str, value: Parcel) -> bytes:
 
 def plain_letter(request_id: str, value: bytes) -> bytes:
     """`value` is JSON text."""
-    return _encode(PlainLetter(PLAIN_FORMAT, request_id, msgspec.Raw(value)))
+    return _encode(PlainLetter(FORMAT, request_id, msgspec.Raw(value)))
 
 
 def input_letter(value: Parcel) -> bytes:

@@ -1,4 +1,4 @@
-"""Formats 1 to 5: how a commit, an outcome and a note look as JSON text. `docs/format.md` says it in words.
+"""Format 1: how a commit, an outcome and a note look as JSON text. `docs/format.md` says it in words.
 
 These shapes are for ever: a change is a new format number, and the old one stays readable.
 """
@@ -18,7 +18,6 @@ from ..core.model import (
     Checkpoint,
     Child,
     Commit,
-    CommitKind,
     Deleted,
     Done,
     Edited,
@@ -43,7 +42,6 @@ from .texts import json_of
 from .wire_checks import check_commit, check_requests
 from .wire_shapes import (
     FORMAT,
-    MIGRATED,
     NOTHING,
     READABLE,
     Raw,
@@ -76,9 +74,8 @@ def write_commit(
     """The body of a record; with `frame` it stands alone."""
     held = commit.held
     executors, executor_splices = _executors(commit.executors, {} if before is None else before.executors)
-    new = commit.migrated or commit.kind is CommitKind.MIGRATED or (frame is not None and frame.version != 1)
     shape = WireCommit(
-        format=MIGRATED if new else FORMAT,
+        format=FORMAT,
         kind=commit.kind,
         status=commit.status,
         iteration=commit.iteration,
@@ -158,7 +155,7 @@ def header_of(shape: WireCommit) -> RunHeader:
 def write_outcome(outcome: Outcome) -> bytes:
     return _encode(
         WireOutcome(
-            format=FORMAT if outcome.version == 1 else MIGRATED,
+            format=FORMAT,
             delivery=outcome.delivery,
             executor=outcome.executor,
             sent=[WireSent(_raw(s.payload), s.target) for s in outcome.sent],

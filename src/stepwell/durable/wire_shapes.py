@@ -1,6 +1,6 @@
-"""The shapes of formats 1 to 5, field by field. `docs/format.md` says in words what they mean.
+"""The shapes of format 1, field by field. `docs/format.md` says in words what they mean.
 
-They are for ever: a change is a new format number, and the old one stays readable.
+From the first published version on they are for ever: a change is a new format number, and the old one stays readable.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import msgspec
 from ..core.events import WorkflowRunState
 from ..core.model import CommitKind, Retention
 
-FORMAT = 4
-MIGRATED = 5  # of what 4 does not know; all else stays readable for programs that know only 4
-READABLE = (1, 2, 3, 4, 5)
-"""2 added requests, replies and intake; 3 children, timers, attempts, moving back and callers; 4 tags, retention and
-where a fork began; 5 versions of workflows, and what was done to a run when other code took it over. What is not there
-was not known yet, and its default is what it meant."""
+FORMAT = 1
+READABLE = (1,)
+"""What this version reads: its own format, and every published one before it."""
 Raw = msgspec.Raw
 
 

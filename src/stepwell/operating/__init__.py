@@ -4,7 +4,7 @@ Each name is at home in a module of its own, which is loaded when the name is as
 `__init__.pyi`.
 """
 
-from ..durable import own as _own
+from ..durable import modules as _modules
 
 _HOMES = {
     "Ambiguous": "naming",
@@ -56,7 +56,7 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        found = globals()[name] = getattr(_own.load(f"{__name__}.{_HOMES[name]}"), name)
+        found = globals()[name] = getattr(_modules.load(f"{__name__}.{_HOMES[name]}"), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
 from ..core.errors import CannotUnseal, DurabilityError, StoreUnavailable
 from ..core.model import RunHeader
 from ..durable.archive import parent_of
@@ -63,8 +61,6 @@ async def _known(
             raise  # it is not damaged: we cannot know what it was forked from
         except DurabilityError as error:
             return Known(run, (), None, asks, mail, str(error))
-        if header is not None and run.about.caller is None:  # lists of older formats do not say for whom it works
-            run = replace(run, about=replace(run.about, caller=header.caller))
         return Known(run, (), parent, asks, mail)
 
     return await together(look(run) for run in runs)

@@ -261,7 +261,7 @@ class _Import:
             raise ImportRefused(
                 f"a run {name!r} was stored here meanwhile", ": import it again", run_id=name, reason="there"
             )
-        await self._store.post(name, PARTLY_HERE, b'{"format":2,"kind":"import"}')
+        await self._store.post(name, PARTLY_HERE, b'{"format":1,"kind":"import"}')
         self.written.append(name)
 
     async def _write(self, run: _Writing, line: Line) -> None:

@@ -28,7 +28,7 @@ from . import file_memory as memory
 from . import file_reading as reading
 from .file_folders import Folders
 from .file_layout import Origin
-from .file_mail import blank_consumed, has_letters
+from .file_mail import has_letters
 from .file_open import Open
 from .file_records import records_in
 from .file_removing import discard, refuse_other_workflow, remove, replace, thin_out
@@ -198,7 +198,7 @@ class FileStore:
         return await self._off_loop(self._reading, self._numbers, run_id)
 
     async def compact(self) -> int:
-        await self._off_loop(self._compact)
+        await self._off_loop(self._folders.tidy)
         return 0  # a file that is gone takes no space
 
     async def close(self) -> None:
@@ -274,7 +274,7 @@ class FileStore:
         """What is open, and what is known of a run, after finishing what a killed writer left."""
         run.sweep()
         now = beside.recover(run)
-        return (now, None) if newest is None else beside.adopted(run, now)
+        return now, None if newest is None else now.origin or run.cover().origin
 
     def _commit(
         self,
@@ -296,8 +296,9 @@ class FileStore:
         latest = run.cover().seq if newest else 0
         seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
         self._last_seq = seq
-        sheet = disk.sheet_of(record, seq, (known or Origin(entry.at)).told(along.about), along.drop_below)
-        run.stage_reduced(along.reduced, known)
+        origin = known or Origin(entry.at)
+        sheet = disk.sheet_of(record, seq, origin.told(along.about), along.drop_below)
+        run.stage_reduced(along.reduced, origin)
         beside.announce(run, entry, seq, now, after, along.consumed)
         path = replace(run.folder, old, sheet)
         if newest is None or entry.number > newest.number:
@@ -335,11 +336,6 @@ class FileStore:
             assert run is not None
             beside.recover(run)
             return run.letters().post(run.folder, key, content)
-
-    def _compact(self) -> None:
-        self._folders.tidy()
-        for folder in self._folders.runs(None, None):
-            blank_consumed(folder)
 
     # ---------------------------------------------------------------- reading
 

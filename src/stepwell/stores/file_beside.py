@@ -19,12 +19,12 @@ import msgspec
 from ..core.errors import CheckpointCorrupt
 from ..durable.ports import Along, Entry, RunEntry
 from . import file_layout as disk
-from .file_layout import FORMAT, MAIL, OPEN, Origin, Stored
+from .file_layout import FORMAT, MAIL, OPEN, Stored
 from .file_mail import Letters, forget_letters, has_letters, read_letter
 from .file_memory import forget as forget_memory
 from .file_memory import memos_in
 from .file_open import NOTHING_OPEN, Open
-from .file_records import has_records, is_in_order, records_in
+from .file_records import has_records
 from .file_run import Run, newest_path
 
 
@@ -86,22 +86,6 @@ def recover(run: Run) -> Open:
         (run.folder / OPEN).unlink(missing_ok=True)
     _mark(run, seen.consumed)
     return seen.open
-
-
-def adopted(run: Run, now: Open) -> tuple[Open, Origin]:
-    """What is open, and what is known of a run that has records, also if they are of an older format that did not
-    say it. `now` is from `recover`."""
-    newest = run.cover()
-    if newest.origin is not None:
-        return now, now.origin or newest.origin
-    shuffled = now.shuffled or not is_in_order(run.folder)
-    return msgspec.structs.replace(now, shuffled=shuffled), now.origin or origin_in(run.folder)
-
-
-def origin_in(folder: Path) -> Origin:
-    """What the records of an older format tell of their run. Only if there are any."""
-    stored = records_in(folder)
-    return Origin(disk.read_cover(stored[min(stored)]).at)
 
 
 def announce(run: Run, entry: Entry, seq: int, now: Open, after: Open, consumed: tuple[str, ...]) -> None:
@@ -200,7 +184,7 @@ def run_in(folder: Path) -> RunEntry | None:
         newest = disk.read_cover(path)
         if look(folder).open.origin == told:
             break
-    origin = told or newest.origin or origin_in(folder)
+    origin = told or newest.origin
     return RunEntry(
         newest.run_id,
         newest.workflow,

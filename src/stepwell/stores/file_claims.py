@@ -23,7 +23,7 @@ class Claim(Stored):
     started: str
     drive: str
     until: float | None  # None: it was let go
-    fence: int = 0  # its number; older formats had none
+    fence: int  # its number
 
     @property
     def lease(self) -> Lease | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..core.errors import StoreUnavailable
 from ..durable.permissions import OWNER_ONLY
 from ..durable.ports import Entry
 from . import file_layout as disk
@@ -39,9 +40,18 @@ class Folders:
                 found = disk.read(self.root / MARK, MARKS).format
                 self._mode = stat.S_IMODE((self.root / MARK).stat().st_mode) & 0o666 | OWNER_ONLY
             except FileNotFoundError:
+                self._refuse_other_folders()
                 return None
             self._format = found
         return self._format
+
+    def _refuse_other_folders(self) -> None:
+        """A root without a mark must hold no folders: they are not ours, and would be read as workflows."""
+        if self._workflows() and not (self.root / MARK).exists():  # another process may have made the store just now
+            raise StoreUnavailable(
+                f"{self.root} is not a store of Stepwell: it holds folders and no {MARK}; it was left as it is. "
+                f"Name a new or an empty folder"
+            )
 
     def find(self, run_id: str) -> Path | None:
         """The folder of a run."""

@@ -31,7 +31,7 @@ from ..core.errors import CheckpointCorrupt, NewerFormat
 from ..durable.permissions import creating, files_mode_in, folder_mode, make_one_folder
 from ..durable.ports import About, Entry, Record
 
-FORMAT = 3  # 1 had neither mail nor open.json, and 2 no origins; their files are read as they are
+FORMAT = 1
 MARK, OWNER, OPEN, MEMORY, MAIL = "stepwell.json", "owner.json", "open.json", "memory", "mail"
 LOCK, NEW, GONE, TEMPORARY = ".lock", ".new", ".gone", ".tmp-"
 REDUCED = ".reduced-"  # before the name of a record: what is to replace it once the next commit is there
@@ -83,7 +83,7 @@ class Cover(Stored, kw_only=True, omit_defaults=True):
     outputs: bool
     fleeting: bool = False
     seq: int  # when it was committed, in nanoseconds: the order of commits over all runs
-    origin: Origin | None = None  # None: it is of an older format
+    origin: Origin
     drop_below: int | None = None  # records before this number that were there and hold no outputs are gone
 
     @property
@@ -144,7 +144,7 @@ def compact(body: bytes | msgspec.Raw) -> bytes:
     return msgspec.json.format(bytes(body), indent=-1)
 
 
-def sheet_of(record: Record, seq: int, origin: Origin | None, drop_below: int | None = None) -> Sheet:
+def sheet_of(record: Record, seq: int, origin: Origin, drop_below: int | None = None) -> Sheet:
     e, body = record.entry, msgspec.Raw(compact(record.body))
     return Sheet(
         FORMAT,

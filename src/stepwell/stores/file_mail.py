@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -87,17 +86,6 @@ def _blank_all(folder: Path, keys: dict[str, str]) -> None:
     for match in _matches_in(folder):
         if match[3] == "consumed" and match[2] in keys:
             _blank(folder / MAIL / match[0], keys[match[2]])
-
-
-def blank_consumed(folder: Path) -> None:
-    """Take the bodies out of tombstones that an older Stepwell made. Needs no lock: nobody else changes them."""
-    for match in _matches_in(folder):
-        if match[3] == "consumed":
-            path = folder / MAIL / match[0]
-            with suppress(FileNotFoundError):  # the run was deleted meanwhile
-                letter = disk.read(path, _LETTERS)
-                if bytes(letter.body) != b"null":
-                    _blank(path, letter.key)
 
 
 def letters_in(folder: Path) -> Letters:

@@ -83,7 +83,7 @@ def _backwards_in(run: Path, before: Order | None) -> Iterator[Cover]:
     shuffled = beside.look(run).open.shuffled
     path = newest_path(run) if before is None and not shuffled else None
     head = disk.read_cover(path) if path else None
-    if head is not None and head.origin is not None:  # it is the last one; often nobody asks for more
+    if head is not None:  # it is the last one; often nobody asks for more
         yield head
         before = head.order
     yield from Stock(run).backwards(shuffled=shuffled, before=before)

@@ -126,16 +126,10 @@ class Stock:
 
     def backwards(self, *, shuffled: bool, before: Order | None = None) -> Iterator[Cover]:
         """The records committed before that, the last one first. `shuffled`: their numbers do not tell the order."""
-        if shuffled or (self.head is not None and self.head.origin is None):  # older formats do not say if they are
+        if shuffled:
             found = sorted(self.covers(), key=lambda cover: cover.order, reverse=True)
             return (cover for cover in found if before is None or cover.order < before)
         numbers = list(self.paths)
         if before is not None:
             numbers = numbers[: bisect_left(numbers, before, key=lambda n: disk.read_cover(self.paths[n]).order)]
         return filter(self.counts, (disk.read_cover(self.paths[number]) for number in reversed(numbers)))
-
-
-def is_in_order(folder: Path) -> bool:
-    """Whether the numbers of a run's records tell the order they were committed in."""
-    orders = [disk.read_cover(path).order for path in records_in(folder).values()]
-    return orders == sorted(orders)

@@ -27,7 +27,8 @@ def remove(run: Run, number: int, follower: Record | None, then: Along) -> bool:
     after = disk.read_cover(stored[number + 1]) if number + 1 in stored else None
     if after is not None and follower is None and not after.frame:
         raise needs_follower(entry.run_id, number)
-    now, origin = beside.adopted(run, beside.recover(run))
+    now = beside.recover(run)
+    origin = now.origin or run.cover().origin
     if len(stored) == 1:
         beside.take_leave(folder, now)
     else:
@@ -69,7 +70,8 @@ def thin_out(run: Run, numbers: Sequence[int], whole: Sequence[Record]) -> int:
             raise needs_follower(newest.run_id, number)
     for one in given.values():
         refuse_other_workflow(folder, one.entry)
-    now, origin = beside.adopted(run, beside.recover(run))
+    now = beside.recover(run)
+    origin = now.origin or run.cover().origin
     beside.rest(folder, now.beside(newest, origin))
     for number, one in given.items():  # first: from then on nothing that stays is based on what goes
         replace(folder, stored[number], disk.sheet_of(one, disk.read_cover(stored[number]).seq, origin))

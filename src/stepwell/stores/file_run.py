@@ -139,7 +139,7 @@ class Run:
             self.forgot()
         self._is_swept = True
 
-    def stage_reduced(self, reduced: Sequence[Record], origin: Origin | None) -> None:
+    def stage_reduced(self, reduced: Sequence[Record], origin: Origin) -> None:
         """Write what will be kept of records beside them, before the commit that lets the rest go.
 
         After a crash, what the newest record has dropped is installed, and what was staged for a commit that never

@@ -49,12 +49,6 @@ BEGIN
     RETURN answers;
 END $stepwell$;
 
--- What a program of format 1 calls.
-CREATE FUNCTION {schema}.work(jobs jsonb, sheets text[]) RETURNS jsonb[] LANGUAGE plpgsql AS $stepwell$
-BEGIN
-    RETURN {schema}.work(1, jobs, sheets);
-END $stepwell$;
-
 CREATE FUNCTION {schema}.append(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     entry {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);

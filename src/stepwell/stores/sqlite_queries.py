@@ -64,7 +64,6 @@ CONSUME = """
 INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
 ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1, body = excluded.body
 """
-BLANK_CONSUMED = "UPDATE mail SET body = 'null' WHERE consumed AND body <> 'null'"  # an older Stepwell kept them
 
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
 ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

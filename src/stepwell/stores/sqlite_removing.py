@@ -40,7 +40,6 @@ def compacted(db: sqlite3.Connection) -> int:
     """Write the file anew without what is free in it, outside of any transaction. How many bytes smaller it is."""
     path = db.execute("PRAGMA database_list").fetchone()[2]
     before = _size(path)
-    patiently(lambda: db.execute(sql.BLANK_CONSUMED))
     patiently(lambda: db.execute("VACUUM"))
     _empty_log(db, path)
     return before - _size(path)

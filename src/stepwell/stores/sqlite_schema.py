@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..core.errors import NewerFormat, StoreUnavailable
 
-APPLICATION = 0x486F6C64  # "Hold": tells our files from those of other programs
+APPLICATION = 0x53746570  # "Step": tells our files from those of other programs
 
 FIRST = """
 CREATE TABLE commits (
@@ -21,6 +21,7 @@ CREATE TABLE commits (
     at            TEXT NOT NULL,
     frame         INTEGER NOT NULL,
     outputs       INTEGER NOT NULL,
+    fleeting      INTEGER NOT NULL,
     body          TEXT NOT NULL,                      -- last, so that the columns before it are read without it
     UNIQUE (run_id, number)
 ) STRICT;
@@ -44,11 +45,10 @@ CREATE TABLE leases (
     pid     INTEGER NOT NULL,
     started TEXT NOT NULL,
     drive   TEXT NOT NULL,
-    until   REAL NOT NULL
+    until   REAL NOT NULL,
+    fence   INTEGER NOT NULL
 ) STRICT;
-"""
 
-SECOND = """
 CREATE TABLE mail (
     seq      INTEGER PRIMARY KEY,                     -- the order of posting
     run_id   TEXT NOT NULL,
@@ -74,6 +74,9 @@ CREATE TABLE requests (
 ) STRICT;
 CREATE INDEX requests_by_age ON requests (at, run_id, seq);
 CREATE INDEX requests_by_workflow ON requests (workflow, at, run_id, seq);
+CREATE INDEX requests_by_deadline ON requests (deadline, run_id, seq) WHERE deadline IS NOT NULL;
+CREATE INDEX requests_by_workflow_and_deadline ON requests (workflow, deadline, run_id, seq)
+    WHERE deadline IS NOT NULL;
 
 CREATE TABLE wakes (
     run_id   TEXT PRIMARY KEY,
@@ -81,15 +84,8 @@ CREATE TABLE wakes (
     at       TEXT NOT NULL
 ) STRICT;
 CREATE INDEX wakes_by_time ON wakes (at, run_id);
-"""
 
-# `fleeting` stands behind the body and is read without it: SQLite keeps 0 and 1 in the head of a row.
-# The list of runs is kept by triggers, so that it stays true also if a process with older code has the file open.
-THIRD = """
-ALTER TABLE commits ADD COLUMN fleeting INTEGER NOT NULL DEFAULT 0;
-
-ALTER TABLE leases ADD COLUMN fence INTEGER NOT NULL DEFAULT 0;
-
+-- kept by the triggers below, so that it is true whatever writes to `commits`
 CREATE TABLE runs (
     run_id        TEXT PRIMARY KEY,
     workflow      TEXT NOT NULL,
@@ -105,12 +101,6 @@ CREATE TABLE runs (
     swept         INTEGER NOT NULL DEFAULT 0,         -- before this number there are only records with outputs
     mixed         INTEGER NOT NULL DEFAULT 0          -- 1 if its numbers may not be in the order of commits
 ) STRICT, WITHOUT ROWID;
-INSERT INTO runs (run_id, workflow, status, number, checkpoint_id, iteration, at, began, mixed)
-    SELECT newest.run_id, newest.workflow, newest.status, newest.number, newest.checkpoint_id, newest.iteration,
-        newest.at, first.at, 1
-    FROM (SELECT run_id, max(number) AS number, min(seq) AS seq FROM commits GROUP BY run_id) AS run
-    JOIN commits AS newest ON newest.run_id = run.run_id AND newest.number = run.number
-    JOIN commits AS first ON first.seq = run.seq;
 CREATE INDEX runs_by_age ON runs (called, began, run_id);
 CREATE INDEX runs_by_workflow ON runs (workflow, called, began, run_id);
 CREATE INDEX runs_by_status ON runs (status, called, began, run_id);
@@ -154,13 +144,7 @@ CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN
 END;
 """
 
-FOURTH = """
-CREATE INDEX requests_by_deadline ON requests (deadline, run_id, seq) WHERE deadline IS NOT NULL;
-CREATE INDEX requests_by_workflow_and_deadline ON requests (workflow, deadline, run_id, seq)
-    WHERE deadline IS NOT NULL;
-"""
-
-STEPS = (FIRST, SECOND, THIRD, FOURTH)  # a file of format n has gone the first n
+STEPS = (FIRST,)  # a file of format n has gone the first n
 FORMAT = len(STEPS)
 
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from stepwell import FileCheckpointStorage, Seal
 from tests.support.command_line import Place, Say, damage, postgres_address, schema_of
-from tests.support.postgres_server import ask, dsn, fresh_schema
-
-TESTS = Path(__file__).resolve().parents[2]
-OLD = TESTS / "golden" / "v1"
-POSTGRES_1 = TESTS / "stores" / "data" / "postgres-1.sql"
+from tests.support.next_format import know_the_next_format
+from tests.support.postgres_server import ask, fresh_schema
 
 
 def content(place: Place, folder: Path) -> object:
@@ -141,21 +135,12 @@ def test_a_terminal_is_told_how_far_it_is(sqlite: Place) -> None:
     assert b"records/s\r" in seen
 
 
-@pytest.fixture(params=["sqlite", "file", "postgres"])
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A store of the first format, of each kind."""
-    if request.param == "sqlite":
-        shutil.copy(OLD / "runs.db", tmp_path / "runs.db")
-        yield Place("sqlite:///runs.db", None)
-    elif request.param == "file":
-        shutil.copytree(OLD / "runs", tmp_path / "runs")
-        yield Place("runs", None)
-    else:
-        with fresh_schema() as schema:
-            ask(f"CREATE SCHEMA {schema}")
-            with psycopg.connect(dsn()) as db:
-                db.execute(POSTGRES_1.read_text().replace("{schema}", schema).encode())
-            yield Place(postgres_address(schema), None)
+@pytest.fixture
+def old(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A store that is older than this program, of each kind."""
+    place.fill()
+    know_the_next_format(monkeypatch)
+    return place
 
 
 def test_an_older_store_is_only_brought_up_to_date_if_that_is_said(old: Place, say: Say, tmp_path: Path) -> None:
@@ -166,7 +151,7 @@ def test_an_older_store_is_only_brought_up_to_date_if_that_is_said(old: Place, s
     assert "stepwell migrate" in done.stdout
     told = json.loads(say("--store", old.address, "migrate", "--dry-run", "--json").stdout)
     assert (told["from"], told["needed"], told["dry_run"]) == (1, True, True)
-    assert told["commits"] > 3
+    assert told["commits"] == 6
     assert content(old, tmp_path) == before
     done = say("--store", old.address, "migrate")
     words = f"the store was brought from format 1 to {told['to']}; it holds {told['commits']} commits\n"
@@ -178,11 +163,32 @@ def test_an_older_store_is_only_brought_up_to_date_if_that_is_said(old: Place, s
     assert looked["records"] == told["commits"]
 
 
-def test_a_store_that_is_brought_up_to_date_is_healthy(say: Say, tmp_path: Path) -> None:
-    shutil.copy(OLD / "runs.db", tmp_path / "runs.db")
-    assert say("--store", "sqlite:///runs.db", "migrate").exit_code == 0
-    done = say("--store", "sqlite:///runs.db", "doctor")
+def test_a_store_that_is_brought_up_to_date_is_healthy(old: Place, say: Say) -> None:
+    assert say("--store", old.address, "migrate").exit_code == 0
+    done = say("--store", old.address, "doctor")
     assert done.exit_code == 0, done.stdout
+
+
+def test_a_store_is_created_by_migrate(place: Place, say: Say, tmp_path: Path) -> None:
+    told = json.loads(say("--store", place.address, "migrate", "--dry-run", "--json").stdout)
+    assert (told["from"], told["to"], told["needed"], told["commits"]) == (None, 1, True, 0)
+    assert say("--store", place.address, "list").exit_code == 3
+    done = say("--store", place.address, "migrate")
+    assert (done.exit_code, done.stdout) == (0, "the store was created, of format 1\n"), done.stderr
+    assert say("--store", place.address, "list").exit_code == 0
+    again = say("--store", place.address, "migrate")
+    assert again.stdout == "nothing to do: the store is of format 1, the newest that this Stepwell knows\n"
+    assert say("--store", place.address, "doctor").exit_code == 0
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_nothing_is_created_among_the_tables_of_another_program(say: Say, dry_run: list[str]) -> None:
+    with fresh_schema() as schema:
+        ask(f"CREATE SCHEMA {schema}")
+        ask(f"CREATE TABLE {schema}.orders (id integer)")
+        done = say("--store", postgres_address(schema), "migrate", *dry_run)
+        assert done.exit_code != 0
+        assert "holds tables of another program" in done.stderr
 
 
 def newer(place: Place, folder: Path) -> None:
@@ -224,7 +230,7 @@ def test_a_store_of_a_newer_stepwell_is_left_as_it_is(
     assert not (tmp_path / "count-1.stepwell").exists()
 
 
-@pytest.mark.parametrize("command", [["doctor"], ["migrate"], ["prune", "--keep-last", "1", "--yes"], ["export", "r"]])
+@pytest.mark.parametrize("command", [["doctor"], ["prune", "--keep-last", "1", "--yes"], ["export", "r"]])
 @pytest.mark.parametrize(("store", "code"), [("sqlite:///no.db", 3), ("no", 3), ("sqlite:///text", 1), ("odd://x", 2)])
 def test_a_wrong_store_is_an_error(say: Say, tmp_path: Path, command: list[str], store: str, code: int) -> None:
     (tmp_path / "text").write_text("This is a text, and longer than any header would be." * 40)

@@ -1,0 +1,112 @@
+"""What the next format relies on: stores are completed once, by whoever is first, and nobody older writes to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell.core.errors import NewerFormat, StoreUnavailable
+from stepwell.durable.ports import Store
+from stepwell.stores.file import FileStore
+from stepwell.stores.postgres_store import PostgresStore
+from stepwell.stores.sqlite import SQLiteStore
+from stepwell.testing.rules_samples import meanings, record
+from tests.support.next_format import NEXT, know_the_next_format
+from tests.support.postgres_server import ask, dsn, fresh_schema
+
+Open = Callable[[], Any]
+
+
+@pytest.fixture(params=["file", "sqlite", "postgres"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens the same store, each time as a program that has just started."""
+    if request.param == "file":
+        yield lambda: FileStore(tmp_path / "runs")
+    elif request.param == "sqlite":
+        yield lambda: SQLiteStore(tmp_path / "runs.db")
+    else:
+        with fresh_schema() as schema:
+            yield lambda: PostgresStore(dsn(), schema=schema)
+
+
+async def fill(store: Store) -> None:
+    await store.append(record("r", 0))
+    await store.post("r", "k", b"1")
+    await store.close()
+
+
+async def test_a_store_is_completed_and_its_runs_continue(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fill(open_store())
+    with monkeypatch.context() as later:
+        know_the_next_format(later)
+        store = open_store()
+        await store.append(record("r", 1, frame=False))
+        assert meanings(await store.chain("r", 1)) == meanings([record("r", 0), record("r", 1, frame=False)])
+        assert await store.mail("r") == [("k", b"1")]
+        await store.close()
+        again = open_store()
+        assert [run.number for run in await again.runs()] == [1]
+        await again.close()
+
+
+async def test_an_older_program_refuses_what_a_newer_one_has_completed(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(open_store())
+    with monkeypatch.context() as later:
+        know_the_next_format(later)
+        store = open_store()
+        await store.append(record("r", 1))
+        await store.close()
+    store = open_store()
+    for attempt in (store.runs, lambda: store.append(record("r", 2)), lambda: store.post("r", "k2", b"1")):
+        with pytest.raises(NewerFormat, match=rf"newer Stepwell \(format {NEXT}, this one knows {NEXT - 1}\)"):
+            await attempt()
+    await store.close()
+
+
+async def test_many_programs_complete_a_store_at_once(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fill(open_store())
+    know_the_next_format(monkeypatch)
+    stores = [open_store() for _ in range(4)]
+    await asyncio.gather(*(store.append(record(f"r{n}", 0)) for n, store in enumerate(stores)))
+    assert {run.run_id for run in await stores[0].runs()} == {"r", "r0", "r1", "r2", "r3"}
+    for store in stores:
+        await store.close()
+
+
+async def test_a_program_that_is_running_when_a_newer_one_completes_its_schema_writes_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fresh_schema() as schema:
+        running = PostgresStore(dsn(), schema=schema)
+        await running.append(record("r", 0))
+        with monkeypatch.context() as later:
+            know_the_next_format(later)
+            newer = PostgresStore(dsn(), schema=schema)
+            await newer.runs()
+            await newer.close()
+        with pytest.raises(StoreUnavailable, match=rf"a newer Stepwell \(format {NEXT}, this one knows"):
+            await running.append(record("r", 1))
+        assert ask(f"SELECT number FROM {schema}.commits") == [(0,)]
+        await running.close()
+
+
+def test_folders_without_a_mark_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
+    """A store of another program, or of this one under the name it had before, is not ours to read."""
+    (tmp_path / "runs" / "shop" / "r-1").mkdir(parents=True)
+    (tmp_path / "runs" / "other.json").write_text('{"format": 1}')
+
+    async def attempts() -> None:
+        store = FileStore(tmp_path / "runs")
+        for attempt in (store.runs, lambda: store.append(record("r", 0)), lambda: store.post("r", "k", b"1")):
+            with pytest.raises(StoreUnavailable, match=r"is not a store of Stepwell: it holds folders and no stepwell"):
+                await attempt()
+        await store.close()
+
+    asyncio.run(attempts())
+    assert sorted(path.name for path in (tmp_path / "runs").rglob("*")) == ["other.json", "r-1", "shop"]
