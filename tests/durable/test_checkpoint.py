@@ -208,7 +208,7 @@ WRONG_PARTS: list[tuple[str, dict[str, Any]]] = [
     ("$.metadata.who", {"metadata": {"who": "\ud800"}}),
     ("$.graph_signature", {"graph_signature": {"executors": 5}}),
     ("$.graph_signature.start", {"graph_signature": {"start": object()}}),
-    ("$.position", {"position": {"format": 4}}),
+    ("$.position", {"position": {"format": 1}}),
     ("$.position.x", {"position": {"x": object()}}),
 ]
 

@@ -33,8 +33,8 @@ def sound() -> dict[Path, bytes]:
         store = FileStore(root)
         await Payment().drive(store, "other")
         await Payment().wait(store)
-        await BuiltInStorage(store).store.remember(RUN, 1, "1.0/step/0/x", b'{"format":4,"due":""}')
-        await BuiltInStorage(store).store.post(RUN, "input/7/x", b'{"kind":"input","format":2,"value":1}')
+        await BuiltInStorage(store).store.remember(RUN, 1, "1.0/step/0/x", b'{"format":1,"due":""}')
+        await BuiltInStorage(store).store.post(RUN, "input/7/x", b'{"kind":"input","format":1,"value":1}')
         await store.close()
         return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
@@ -153,7 +153,7 @@ def test_files_of_another_run_are_refused() -> None:
 
 
 def test_links_and_folders_in_the_place_of_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text('{"format": 3}')
+    (tmp_path / "secret").write_text('{"format": 1}')
     for path in (path for path in files() if path.suffix == ".json"):
         for kind in ("folder", "link", "link to nothing"):
             root = tmp_path / "store"
@@ -166,4 +166,4 @@ def test_links_and_folders_in_the_place_of_files_are_refused(tmp_path: Path) -> 
             with pytest.raises(DurabilityError):
                 asyncio.run(_driven(root))
             shutil.rmtree(root)
-    assert (tmp_path / "secret").read_text() == '{"format": 3}'
+    assert (tmp_path / "secret").read_text() == '{"format": 1}'

@@ -293,8 +293,8 @@ STORES = (
     Bug(
         "a text is not bound to its place",
         "durable/guard.py",
-        '    return place.encode("utf-8", "surrogatepass")\n',
-        '    return b""\n',
+        '.encode("utf-8", "surrogatepass")\n',
+        '.encode("utf-8", "surrogatepass")[:0]\n',
         ("durable/test_guard.py", RULES),
     ),
     Bug(

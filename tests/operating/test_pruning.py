@@ -255,7 +255,7 @@ async def test_only_some_runs_are_pruned_and_the_others_are_heeded(everywhere: A
 async def test_a_run_is_deleted_whatever_it_is_and_takes_those_inside_along(everywhere: Any) -> None:
     async with everywhere() as storage:
         await asking(storage).run(Order(1, ["lamp"]), run_id="asks")
-        await storage.store.post("asks", "letter", b'{"format":2,"kind":"cancel","number":1}')
+        await storage.store.post("asks", "letter", b'{"format":1,"kind":"cancel","number":1}')
         await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
         await counting(storage).run(1, run_id="other")
         said = await delete_runs(storage, ["asks", "outer"], dry_run=True)

@@ -125,7 +125,7 @@ async def test_a_person_finds_and_reads_a_record(store: FileStore, root: Path) -
     text = (root / "billing" / "run-1" / "000000-run-1-0.json").read_text()
     assert '\n  "workflow": "billing",\n' in text
     assert '\n  "body": {\n    "b": [\n      1\n    ],\n    "a": 2\n  }\n}\n' in text
-    assert json.loads((root / "stepwell.json").read_text()) == {"format": 3}
+    assert json.loads((root / "stepwell.json").read_text()) == {"format": 1}
 
 
 async def test_no_name_leads_out_of_the_root(store: FileStore, root: Path) -> None:
@@ -272,7 +272,7 @@ async def test_a_foreign_file_is_left_alone(store: FileStore, root: Path) -> Non
 
 async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    (root / "stepwell.json").write_text('{"format": 4, "more": true}')
+    (root / "stepwell.json").write_text('{"format": 2, "more": true}')
     before = every_file(root)
     other = FileStore(root)
     for call in (other.append(record("r", 1)), other.head("r"), other.entries(), other.remember("r", 1, "k", b"1")):
@@ -285,7 +285,7 @@ async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: 
 async def test_a_record_of_a_newer_format_is_refused(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
     path = root / "w" / "r" / "000000-r-0.json"
-    path.write_text(path.read_text().replace('"format": 3', '"format": 4'))
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(StoreUnavailable, match="newer"):
         await store.head("r")
 

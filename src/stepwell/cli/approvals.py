@@ -94,14 +94,14 @@ def _user(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _CLOSER: dict[tuple[str, str], Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    ("stepwell.agents.asking:ToolApprovalRequest", "ToolApprovalResponse"): _approval,
-    ("stepwell.agents.asking:ToolOutcomeRequest", "ToolOutcomeResponse"): _outcome,
-    ("stepwell.agents.asking:BudgetRequest", "BudgetResponse"): _budget,
-    ("stepwell.agents.asking:AgentInputRequest", "AgentInputResponse"): _input,
-    ("stepwell.agents.values:AgentExecutorResponse", "AgentRequestInfoResponse"): _reviewed,
-    ("stepwell.declarative.messages:NodeApprovalRequest", "NodeApprovalResponse"): _node,
-    ("stepwell.orchestrations.handoff_agents:HandoffAgentUserRequest", "list[Message]"): _user,
-    ("stepwell.orchestrations.magentic_values:MagenticPlanReviewRequest", "MagenticPlanReviewResponse"): _plan,
+    ("stepwell:ToolApprovalRequest", "ToolApprovalResponse"): _approval,
+    ("stepwell:ToolOutcomeRequest", "ToolOutcomeResponse"): _outcome,
+    ("stepwell:BudgetRequest", "BudgetResponse"): _budget,
+    ("stepwell:AgentInputRequest", "AgentInputResponse"): _input,
+    ("stepwell:AgentExecutorResponse", "AgentRequestInfoResponse"): _reviewed,
+    ("stepwell:NodeApprovalRequest", "NodeApprovalResponse"): _node,
+    ("stepwell:HandoffAgentUserRequest", "list[Message]"): _user,
+    ("stepwell:MagenticPlanReviewRequest", "MagenticPlanReviewResponse"): _plan,
 }
 """By what is asked and what is wanted for it."""
 

@@ -10,8 +10,8 @@ from .questions import question_told
 if TYPE_CHECKING:
     from ..core.model import Checkpoint
 
-_ANSWERS = ("stepwell.agents.values:AgentResponse",)
-_OUTCOMES = ("stepwell.declarative.messages:Outcome",)
+_ANSWERS = ("stepwell:AgentResponse",)
+_OUTCOMES = ("stepwell:NodeOutcome",)
 
 
 @dataclass

@@ -69,8 +69,8 @@ class Chain:
             del self._outputs[one.entry.number]
 
     def found(self, records: Sequence[Record]) -> None:
-        """Note records with outputs that say more than these although a frame came after them: an older Stepwell, or
-        a process that was killed, left them so."""
+        """Note records with outputs that say more than these although a frame came after them: a process that was
+        killed left them so."""
         for one in records:
             if one.entry.fleeting and one.entry.number < self._last_frame:
                 kept = outputs_alone(one)

@@ -16,7 +16,7 @@ from tests.support.driven_runs import READY
 from tests.support.nesting import Asker, alone, deep
 
 STORE = "sqlite:///runs.db"
-RUNS = "driven_runs"
+RUNS = "tests.support.driven_runs"
 
 
 def runs(say: Say, place: str = STORE) -> dict[str, dict[str, Any]]:

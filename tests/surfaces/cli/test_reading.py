@@ -99,13 +99,13 @@ def test_show_says_where_a_run_is_and_what_it_holds(place: Place, say: Say) -> N
         "  called: desk (1 time)",
         "  waits for an answer: desk",
         "1 open question",
-        "  order: (operating_runs:Order)",
+        "  order: (tests.support.operating_runs:Order)",
         "    lines:",
         "      - tea",
     ):
         assert line in told.stdout.splitlines()
     found = document(say("--store", place.address, "show", "refund-7", "--json"))
-    assert found["state"] == {"order": {"$": "operating_runs:Order", "v": {"id": 7, "lines": ["tea"]}}}
+    assert found["state"] == {"order": {"$": "tests.support.operating_runs:Order", "v": {"id": 7, "lines": ["tea"]}}}
     assert found["requests"]["refund-7"]["response_type"] == "bool"
 
 
