@@ -166,26 +166,6 @@ async def test_what_is_known_of_a_run_survives_every_record_that_said_it(store: 
     assert await store.runs(inner=True) == [listed(last, **expected)]  # type: ignore[arg-type]
 
 
-async def test_a_run_of_an_older_format_that_was_put_together_keeps_its_order(store: FileStore, tmp_path: Path) -> None:
-    await fill(store, "r", 4)
-    await store.put(record("r", 1))
-    (tmp_path / "w" / "r" / "open.json").unlink()
-    for path in (tmp_path / "w" / "r").glob("0*.json"):  # as the code before wrote them
-        content = json.loads(path.read_text())
-        del content["origin"]
-        path.write_text(json.dumps({**content, "format": 2}))
-    await store.close()
-    later = FileStore(tmp_path)
-    order = [("r", 0), ("r", 2), ("r", 3), ("r", 1)]
-    assert places(await later.entries()) == order
-    assert places(await later.entries(limit=2)) == order[2:]
-    await later.append(record("r", 4))
-    assert places(await later.entries()) == [*order, ("r", 4)]
-    assert places(await later.entries(limit=2)) == [("r", 1), ("r", 4)]
-    assert await later.newest() == record("r", 4).entry
-    await later.close()
-
-
 # -------------------------------------------------------------------- keeping only the latest
 
 
