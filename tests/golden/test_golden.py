@@ -26,21 +26,24 @@ OUTPUTS = ["left was here", {"total": 6, "log": LOG, "parcel": GIVEN}]
 
 @pytest.fixture(params=STORES, ids="-".join)
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    async with copy_of(*request.param, tmp_path) as storage:
+    name, kind = request.param
+    async with copy_of(name, kind, tmp_path) as storage:
         yield storage
 
 
 @pytest.fixture(params=[store for store in STORES if store[0] >= "v3"], ids="-".join)
 async def later_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     """One that knows what came with format 3."""
-    async with copy_of(*request.param, tmp_path) as storage:
+    name, kind = request.param
+    async with copy_of(name, kind, tmp_path) as storage:
         yield storage
 
 
 @pytest.fixture(params=[store for store in STORES if store[0] >= "v4"], ids="-".join)
 async def latest_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     """One that knows what came with format 4."""
-    async with copy_of(*request.param, tmp_path) as storage:
+    name, kind = request.param
+    async with copy_of(name, kind, tmp_path) as storage:
         yield storage
 
 

@@ -33,14 +33,16 @@ NEW = [(name, kind) for name, kind in STORES if name >= "v5"]
 @pytest.fixture(params=OLD, ids="-".join)
 async def old(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     """A store that was written before there were versions."""
-    async with copy_of(*request.param, tmp_path) as storage:
+    name, kind = request.param
+    async with copy_of(name, kind, tmp_path) as storage:
         yield storage
 
 
 @pytest.fixture(params=NEW, ids="-".join)
 async def new(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     """One that knows what came with format 5."""
-    async with copy_of(*request.param, tmp_path) as storage:
+    name, kind = request.param
+    async with copy_of(name, kind, tmp_path) as storage:
         yield storage
 
 
