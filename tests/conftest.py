@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from stepwell import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
 from stepwell.durable import clock
+from stepwell.durable.storage import BuiltInStorage
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]  # how fast a machine is says nothing about the code
 settings.register_profile("luck", deadline=None, suppress_health_check=slow)  # which finds things
@@ -45,11 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(params=["memory", "sqlite", "file"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Each of the built-in storages, new and empty."""
-    return {
+    made: dict[str, Callable[[], BuiltInStorage]] = {
         "memory": lambda: InMemoryCheckpointStorage(),
         "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
         "file": lambda: FileCheckpointStorage(tmp_path / "runs"),
-    }[request.param]()
+    }
+    return made[request.param]()
 
 
 class Later:

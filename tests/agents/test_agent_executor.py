@@ -37,6 +37,7 @@ from stepwell.agents import (
     current_tool_call,
     usage_in,
 )
+from stepwell.agents.scripted import Move
 from stepwell.durable.storage import BuiltInStorage
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing import crash_everywhere
@@ -130,7 +131,7 @@ def payer(paid: list[int], **options: Any) -> ScriptedAgent:
         paid.append(amount)
         return f"paid {amount}"
 
-    script = [Calls(("rate", {}), ("pay", {"amount": 3})), "all done"]
+    script: list[Move] = [Calls(("rate", {}), ("pay", {"amount": 3})), "all done"]
     return ScriptedAgent("clerk", script, tools={"pay": pay, "rate": lambda: 2}, **options)
 
 
@@ -205,7 +206,7 @@ async def test_a_tool_knows_a_key_that_is_the_same_for_every_attempt() -> None:
 
 
 async def test_a_turn_that_fails_does_not_repeat_what_it_had_done() -> None:
-    script = [Calls(("look", {})), Fails(ConnectionError("gone"), times=2), "found"]
+    script: list[Move] = [Calls(("look", {})), Fails(ConnectionError("gone"), times=2), "found"]
     agent = ScriptedAgent("clerk", script, tools={"look": lambda: 5})
     workflow = alone(agent)
     for _ in range(2):
@@ -216,7 +217,7 @@ async def test_a_turn_that_fails_does_not_repeat_what_it_had_done() -> None:
 
 
 async def test_pieces_of_text_are_told_live_and_withdrawn_if_they_come_to_nothing() -> None:
-    script = [Fails(ConnectionError("gone"), after="half a sent"), "all of it"]
+    script: list[Move] = [Fails(ConnectionError("gone"), after="half a sent"), "all of it"]
     workflow = alone(ScriptedAgent("clerk", script), retry=RetryPolicy(max_attempts=2, initial_interval=0))
     told = [event async for event in workflow.run("go", stream=True) if event.type in ("update", "withdrawn")]
     assert [(event.type, event.attempt, event.data.text if event.type == "update" else None) for event in told] == [
@@ -231,7 +232,7 @@ async def test_pieces_of_text_are_told_live_and_withdrawn_if_they_come_to_nothin
 
 
 async def test_what_a_dead_process_told_is_withdrawn_and_told_again() -> None:
-    script = [Calls(("look", {}), text="let me see"), Fails(OSError("gone")), "found"]
+    script: list[Move] = [Calls(("look", {}), text="let me see"), Fails(OSError("gone")), "found"]
     agent = ScriptedAgent("clerk", script, tools={"look": int})
     workflow = alone(agent)
     with pytest.raises(HandlerFailed):

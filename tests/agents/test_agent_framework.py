@@ -72,7 +72,7 @@ class Bare(BaseChatClient[Any]):
         return [(message.role, _text(message)) for message in self.seen[-1]]
 
 
-class Client(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Bare):  # type: ignore[misc]
+class Client(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Bare):
     def __init__(self, *script: Reply, **options: Any) -> None:
         super().__init__(script=script, **options)
 

@@ -103,7 +103,7 @@ def _going_on(errands: dict[str, Json], first: dict[str, Json]) -> dict[str, Jso
     for name, errand in errands.items():
         if "decision" in errand:
             errand = {"responses": dict.fromkeys(first[name].get("asked", ()), errand)}
-        known = {key: FIRST[name][key] for key in ("agent", "handoffs") if key in FIRST[name]}
+        known: Json = {key: FIRST[name][key] for key in ("agent", "handoffs") if key in FIRST[name]}
         found[name] = {**known, **errand}
     return found
 

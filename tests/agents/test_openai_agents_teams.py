@@ -12,6 +12,7 @@ from agents import (
     RunConfig,
     RunContextWrapper,
     Runner,
+    Tool,
     function_tool,
     handoff,
 )
@@ -109,7 +110,7 @@ def team(paid: list[str], needs_approval: Any, model: Model | str) -> Agent[Any]
 
     hands = Agent(name="hands", instructions="hands", model=model, tools=[pay, look])
     eyes = Agent(name="eyes", instructions="eyes", model=model, tools=[look])
-    tools = [hands.as_tool("hands", "Pays."), eyes.as_tool("eyes", "Looks.")]
+    tools: list[Tool] = [hands.as_tool("hands", "Pays."), eyes.as_tool("eyes", "Looks.")]
     return Agent(name="head", instructions="head", model=model, tools=tools)
 
 

@@ -16,8 +16,10 @@ def paying(storage: Any, id: str, paid: list[int], *migrations: Migration) -> Wo
         return "paid"
 
     agent = ScriptedAgent("clerk", [Calls(("pay", {"amount": 3})), "done"], tools={"pay": pay}, approve=["pay"])
-    known = {"name": "paying", "checkpoint_storage": storage, "migrations": migrations}
-    return WorkflowBuilder(start_executor=AgentExecutor(agent, id=id), **known).build()  # type: ignore[arg-type]
+    start = AgentExecutor(agent, id=id)
+    return WorkflowBuilder(
+        name="paying", start_executor=start, checkpoint_storage=storage, migrations=migrations
+    ).build()
 
 
 async def test_a_turn_that_waits_goes_on_under_the_new_name() -> None:

@@ -38,8 +38,10 @@ from tests.crash.storm import Storm, rage, storm
 from tests.crash.verdict import Verdict, judged, recovery
 from tests.support.postgres_server import dsn, fresh_schema, own_server
 
-SUMMED = ("kills", "kills_in_a_drive", "pauses", "restarts", "runs", "commits", "executions", "cut_off", "late")
-SUMMED += ("refused", "lost", "repeated", "twice", "wrong")
+SUMMED = (
+    *("kills", "kills_in_a_drive", "pauses", "restarts", "runs", "commits", "executions", "cut_off", "late"),
+    *("refused", "lost", "repeated", "twice", "wrong"),
+)
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -87,7 +87,7 @@ class Witness:
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         writing = lambda: self._remember(run_id, place, key, body, fence=fence)  # noqa: E731
-        is_new = await self._accepted(writing, run_id, f"memory {key}")
+        is_new: bool = await self._accepted(writing, run_id, f"memory {key}")
         self._ledger.write("kept", run_id, key=key, new=is_new)
         return is_new
 

@@ -256,7 +256,10 @@ class Note(msgspec.Struct):
     score: int
 
 
-@pytest.mark.parametrize("record", [Verdict(8), Opinion(score=8), Note(8), namedtuple("Row", "score")(8)])
+Row = namedtuple("Row", "score")
+
+
+@pytest.mark.parametrize("record", [Verdict(8), Opinion(score=8), Note(8), Row(8)])
 def test_fields_of_records_are_found_and_other_attributes_are_not(record: Any) -> None:
     values = {"review": record}
     named = "review.0" if isinstance(record, tuple) else "review.score"

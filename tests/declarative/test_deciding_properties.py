@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from stepwell.declarative.checking import problems
 from stepwell.declarative.conditions import equals
 from stepwell.declarative.deciding import SETTLED, Deciding, Decision, Plan, Stand, TooManyLoops, last_of, progress
-from stepwell.declarative.definition import Definition, Edge, Node
+from stepwell.declarative.definition import Definition, Edge, ErrorMode, Node
 
 IDS = ("a", "b", "c", "d", "e", "f")
-MODES = ("stop", "skip", "isolate", "fallback")
+MODES: tuple[ErrorMode, ...] = ("stop", "skip", "isolate", "fallback")
 
 
 @st.composite
@@ -113,12 +113,11 @@ class Course:
 def test_every_run_ends_with_everybody_accounted_for(definition: Definition, data: st.DataObject) -> None:
     assert not [text for _, text in problems(definition)]
     course = Course(definition, data.draw)
+    looped: TooManyLoops | None = None
     try:
         course.run()
     except TooManyLoops as error:
         looped = error
-    else:
-        looped = None
     assert all(stand.runs <= definition.max_iterations for stand in course.stands.values())
     if looped is not None:
         assert course.stands[looped.node].runs == definition.max_iterations

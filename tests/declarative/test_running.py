@@ -38,7 +38,9 @@ from stepwell.declarative import (
     equals,
     greater,
 )
+from stepwell.durable.storage import BuiltInStorage
 from stepwell.testing import FakeClock, crash_everywhere
+from tests.support.streams import collect
 
 
 def says(text: str, name: str = "agent") -> ScriptedAgent:
@@ -403,10 +405,10 @@ async def test_events_say_what_happened_in_order() -> None:
 async def test_a_failed_run_says_so() -> None:
     agent = ScriptedAgent("a", lambda messages: Fails(OSError("gone"), times=99))
     workflow = AgentWorkflow.create().with_name("broken").add_agent("a", agent).build()
-    told = []
+    told: list[Any] = []
     stream = workflow.run("go")
     with pytest.raises(HandlerFailed, match="gone"):
-        await anext(event async for event in stream if told.append(event))
+        await collect(stream, told)
     completed = [event for event in told if isinstance(event, WorkflowAgentCompletedEvent)]
     assert [(event.agent, event.success) for event in completed] == [("a", False)]
     assert "gone" in str(completed[0].error)
@@ -592,5 +594,5 @@ async def test_retention_keeps_only_the_latest(tmp_path: Path) -> None:
         .build()
     )
     await workflow.run("go", execution_id="r")
-    assert workflow.storage is not None
+    assert isinstance(workflow.storage, BuiltInStorage)
     assert len(await workflow.storage.list_checkpoints(run_id="r")) == 1

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from stepwell import HandlerFailed, InMemoryCheckpointStorage, Message
-from stepwell.declarative import AgentWorkflow, Approval, ConditionFailed, matches, not_, patterns
+from stepwell.declarative import (
+    AgentWorkflow,
+    AgentWorkflowInstance,
+    Approval,
+    ConditionFailed,
+    matches,
+    not_,
+    patterns,
+)
 
 # The package `regex` looks at its clock once in several hundred steps, and here each step walks through the whole text.
 SLOW, TEXT = r"a.*?c", "a" * 1_500_000
@@ -22,7 +30,7 @@ async def echoes(messages: list[Message]) -> str:
     return "done"
 
 
-def by_edge(condition: Any) -> AgentWorkflow:
+def by_edge(condition: Any) -> AgentWorkflowInstance:
     return (
         AgentWorkflow.create()
         .with_name("slow")
@@ -36,7 +44,7 @@ def by_edge(condition: Any) -> AgentWorkflow:
     )
 
 
-def by_approval(condition: Any) -> AgentWorkflow:
+def by_approval(condition: Any) -> AgentWorkflowInstance:
     return (
         AgentWorkflow.create()
         .with_name("slow")

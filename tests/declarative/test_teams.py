@@ -35,6 +35,7 @@ from stepwell.testing import crash_everywhere
 from tests.agents.kits import KITS
 from tests.agents.kits.deeds import TRACE, traces
 from tests.agents.openai_server import model_server
+from tests.support.streams import collect
 
 HERE = Path(__file__).parent
 
@@ -118,7 +119,7 @@ async def test_a_team_that_fails_says_so_under_the_name_of_its_node() -> None:
     workflow = around(WorkflowBuilder(name="inner", start_executor=breaks).build()).build()
     events: list[Any] = []
     with pytest.raises(HandlerFailed, match="gone"):
-        await anext(event async for event in workflow.run("go") if events.append(event))
+        await collect(workflow.run("go"), events)
     failed = [event for event in events if isinstance(event, WorkflowAgentCompletedEvent)]
     assert [(event.agent, event.success) for event in failed] == [("team", False)]
 

@@ -48,6 +48,7 @@ from stepwell.declarative import (
 from stepwell.durable.storage import BuiltInStorage
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing import FailingStore, FakeClock, crash_everywhere
+from tests.support.streams import collect
 
 
 def says(text: str, heard: list[str] | None = None) -> Any:
@@ -90,7 +91,7 @@ async def told(stream: Any, *kinds: type) -> list[Any]:
 async def told_until_it_fails(stream: Any) -> list[Any]:
     events: list[Any] = []
     with pytest.raises(HandlerFailed, match="gone"):
-        await anext(event async for event in stream if events.append(event))
+        await collect(stream, events)
     return events
 
 
@@ -1045,7 +1046,7 @@ async def test_a_storage_of_ones_own_keeps_runs_too() -> None:
     ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
     assert (await workflow.resume("r", responses={id: asked.approve()})).output == "a"
     with pytest.raises(DefinitionError, match="Six does not find runs by their ids alone"):
-        await AgentWorkflow.of_run(Six(), "r")  # type: ignore[arg-type]
+        await AgentWorkflow.of_run(Six(), "r")
 
 
 async def test_a_conversation_that_cannot_be_kept_is_an_error_and_not_a_failure_of_the_agent() -> None:

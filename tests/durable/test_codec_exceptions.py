@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from stepwell.core.errors import CodecError, HandlerFailed, HandlerTimeout
 from stepwell.durable.codec import DEFAULT_CODEC, Codec, reachable_types
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 
 class OutOfStock(Exception):
@@ -100,7 +102,7 @@ def raised(function: Any) -> BaseException:
     raise AssertionError("nothing was raised")
 
 
-def noticed(error: Any, **attributes: Any) -> BaseException:
+def noticed(error: E, **attributes: Any) -> E:
     for name, value in attributes.items():
         setattr(error, name, value)
     return error
@@ -121,7 +123,7 @@ EXCEPTIONS: list[BaseException] = [
     SyntaxError("bad", ("f.py", 1, 2, "text", 1, 4)), raised(lambda: compile("a b", "f.py", "exec")),
     ExceptionGroup("many", [ValueError("a"), KeyError("b")]), BaseExceptionGroup("all", [KeyboardInterrupt()]),
     Group("mine", (ValueError("a"),)), asyncio.CancelledError("why"), TimeoutError(),
-    raised(lambda: json.loads("{")), raised(lambda: {}["k"]), raised(lambda: 1 / 0),
+    raised(lambda: json.loads("{")), raised(lambda: dict[str, int]()["k"]), raised(lambda: 1 / 0),
     OutOfStock("cup", left=0), Mishap("r", (1, 2)), Frozen("r"), Slotted(3), Odd("why"), Mixed(2, "x"), Typed("x"),
     Typed[int]("x"), Silent("/tmp"), CodecError("m", path="$"),
     caused(HandlerFailed("m", run_id="r", executor_id="e"), ValueError("x")),
@@ -149,7 +151,12 @@ def spelled(error: Any) -> Any:
 @pytest.mark.parametrize("error", EXCEPTIONS, ids=lambda error: ascii(error)[:50])
 def test_an_exception_comes_back_as_it_was(error: BaseException) -> None:
     codec = Codec()
-    for whole, part in ((error, lambda x: x), ([error], lambda x: x[0]), ({"a": (error,)}, lambda x: x["a"][0])):
+    inside: list[tuple[Any, Callable[[Any], Any]]] = [
+        (error, lambda x: x),
+        ([error], lambda x: x[0]),
+        ({"a": (error,)}, lambda x: x["a"][0]),
+    ]
+    for whole, part in inside:
         body = codec.encode(whole)
         again = part(codec.decode(body))
         assert spelled(again) == spelled(error)
@@ -203,7 +210,7 @@ class Skipping(UnicodeDecodeError):
         pass
 
 
-def without(error: Any, name: str) -> BaseException:
+def without(error: E, name: str) -> E:
     delattr(error, name)
     return error
 

@@ -104,7 +104,9 @@ async def written(turns: int) -> tuple[int, int]:
     """The bytes of all records of a run, and of what it came to."""
     storage = InMemoryCheckpointStorage()
     await run(storage, turns)
-    last = (await storage.get_latest(run_id="r")).to_dict()
+    head = await storage.get_latest(run_id="r")
+    assert head is not None
+    last = head.to_dict()
     records = await storage.store.history("r")
     return sum(len(one.body) for one in records), len(json.dumps([last["state"], last["executor_states"]]))
 
@@ -132,4 +134,6 @@ async def test_a_large_value_that_did_not_change_is_not_written_again() -> None:
     await builder.add_edge(clerk, clerk).build().run(0, run_id="r")
     records = await storage.store.history("r")
     assert sum(len(one.body) for one in records) < 1_000_000 * 1.2
-    assert (await storage.get_latest(run_id="r")).state["documents"] == ["d" * 1000] * 1000
+    head = await storage.get_latest(run_id="r")
+    assert head is not None
+    assert head.state["documents"] == ["d" * 1000] * 1000

@@ -27,7 +27,8 @@ OUTPUTS = ["left was here", {"total": 6, "log": LOG, "parcel": GIVEN}]
 
 @pytest.fixture(params=STORES, ids="-".join)
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    async with copy_of(*request.param, tmp_path) as storage:
+    name, kind = request.param
+    async with copy_of(name, kind, tmp_path) as storage:
         yield storage
 
 

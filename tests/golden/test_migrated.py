@@ -29,7 +29,8 @@ from tests.support.golden_workflow import Asker, Counter, Parcel
 
 @pytest.fixture(params=STORES, ids="-".join)
 async def golden(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    async with copy_of(*request.param, tmp_path) as storage:
+    name, kind = request.param
+    async with copy_of(name, kind, tmp_path) as storage:
         yield storage
 
 

@@ -127,7 +127,8 @@ VALUES = [*WRITTEN, *WRITTEN_SINCE, *ONLY_READ]
 
 def same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray):
-        return left.dtype == right.dtype and left.flags.fnc == right.flags.fnc and left.tobytes() == right.tobytes()
+        alike = left.dtype == right.dtype and left.flags.fnc == right.flags.fnc
+        return bool(alike and left.tobytes() == right.tobytes())
     return type(left) is type(right) and bool(left == right)
 
 

@@ -58,7 +58,7 @@ class BadHandler(Executor):
     async def one(self, message: str) -> None: ...
 
     @handler
-    async def two(self, message, ctx: WorkflowContext) -> None: ...
+    async def two(self, message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
 
 
 def is_long(message: str) -> bool:
@@ -180,7 +180,7 @@ async def test_a_fan_in_delivers_all_that_was_sent_in_the_order_of_the_sources()
 
 def send_to(target: str | None, value: object = ">") -> Executor:
     @executor(id="s", input=Any)
-    async def send(message, ctx) -> None:
+    async def send(message, ctx) -> None:  # type: ignore[no-untyped-def]
         await ctx.send_message(value, target_id=target)
 
     return send
@@ -481,7 +481,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
         ["the selection from 'a' names no executor"],
     ),
     "a fan-out that is no list": (
-        lambda: start_of().add_edge("a", End("abc")).add_fan_out_edges("a", "abc"),  # type: ignore[arg-type]
+        lambda: start_of().add_edge("a", End("abc")).add_fan_out_edges("a", "abc"),
         ["the fan-out from 'a' needs a list of executors, not 'abc'"],
     ),
     "chain of one": (lambda: start_of().add_chain(["a"]), ["a chain needs at least two executors, not only 'a'"]),
@@ -559,9 +559,9 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "no iterations": (lambda: start_of(max_iterations=0), ["max_iterations must be at least 1, not 0"]),
     "no number of iterations": (
-        lambda: start_of().set_max_iterations("9"),
+        lambda: start_of().set_max_iterations("9"),  # type: ignore[arg-type]
         ["max_iterations must be at least 1, not '9'"],
-    ),  # type: ignore[arg-type]
+    ),
     "a reducer that is no function": (
         lambda: start_of(reducers={"total": 3}),
         ["the reducer of state['total'] is 3, which cannot be called"],
@@ -652,7 +652,7 @@ def test_types_that_cannot_meet_are_told_also_without_a_start() -> None:
 
 
 def test_no_problem_is_told_twice() -> None:
-    found = problems_of(start_of().add_edge("a", 42).add_edge("a", 42))  # type: ignore[arg-type]
+    found = problems_of(start_of().add_edge("a", 42).add_edge("a", 42))
     assert len(found) == len(set(found))
 
 
@@ -661,7 +661,7 @@ def test_no_problem_is_told_twice() -> None:
 
 def sending(*types: Any, id: str) -> Executor:
     @executor(id=id, input=Any, output=types[0] if types else None)
-    async def send(message, ctx) -> None: ...
+    async def send(message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     return send
 
@@ -669,12 +669,12 @@ def sending(*types: Any, id: str) -> Executor:
 def taking(*types: Any) -> Executor:
     class Taker(Executor):
         @handler(input=types[0])
-        async def first(self, message, ctx) -> None: ...
+        async def first(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
         if len(types) > 1:
 
             @handler(input=types[1])
-            async def second(self, message, ctx) -> None: ...
+            async def second(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     return Taker("taker")
 
@@ -773,7 +773,7 @@ def test_the_parts_of_a_workflow_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         workflow.executors["new"] = Step("new")  # type: ignore[index]
     with pytest.raises(AttributeError):
-        workflow.edges[0].source = "z"  # type: ignore[misc]
+        workflow.edges[0].source = "z"  # type: ignore[misc, union-attr]
     workflow.graph_signature["edges"].clear()
     assert workflow.graph_signature["edges"] == ["a -> z"]
 

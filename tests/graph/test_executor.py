@@ -74,7 +74,7 @@ def test_an_id_is_a_non_empty_string(id: Any) -> None:
 
 def test_an_id_that_a_subclass_says_itself_is_checked_at_build() -> None:
     class Nameless(Worker):
-        id = ""  # type: ignore[assignment]
+        id = ""
 
     with pytest.raises(DefinitionError, match="no non-empty string"):
         WorkflowBuilder(start_executor=Nameless()).build()
@@ -107,12 +107,13 @@ class Client:
 class Furnished(Worker):
     def __init__(self) -> None:
         super().__init__("furnished")
-        self.numbers = [1, [2, 3]]
+        inner = [2, 3]
+        self.numbers: list[int | list[int]] = [1, inner]
         self.by_name = {"cart": Cart(["apple"])}
         self.seen = {1, 2}
         self.grouped: dict[str, list[int]] = defaultdict(list, a=[1])
         self.ordered = OrderedDict(a=[1])
-        self.inner = self.numbers[1]
+        self.inner = inner
         self.client = Client()
         self.lock = threading.Lock()
         self.function = len
@@ -346,7 +347,7 @@ async def test_an_async_function_needs_no_context() -> None:
 
 def test_the_decorator_takes_an_id_and_types() -> None:
     @executor(id="named", input=int, output="str | None", workflow_output=list[int])
-    async def anonymous(message, ctx) -> None: ...
+    async def anonymous(message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert anonymous.id == "named"
     assert anonymous.handlers.problems == []
@@ -430,7 +431,7 @@ async def test_a_function_of_the_standard_library_can_be_one_if_its_type_is_give
     assert await outputs_of(FunctionExecutor(len, input=str), "four") == [4]
 
 
-@pytest.mark.parametrize("wrong", [staticmethod(scale), classmethod(scale), Worker, int, 7, "scale", None])
+@pytest.mark.parametrize("wrong", [staticmethod(scale), classmethod(scale), Worker, int, 7, "scale", None])  # type: ignore[arg-type]
 def test_what_is_no_function_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(DefinitionError, match="an executor is made of a function"):
         FunctionExecutor(wrong)
@@ -439,7 +440,7 @@ def test_what_is_no_function_is_refused_at_once(wrong: Any) -> None:
 def nothing() -> None: ...
 def three(one: int, two: WorkflowContext, three: int) -> None: ...
 def any_number(*messages: int) -> None: ...
-def unannotated(message) -> None: ...
+def unannotated(message) -> None: ...  # type: ignore[no-untyped-def]
 def no_context(message: int, ctx: int) -> None: ...
 
 

@@ -129,7 +129,7 @@ def test_the_annotation_of_the_context_says_what_is_sent_and_what_is_yielded(
 def test_a_context_need_not_be_annotated() -> None:
     class Quiet(Executor):
         @handler
-        async def take(self, message: int, ctx) -> None: ...
+        async def take(self, message: int, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert problem_free(Quiet()).input_types == [int]
 
@@ -145,7 +145,7 @@ def test_what_is_returned_is_sent_and_counts_as_declared() -> None:
 def test_types_given_in_the_decorator_need_no_annotation() -> None:
     class Explicit(Executor):
         @handler(input=int | Order, output=str, workflow_output=list[str])
-        async def take(self, message, ctx) -> None: ...
+        async def take(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     one = problem_free(Explicit())
     assert (one.input_types, one.output_types, one.workflow_output_types) == ([int, Order], [str], [list[str]])
@@ -158,7 +158,7 @@ def test_types_given_in_the_decorator_may_be_strings_looked_up_where_the_method_
 
     class Explicit(Executor):
         @handler(input="Order | Local", output="list[Local]", workflow_output="Optional[Order]")
-        async def take(self, message, ctx) -> None: ...
+        async def take(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     one = problem_free(Explicit())
     assert one.input_types == [Order, Local]
@@ -169,7 +169,7 @@ def test_types_given_in_the_decorator_may_be_strings_looked_up_where_the_method_
 def test_a_string_inside_a_type_given_in_the_decorator_is_looked_up_too() -> None:
     class Explicit(Executor):
         @handler(input=list["Order"])
-        async def take(self, message, ctx) -> None: ...
+        async def take(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert problem_free(Explicit()).input_types == [list[Order]]
 
@@ -186,7 +186,7 @@ def test_the_decorator_may_say_one_type_and_the_annotations_the_others() -> None
 def test_an_annotation_that_cannot_be_found_does_not_matter_if_the_decorator_says_the_type() -> None:
     class Explicit(Executor):
         @handler(input=Order, output=int, workflow_output=str)
-        async def take(self, message: "Missing", ctx: "AlsoMissing") -> None: ...  # noqa: F821
+        async def take(self, message: "Missing", ctx: "AlsoMissing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     one = problem_free(Explicit())
     assert (one.input_types, one.output_types) == ([Order], [int])
@@ -221,7 +221,7 @@ def test_a_name_means_what_it_means_where_the_handler_stands_not_what_it_means_t
 def test_a_type_that_cannot_be_found_is_named_and_so_is_the_handler() -> None:
     class Lost(Executor):
         @handler
-        async def take(self, message: "Missing", ctx: WorkflowContext) -> None: ...  # noqa: F821
+        async def take(self, message: "Missing", ctx: WorkflowContext) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     assert "Lost.take" in the_problem(Lost())
     assert "'Missing'" in the_problem(Lost())
@@ -286,18 +286,18 @@ def test_options_by_keyword_do_not_count_as_parameters() -> None:
 def test_a_message_without_annotation_is_a_problem() -> None:
     class Silent(Executor):
         @handler
-        async def take(self, message, ctx: WorkflowContext) -> None: ...
+        async def take(self, message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
 
     assert "annotate 'message', or give input=..." in the_problem(Silent())
 
 
-@pytest.mark.parametrize("annotation", [T, list[T], dict[str, list[T]], T | None, Box[T]])
+@pytest.mark.parametrize("annotation", [T, list[T], dict[str, list[T]], T | None, Box[T]])  # type: ignore[valid-type]
 def test_a_type_variable_is_refused_as_message(annotation: Any) -> None:
     with pytest.raises(AssertionError, match="type variable ~T; name the type itself"):
         taken_by(annotation)
 
 
-@pytest.mark.parametrize("annotation", [WorkflowContext[T], WorkflowContext[int, list[T]]])
+@pytest.mark.parametrize("annotation", [WorkflowContext[T], WorkflowContext[int, list[T]]])  # type: ignore[valid-type]
 def test_a_type_variable_is_refused_in_the_context(annotation: Any) -> None:
     with pytest.raises(AssertionError, match="type variable ~T; name the type itself"):
         given_by(annotation)
@@ -309,7 +309,7 @@ def test_a_type_variable_is_refused_in_the_context(annotation: Any) -> None:
         (int, "annotates its context as int; it must be WorkflowContext"),
         (dict[str, int], r"annotates its context as dict\[str, int\]"),
         (Optional[WorkflowContext[int]], "annotates its context as"),  # noqa: UP045
-        (WorkflowContext[int, str, bool], "at most two types, not 3"),
+        (WorkflowContext[int, str, bool], "at most two types, not 3"),  # type: ignore[misc]
     ],
 )
 def test_a_context_must_be_annotated_as_one(annotation: Any, words: str) -> None:
@@ -320,7 +320,7 @@ def test_a_context_must_be_annotated_as_one(annotation: Any, words: str) -> None
 def test_a_list_of_types_is_no_type() -> None:
     class Listed(Executor):
         @handler(input=(int, str))
-        async def take(self, message, ctx) -> None: ...
+        async def take(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert "which is no type" in the_problem(Listed())
 
@@ -369,7 +369,7 @@ class ByDegrees(Executor):
     async def c_rush_order(self, message: RushOrder, ctx: WorkflowContext) -> None: ...
 
     @handler
-    async def d_list(self, message: list, ctx: WorkflowContext) -> None: ...
+    async def d_list(self, message: list, ctx: WorkflowContext) -> None: ...  # type: ignore[type-arg]
 
     @handler
     async def e_list_of_int(self, message: list[int], ctx: WorkflowContext) -> None: ...
@@ -443,7 +443,7 @@ class Greeter(Executor):
 
 async def test_an_override_of_a_handler_is_one_without_being_marked_again() -> None:
     class Loud(Greeter):
-        async def greet(self, name, ctx):
+        async def greet(self, name, ctx):  # type: ignore[no-untyped-def]
             await ctx.yield_output(f"HELLO {name}")
 
     assert Loud().input_types == [str]
@@ -453,7 +453,7 @@ async def test_an_override_of_a_handler_is_one_without_being_marked_again() -> N
 
 async def test_an_override_may_be_plain_where_the_handler_was_async() -> None:
     class Plain(Greeter):
-        def greet(self, name, ctx):
+        def greet(self, name, ctx):  # type: ignore[no-untyped-def]
             ctx.yield_output(f"plain {name}")
 
     result = await WorkflowBuilder(start_executor=Plain()).build().run("Ann")
@@ -576,7 +576,7 @@ class Limited(Executor):
     async def from_annotations(self, message: Order, ctx: WorkflowContext[int, str]) -> None: ...
 
     @handler(input=str, output=int, timeout=2)
-    async def from_the_decorator(self, message, ctx) -> None: ...
+    async def from_the_decorator(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     @handler
     async def unlimited(self, message: int, ctx: WorkflowContext) -> None: ...
@@ -615,7 +615,7 @@ def test_the_limits_of_a_handler_beat_those_of_its_executor_one_by_one() -> None
 
 def test_an_override_that_is_not_marked_has_the_limits_of_what_it_overrides() -> None:
     class Overriding(Limited):
-        async def from_annotations(self, message, ctx) -> None: ...
+        async def from_annotations(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert limits_of(Overriding(), Order()) == Limits(TWICE, 60.0, 5.0)
 
@@ -626,7 +626,7 @@ def test_an_override_that_is_marked_says_its_limits_itself() -> None:
         async def from_annotations(self, message: Order, ctx: WorkflowContext) -> None: ...
 
         @handler(input=str)
-        async def from_the_decorator(self, message, ctx) -> None: ...
+        async def from_the_decorator(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert limits_of(Marked(), Order()) == Limits(timeout=7.0)
     assert limits_of(Marked(), "text") == NO_LIMITS

@@ -80,7 +80,7 @@ def test_types_of_every_function_around_are_found_the_nearest_first() -> None:
 
     both_outside = Both
 
-    def inner() -> Executor:
+    def inner() -> Any:
         class Both:
             pass
 
@@ -105,7 +105,8 @@ def test_functions_find_local_types_with_the_decorator_and_without() -> None:
     async def decorated(message: Local, ctx: WorkflowContext[Local]) -> None: ...
 
     @executor(id="named")
-    def configured(message: list[Local]) -> Local: ...
+    def configured(message: list[Local]) -> Local:
+        return message[0]
 
     def plain(message: Local) -> None: ...
 
@@ -130,7 +131,7 @@ def test_a_local_type_can_be_given_in_the_decorator_as_a_string() -> None:
 
     class Worker(Executor):
         @handler(input="Local", output="list[Local]")
-        async def take(self, message, ctx) -> None: ...
+        async def take(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert Worker().handlers.problems == []
     assert (Worker().input_types, Worker().output_types) == ([Local], [list[Local]])

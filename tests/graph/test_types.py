@@ -56,9 +56,9 @@ class TypeAliasType:
         return self._value()
 
 
-Json: Any = TypeAliasType("Json", lambda: dict[str, Json] | list[Json] | str | int | None)
-Yaml: Any = TypeAliasType("Yaml", lambda: dict[str, Yaml] | list[Yaml] | str | float | None)
-LostAlias = TypeAliasType("LostAlias", lambda: Nowhere)  # noqa: F821
+Json: Any = TypeAliasType("Json", lambda: dict[str, Json] | list[Json] | str | int | None)  # type: ignore[misc]
+Yaml: Any = TypeAliasType("Yaml", lambda: dict[str, Yaml] | list[Yaml] | str | float | None)  # type: ignore[misc]
+LostAlias = TypeAliasType("LostAlias", lambda: Nowhere)  # type: ignore[name-defined]  # noqa: F821
 
 
 class Animal: ...
@@ -99,7 +99,7 @@ class DatedMovie(TypedDict):
 
 
 class Lost(TypedDict):
-    what: "Nowhere"  # noqa: F821
+    what: "Nowhere"  # type: ignore[name-defined]  # noqa: F821
 
 
 class Tree(TypedDict):
@@ -212,7 +212,7 @@ def ids(row: object) -> str:
         ((1, "a"), tuple[int, str]),
         ((1, "a"), typing.Tuple),  # noqa: UP006
         ((1, "a"), tuple[int, *tuple[str, ...]]),
-        ((1, "a"), tuple[int, *Ts]),
+        ((1, "a"), tuple[int, *Ts]),  # type: ignore[valid-type]
         (Point(1, 2), tuple[int, int]),
         ({"a": 1}, dict[str, int]),
         ({"a": [1]}, Mapping[str, list[int]]),
@@ -253,7 +253,7 @@ def ids(row: object) -> str:
         (["o-1"], list[OrderId]),
         (1, "Order"),
         (1, ForwardRef("Order")),
-        ([1], list["Order"]),  # noqa: F821
+        ([1], list["Order"]),  # type: ignore[name-defined]  # noqa: F821
         ({"a": [1, {"b": None}]}, Json),
         ([1], Listed[int]),
         (1, Listed[int]),
@@ -331,8 +331,8 @@ def test_a_value_does_not_belong_to_another_annotation(value: object, annotation
 
 WEIRD = [
     *(5, "not an annotation]", [int], {}, ..., typing.Union, typing.Literal, typing.Self, LiteralString),
-    *(P, Ts, P.args, typing.ClassVar[int], typing.Final[int], typing.TypeGuard[int], typing.Concatenate[int, P]),
-    *(Unaskable, Protocol, Generic, list[()], dict[int], type[()], type[5], tuple[...], collections.Counter[str]),
+    *(P, Ts, P.args, typing.ClassVar[int], typing.Final[int], typing.TypeGuard[int], typing.Concatenate[int, P]),  # type: ignore[attr-defined]
+    *(Unaskable, Protocol, Generic, list[()], dict[int], type[()], type[5], tuple[...], collections.Counter[str]),  # type: ignore[misc]
     *(typing.Annotated, typing.Optional, typing.Unpack[Ts], LostAlias, Lost, Listed, typing.NamedTuple, TypedDict),
 ]
 
@@ -674,7 +674,7 @@ def test_being_a_protocol_is_no_depth() -> None:
         (Listed[int], "Listed[int]"),
         ("Order", "Order"),
         (ForwardRef("Order"), "Order"),
-        (list["Order"], "list[Order]"),  # noqa: F821
+        (list["Order"], "list[Order]"),  # type: ignore[name-defined]  # noqa: F821
     ],
     ids=ids,
 )

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 from stepwell import Executor, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
 from stepwell.cli.app import COMMANDS, Program, stepwell
 from stepwell.core.visible import visible, visible_json
-from stepwell.declarative import AgentWorkflow, equals
+from stepwell.declarative import AgentWorkflow, AgentWorkflowInstance, equals
 from stepwell.operating import draw, export_to, report_run
 from stepwell.viz import WorkflowViz
 
@@ -177,7 +178,7 @@ def evil_workflow(between: str) -> Workflow:
     )
 
 
-def by_name(between: str) -> AgentWorkflow:
+def by_name(between: str) -> AgentWorkflowInstance:
     async def agent(messages: list[Any]) -> str:
         return "x"
 
@@ -185,7 +186,7 @@ def by_name(between: str) -> AgentWorkflow:
     return made.from_(f"a{between}a").to("b", when=equals("x", f"v{between}v")).build()
 
 
-PICTURES = {
+PICTURES: dict[str, Callable[[str], str]] = {
     "mermaid": lambda between: WorkflowViz(evil_workflow(between)).to_mermaid(),
     "dot": lambda between: WorkflowViz(evil_workflow(between)).to_digraph(),
     "text": lambda between: WorkflowViz(evil_workflow(between)).to_text(),

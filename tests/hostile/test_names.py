@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepwell import InMemoryCheckpointStorage, StepwellError
+from stepwell.durable.limits import LONGEST
 from stepwell.durable.storage import BuiltInStorage
 from stepwell.stores.file import FileStore
 from stepwell.stores.file_layout import safe_name
 from stepwell.stores.memory import MemoryStore
 from stepwell.stores.postgres_store import PostgresStore
 from stepwell.stores.sqlite import SQLiteStore
-from stepwell.workflow.positions import LONGEST
 from tests.hostile.victim import only_typed
 from tests.support.payments import AMOUNT, OUTPUTS, Payment, build
 from tests.support.postgres_server import dsn, fresh_schema
@@ -50,12 +50,13 @@ ODD = {
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     folder = tmp_path / "in" / "here"
     with ExitStack() as after:
-        made: Any = {
+        places: dict[str, Callable[[], Any]] = {
             "memory": MemoryStore,
             "sqlite": lambda: SQLiteStore(folder / "runs.db"),
             "file": lambda: FileStore(folder / "runs"),
             "postgres": lambda: PostgresStore(dsn(), schema=after.enter_context(fresh_schema())),
-        }[request.param]()
+        }
+        made = places[request.param]()
         yield made
         await made.close()
     outside = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_relative_to(folder)]

@@ -136,9 +136,11 @@ class Moment:
                 along = Along(asked=asked, wake=wake, about=about[entry.run_id])
                 await store.put(Record(entry, body), along)
             elif text.where[0] == "memory":
-                await store.remember(*text.where[1:], body)
+                _, run_id, place, key = text.where
+                await store.remember(run_id, place, key, body)
             else:
-                await store.post(*text.where[1:], body)
+                _, run_id, key = text.where
+                await store.post(run_id, key, body)
         return store
 
 

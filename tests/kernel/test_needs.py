@@ -81,9 +81,8 @@ def run(**known: Any) -> Checkpoint:
     header = RunHeader("r", "w", four().graph_signature, "")
     nothing = {id: closed({}) for id in "abcd"}
     stamp = Stamp("id", "2026-01-01T00:00:00+00:00")
-    place = {"iteration": 3, "since_input": 3, "place": 3}
     known = {"status": WorkflowRunState.IN_PROGRESS, "executors": nothing, **known}
-    return Checkpoint(header, 3, stamp, None, **place, **known)
+    return Checkpoint(header, 3, stamp, None, iteration=3, since_input=3, place=3, **known)
 
 
 def message(*takers: str, value: object = 1, **known: Any) -> Message:

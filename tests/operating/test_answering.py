@@ -168,11 +168,11 @@ async def test_a_question_of_a_run_inside_is_answered_by_its_caller(everywhere: 
 async def test_a_dollar_in_a_plain_answer_is_a_name_like_any_other(storage: Any) -> None:
     class Free(Executor):
         @handler
-        async def ask(self, name: str, ctx: WorkflowContext[None, dict]) -> None:
+        async def ask(self, name: str, ctx: WorkflowContext[None, dict]) -> None:  # type: ignore[type-arg]
             await ctx.request_info(name, dict, request_id="free")
 
         @response_handler
-        async def told(self, name: str, said: dict, ctx: WorkflowContext[None, dict]) -> None:
+        async def told(self, name: str, said: dict, ctx: WorkflowContext[None, dict]) -> None:  # type: ignore[type-arg]
             await ctx.yield_output(said)
 
     flow = WorkflowBuilder(name="free", start_executor=Free("free"), checkpoint_storage=storage).build()
@@ -192,14 +192,14 @@ async def test_wherever_it_dies_a_plain_answer_is_taken_in_once(after: bool) -> 
         return storage
 
     storage = await asked()
-    counted = storage.store = CrashingStore(storage.store)  # type: ignore[assignment]
+    counted = storage.store = CrashingStore(storage.store)
     whole = await judging(storage).run(run_id="judged")
     assert (whole.get_outputs(), whole.get_final_state()) == (["gold: True"], WAITING)
     assert counted.writes > 1
     for at in range(1, counted.writes + 1):
         storage = await asked()
         sound = storage.store
-        storage.store = CrashingStore(sound, at, after=after)  # type: ignore[assignment]
+        storage.store = CrashingStore(sound, at, after=after)
         with pytest.raises(Crash):
             await judging(storage).run(run_id="judged")
         storage.store = sound

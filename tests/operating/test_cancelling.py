@@ -119,13 +119,13 @@ async def test_whoever_dies_while_cancelling_leaves_the_run_as_it_was_or_cancell
         return storage
 
     storage = await waiting()
-    counted = storage.store = CrashingStore(storage.store)  # type: ignore[assignment]
+    counted = storage.store = CrashingStore(storage.store)
     await cancel(storage, "refund", reason="why")
     assert counted.writes > 0
     for at in range(1, counted.writes + 1):
         storage = await waiting()
         sound = storage.store
-        storage.store = CrashingStore(sound, at, after=after)  # type: ignore[assignment]
+        storage.store = CrashingStore(sound, at, after=after)
         with pytest.raises(Crash):
             await cancel(storage, "refund", reason="why")
         storage.store = sound

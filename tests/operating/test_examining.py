@@ -36,19 +36,21 @@ from tests.support.postgres_server import dsn, fresh_schema
 @pytest.fixture(params=["memory", "sqlite", "file", "postgres"])
 async def every(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     with fresh_schema() as schema:
-        made = {
+        made: dict[str, Callable[[], BuiltInStorage]] = {
             "memory": lambda: InMemoryCheckpointStorage(),
             "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
             "file": lambda: FileCheckpointStorage(tmp_path / "runs"),
             "postgres": lambda: PostgresCheckpointStorage(dsn(), schema=schema),
-        }[request.param]()
-        async with made as storage:
+        }
+        async with made[request.param]() as storage:
             yield storage
 
 
 async def looked(storage: Any, **how: Any) -> tuple[list[Finding], Examined]:
-    *findings, seen = [one async for one in examine(storage, **how)]
+    *before, seen = [one async for one in examine(storage, **how)]
+    findings = [one for one in before if isinstance(one, Finding)]
     assert isinstance(seen, Examined)
+    assert len(findings) == len(before)
     assert seen.errors == sum(one.severity == "error" for one in findings)
     return findings, seen
 

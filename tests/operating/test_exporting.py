@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -37,6 +37,7 @@ from stepwell import (
     executor,
     handler,
 )
+from stepwell.durable.guard import Guarded
 from stepwell.durable.ownership import this_process
 from stepwell.operating.examining import Finding, examine
 from stepwell.operating.exporting import export_run, export_to
@@ -326,16 +327,18 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
     await import_run(half, data)
 
     late = InMemoryCheckpointStorage()
-    looked = late.store.inner.claim
+    inner: Any = cast(Guarded, late.store).inner
+    looked = inner.claim
 
     async def claim(run_id: str, *known: Any, **options: Any) -> int:
         """Between the look and the claim another import came, and the run has gone on."""
-        late.store.inner.claim = looked
+        inner.claim = looked
         await import_run(late, data)
         await build_nested(late, book).run(run_id="r", responses={"q": Ok(True)})
-        return await looked(run_id, *known, **options)
+        fence: int = await looked(run_id, *known, **options)
+        return fence
 
-    late.store.inner.claim = claim
+    inner.claim = claim
     with pytest.raises(ImportRefused, match="was stored here meanwhile: import it again"):
         await import_run(late, data)
     assert (await late.list_runs())[0].status is IDLE

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stepwell import Retention, RunBusy, RunError, WorkflowRunState
+from stepwell.core.model import RunHeader
 from stepwell.durable.archive import StoreArchive
 from stepwell.durable.codec import DEFAULT_CODEC
 from stepwell.durable.ownership import this_process
@@ -48,10 +49,13 @@ async def test_a_fork_has_the_lineage_of_one_that_a_workflow_makes(everywhere: A
         await counting(storage).run(checkpoint_id=older, run_id="by-workflow")
         await fork(storage, "parent@1", run_id="by-hand")
         archive = StoreArchive(storage.store, DEFAULT_CODEC)
-        one, other = [
-            (await archive.find((await storage.list_checkpoint_ids(run_id=run_id))[0])).header
-            for run_id in ("by-workflow", "by-hand")
-        ]
+
+        async def header(run_id: str) -> RunHeader:
+            first = await archive.find((await storage.list_checkpoint_ids(run_id=run_id))[0])
+            assert first is not None
+            return first.header
+
+        one, other = await header("by-workflow"), await header("by-hand")
         assert one.parent_id == other.parent_id == older
         assert [(h.parent_run, h.parent_number, h.tags, h.epoch, h.caller) for h in (one, other)] == [
             ("parent", 1, {"for": "ada"}, 0, None)

@@ -133,7 +133,7 @@ def stored(draw: st.DrawFn) -> list[Known]:
     for n in range(draw(st.integers(1, 6))):
         ages = sorted(draw(st.lists(st.integers(0, 9), min_size=1, max_size=5)), reverse=True)
         more: dict[str, Any] = {"asks": draw(st.booleans()), "mail": draw(st.integers(0, 5)) == 0}
-        if found and draw(st.booleans()):
+        if len(found) > 0 and draw(st.booleans()):
             parent = draw(st.sampled_from(found))
             more["parent"] = (parent.run.run_id, draw(st.integers(0, parent.run.number)))
         if found and draw(st.integers(0, 3)) == 0:

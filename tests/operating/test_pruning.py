@@ -6,7 +6,7 @@ import os
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from stepwell import (
     WorkflowContext,
     executor,
 )
+from stepwell.durable.guard import Guarded
 from stepwell.durable.ownership import this_process
 from stepwell.operating.forking import fork
 from stepwell.operating.keeping import Keep
@@ -157,14 +158,15 @@ async def test_a_run_that_is_forked_while_others_are_looked_at_stays() -> None:
     storage = InMemoryCheckpointStorage()
     await counting(storage).run(1, run_id="parent")
     await counting(storage).run(1, run_id="other")
-    listed = storage.store.inner.pending
+    inner: Any = cast(Guarded, storage.store).inner
+    listed = inner.pending
 
     async def pending(**known: Any) -> Any:  # asked for when the runs are listed already
-        storage.store.inner.pending = listed
+        inner.pending = listed
         await fork(storage, "parent", run_id="forked")
         return await listed(**known)
 
-    storage.store.inner.pending = pending
+    inner.pending = pending
     report = await prune(storage, Keep(last=0))
     assert report.runs == ("other",)
     assert report.skipped == {"parent": "run 'forked' was forked from it meanwhile"}
@@ -221,13 +223,13 @@ async def test_wherever_it_ends_every_run_that_is_left_can_be_read(policy: Keep,
         return storage
 
     storage = await made()
-    counted = storage.store = CrashingStore(storage.store)  # type: ignore[assignment]
+    counted = storage.store = CrashingStore(storage.store)
     await prune(storage, policy)
     assert counted.writes > 1
     for at in range(1, counted.writes + 1):
         storage = await made()
         whole = storage.store
-        storage.store = CrashingStore(whole, at, after=after)  # type: ignore[assignment]
+        storage.store = CrashingStore(whole, at, after=after)
         with pytest.raises(Crash):
             await prune(storage, policy)
         storage.store = whole

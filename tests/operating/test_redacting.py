@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.durable.codec import DEFAULT_CODEC, CodecError
+from stepwell.core.errors import CodecError
+from stepwell.durable.codec import DEFAULT_CODEC
 from stepwell.operating.redacting import PARTS, REMOVED, Redaction
 
 names = st.text(st.sampled_from("ab.$ é"), min_size=1, max_size=4)

@@ -10,7 +10,7 @@ from stepwell import AgentResponse, InMemoryCheckpointStorage, Message, Workflow
 from stepwell.agents import ScriptedAgent
 from stepwell.orchestrations import MagenticBuilder
 
-PROMPTS = {
+PROMPTS: dict[str, Any] = {
     "task_ledger_facts_prompt": "FACTS? {task}",
     "task_ledger_plan_prompt": "PLAN? {team}",
     "task_ledger_full_prompt": "{task} | {facts} | {plan}",

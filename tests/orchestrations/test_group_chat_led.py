@@ -8,6 +8,7 @@ import pytest
 
 from stepwell import AgentExecutor, AgentResponse, InMemoryCheckpointStorage, Message, RunError, Workflow
 from stepwell.agents import Calls, Fails, Says, ScriptedAgent, conversation_key
+from stepwell.agents.scripted import Move
 from stepwell.orchestrations import AgentOrchestrationOutput, GroupChatBuilder
 from stepwell.orchestrations.group_chat_values import NotADecision, decision_in
 from stepwell.testing import crash_everywhere
@@ -147,7 +148,13 @@ def test_what_is_no_decision_is_refused_in_words(text: str, problem: str) -> Non
 
 def chair() -> AgentExecutor:
     """Looks something up, which is asked about, and thinks twice."""
-    script = [Calls(("look", {})), to("b"), "hm", Says("", value=AgentOrchestrationOutput(False, "", "a")), OVER]
+    script: list[Move] = [
+        Calls(("look", {})),
+        to("b"),
+        "hm",
+        Says("", value=AgentOrchestrationOutput(False, "", "a")),
+        OVER,
+    ]
     return AgentExecutor(ScriptedAgent("chair", script, tools={"look": int}), approve=["look"])
 
 

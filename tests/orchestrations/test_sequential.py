@@ -67,10 +67,11 @@ async def test_the_way_is_a_plain_graph() -> None:
 
 async def test_with_chain_only_agent_responses_only_the_last_answer_is_heard() -> None:
     heard: list[Any] = []
-    team = [echo("a"), AgentExecutor(echo("b", heard)), AgentExecutor(echo("c", heard), context_mode="last_agent")]
+    second = AgentExecutor(echo("b", heard))
+    team = [echo("a"), second, AgentExecutor(echo("c", heard), context_mode="last_agent")]
     await SequentialBuilder(participants=team, chain_only_agent_responses=True).build().run("go")
     assert heard == [["a 1"], ["b 1"]]
-    assert team[1].context_mode == "full"  # what was given is left as it was
+    assert second.context_mode == "full"  # what was given is left as it was
 
 
 async def test_who_filters_for_itself_goes_on_doing_so() -> None:

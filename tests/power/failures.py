@@ -58,6 +58,16 @@ def losses_everywhere(calls: Sequence[Call], disk: Disk) -> Iterator[Failure]:
     yield from _losses_at(len(calls), disk)
 
 
+def _only(file: File) -> Chosen:
+    """The changes of this file, and of no other."""
+    return lambda one: one.changes if one is file else ()
+
+
+def _instead(file: File, changes: Sequence[Change]) -> Chosen:
+    """These changes of this file, and all changes of the others."""
+    return lambda one: changes if one is file else one.changes
+
+
 def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
     names, files = disk.namings, disk.unsafe_files()
 
@@ -79,8 +89,8 @@ def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
         yield left(f"the names of call {naming.at} and no others", [naming], everything)
         yield left(f"all but the names of call {naming.at}", others, everything)
     for path, file in files.items():
-        yield left(f"all but the content of {path}", names, lambda one, file=file: () if one is file else one.changes)
-        yield left(f"no content but that of {path}", names, lambda one, file=file: one.changes if one is file else ())
+        yield left(f"all but the content of {path}", names, _instead(file, ()))
+        yield left(f"no content but that of {path}", names, _only(file))
     if files:
         last = max(files.values(), key=lambda file: file.changes[-1].at)
         *early, end = last.changes
@@ -90,7 +100,7 @@ def _losses_at(at: int, disk: Disk) -> Iterator[Failure]:
             ("of the last file nothing but the last write", [end]),
             ("of the last file nothing but half of the last write", [end.cut()]),
         ):
-            yield left(what, names, lambda one, found=found: found if one is last else one.changes)
+            yield left(what, names, _instead(last, found))
 
 
 def chosen(failures: Callable[[], Iterator[Failure]], most: int | None) -> Iterator[Failure]:

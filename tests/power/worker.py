@@ -17,7 +17,7 @@ from typing import Any
 
 from stepwell import FileCheckpointStorage, FullHistory, LatestOnly, SQLiteCheckpointStorage
 from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores import file_layout, sqlite
+from stepwell.stores import file_layout, sqlite, sqlite_schema
 
 from .story import FIRST, RUN, Watch, answer, build
 
@@ -93,7 +93,7 @@ def mark(happened: str, **about: Any) -> None:
 
 def break_it(fault: str) -> None:
     """Leave out what a store must do, to see that it is missed."""
-    prepare = sqlite.prepare
+    prepare = sqlite_schema.prepare
 
     def prepared(db: sqlite3.Connection, path: str) -> None:
         prepare(db, path)
@@ -101,7 +101,7 @@ def break_it(fault: str) -> None:
         if fault.startswith("synchronous="):
             db.execute(f"PRAGMA {fault}")
 
-    sqlite.prepare = prepared  # type: ignore[assignment]
+    sqlite.prepare = prepared  # type: ignore[attr-defined]  # the name that it has imported
     if fault == "no fsync":
         os.fsync = lambda fd: None
     elif fault == "no fsync of folders":
@@ -111,7 +111,7 @@ def break_it(fault: str) -> None:
 async def drive(kind: str, folder: Path, *given: Any, **options: Any) -> dict[str, Any]:
     """One life of a process, from opening the store to closing it. The answers to what is asked then."""
     storage = storage_in(kind, folder)
-    storage.store = Marking(storage.store)  # type: ignore[assignment]
+    storage.store = Marking(storage.store)
     watch = Watch(stepped=lambda name: mark("stepped", name=name), pace=0.03)
     async with storage:
         stream: Any = build(storage, watch).run(*given, run_id=RUN, stream=True, **options)

@@ -151,8 +151,8 @@ def grown(error: BaseException, notes: list[str], cause: BaseException | None) -
     return error
 
 
-def trouble(value: Any, extra: Any, hung: Any) -> BaseException:
-    made = Trouble.__new__(Trouble, value)
+def trouble(value: Any, extra: Any, hung: Any) -> Any:
+    made: Any = Trouble.__new__(Trouble, value)
     made.extra, made.hung = extra, hung
     return made
 

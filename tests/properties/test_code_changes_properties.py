@@ -68,8 +68,9 @@ class World:
 
     def build(self, shape: Shape) -> Workflow:
         steps = {name: self._step(name) for name in shape.names}
-        known = {"start_executor": steps["a"], "checkpoint_storage": self.storage, "on_unroutable": "drop"}
-        builder = WorkflowBuilder(name="world", **known)  # type: ignore[arg-type]
+        builder = WorkflowBuilder(
+            name="world", start_executor=steps["a"], checkpoint_storage=self.storage, on_unroutable="drop"
+        )
         for source, target in shape.ways:
             builder.add_edge(steps[source], steps[target])
         if shape.join is not None:

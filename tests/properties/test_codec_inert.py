@@ -32,12 +32,12 @@ def spring(*given: Any, **more: Any) -> Any:
 @dataclasses.dataclass
 class Trap:
     value: Any = None
-    __new__ = __init__ = __post_init__ = __setattr__ = __setstate__ = __reduce__ = spring  # type: ignore[assignment]
+    __new__ = __init__ = __post_init__ = __setattr__ = __setstate__ = __reduce__ = spring  # type: ignore[misc]
 
 
 class ModelTrap(BaseModel):
     value: Any = None
-    __init__ = __setattr__ = __setstate__ = model_post_init = spring  # type: ignore[assignment]
+    __init__ = __setattr__ = __setstate__ = model_post_init = spring
 
     @model_validator(mode="before")
     @classmethod
@@ -46,7 +46,7 @@ class ModelTrap(BaseModel):
 
 
 class ErrorTrap(Exception):
-    __new__ = __init__ = __setattr__ = __setstate__ = __reduce__ = with_traceback = spring  # type: ignore[assignment]
+    __new__ = __init__ = __setattr__ = __setstate__ = __reduce__ = with_traceback = spring
 
 
 class TupleTrap(NamedTuple):
@@ -54,7 +54,7 @@ class TupleTrap(NamedTuple):
 
 
 class SubTrap(TupleTrap):
-    __new__ = __init__ = _make = _replace = spring  # type: ignore[assignment]
+    __new__ = __init__ = _make = _replace = spring
 
 
 class EnumTrap(Enum):

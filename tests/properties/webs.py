@@ -38,7 +38,11 @@ class Way:
         salt = self.salt or 0
 
         def case(n: int, of: int) -> Any:
-            return lambda value: heard.append((self, value)) or says(salt + n, value) % of == 0
+            def holds(value: Any) -> bool:
+                heard.append((self, value))
+                return says(salt + n, value) % of == 0
+
+            return holds
 
         async def choose(value: Any, targets: list[str]) -> list[str]:
             heard.append((self, value))

@@ -384,8 +384,10 @@ async def test_a_key_is_a_text(key: Any) -> None:
 
 
 async def test_what_to_do_with_a_changed_step_is_one_of_two() -> None:
+    async def body(ctx: WorkflowContext) -> None: ...
+
     with pytest.raises(ValueError, match="on_changed_step is 'refuse' or 'recall'"):
-        await build(None, pause).run("go", on_changed_step="ignore")  # type: ignore[call-overload]
+        await build(None, body).run("go", on_changed_step="ignore")  # type: ignore[call-overload]
 
 
 async def test_a_run_inside_takes_stored_results_if_its_caller_is_told_to(storage: Any) -> None:
@@ -594,5 +596,5 @@ async def test_what_a_model_computes_for_itself_is_not_compared_and_what_was_add
 
     assert await twice(storage, body) == [6, 6]
     codec = Codec()
-    described = {describe_value(Order(note=note), codec) for note in ("x", "y")}
+    described = {describe_value(Order.model_validate({"note": note}), codec) for note in ("x", "y")}
     assert len(described) == 2

@@ -415,7 +415,8 @@ class Plain:
         return self.kept.pop(checkpoint_id, None) is not None
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        return (await self.list_checkpoints(workflow_name=workflow_name) or [None])[-1]
+        known = await self.list_checkpoints(workflow_name=workflow_name)
+        return known[-1] if known else None
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
         return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]

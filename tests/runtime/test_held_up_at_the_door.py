@@ -61,5 +61,5 @@ async def test_a_memory_that_is_gone_is_not_taken_for_one_that_never_was() -> No
             assert result.get_outputs() == ["good", "bad"]
 
         with pytest.raises(CommitConflict, match="'r' was moved on"):
-            await work.run(run_id="r", checkpoint_storage=BuiltInStorage(HeldUp(store, overtake)))  # type: ignore[arg-type]
+            await work.run(run_id="r", checkpoint_storage=BuiltInStorage(HeldUp(store, overtake)))
     assert ran == ["good", "bad"]

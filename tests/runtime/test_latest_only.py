@@ -101,8 +101,8 @@ async def test_a_run_that_is_parked(place: BackEnd) -> None:
 
 async def test_a_run_that_is_cancelled(place: BackEnd) -> None:
     async with place.open() as storage:
-        given = {"run_id": "r", "checkpoint_storage": storage, "private": {"then": "end"}, "stream": True}
-        stream = walking().run("mark-message-1", **given)
+        private = {"then": "end"}
+        stream = walking().run("mark-message-1", run_id="r", checkpoint_storage=storage, private=private, stream=True)
         async for event in stream:
             if event.type == "superstep_completed" and event.iteration == LAST - 1:
                 await stream.cancel()

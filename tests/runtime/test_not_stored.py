@@ -1,5 +1,7 @@
 """Errors of runs without a storage: they offer nothing that such a run does not have."""
 
+from collections.abc import Callable
+
 import pytest
 
 from stepwell import (
@@ -79,7 +81,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("build", "error"), CASES)
-async def test_without_a_storage_no_error_offers_a_resume(build, error) -> None:
+async def test_without_a_storage_no_error_offers_a_resume(
+    build: Callable[[Storage], Workflow], error: type[Exception]
+) -> None:
     with pytest.raises(error) as caught:
         await build(None).run("x", run_id="r")
     told = str(caught.value) + "".join(getattr(caught.value, "__notes__", []))

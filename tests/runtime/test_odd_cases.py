@@ -147,7 +147,7 @@ async def test_what_was_remembered_after_a_deleted_checkpoint_is_forgotten_with_
 async def test_names_that_cannot_be_stored_are_refused_where_they_are_given(storage: Any) -> None:
     workflow = pair(storage, [], [])
     with pytest.raises(ValueError, match="half a character"):
-        workflow.run(1, run_id="\ud800")
+        _ = workflow.run(1, run_id="\ud800")
 
     @executor(id="bad\ud800")
     async def bad(n: int, ctx: WorkflowContext) -> None: ...
@@ -189,7 +189,8 @@ async def test_what_a_storage_of_the_users_own_raises_comes_out_as_one_of_our_er
 
     storage = Broken()
     workflow = pair(storage, [], [])
-    id = (await workflow.run(1, run_id="r")) and (await storage.list_checkpoint_ids(run_id="r"))[0]
+    await workflow.run(1, run_id="r")
+    (id, *_) = await storage.list_checkpoint_ids(run_id="r")
     setattr(storage, method, fail)
     with pytest.raises(StoreUnavailable, match="the cable is out"):
         await (workflow.run(checkpoint_id=id) if method == "load" else workflow.run(1, run_id="s"))
@@ -261,15 +262,15 @@ async def test_another_workflow_does_not_get_the_result_of_a_run_that_is_not_its
 async def test_a_join_that_nobody_can_take_as_a_whole_says_so() -> None:
     @executor(id="start")
     async def start(n: int, ctx: WorkflowContext) -> None:
-        await ctx.send_message(n)
+        await ctx.send_message(n)  # type: ignore[arg-type]
 
     @executor(id="number")
     async def number(n: int, ctx: WorkflowContext) -> None:
-        await ctx.send_message(n)
+        await ctx.send_message(n)  # type: ignore[arg-type]
 
     @executor(id="text")
     async def text(n: int, ctx: WorkflowContext) -> None:
-        await ctx.send_message(str(n))
+        await ctx.send_message(str(n))  # type: ignore[arg-type]
 
     @executor(id="join", input=list[int] | list[str])
     async def join(found: Any, ctx: WorkflowContext) -> None: ...

@@ -120,13 +120,13 @@ async def test_an_answer_may_come_with_the_checkpoint_as_well(storage: Any) -> N
 async def test_responses_alone_mean_the_run_of_this_object_that_waits(kept: bool) -> None:
     workflow = build(InMemoryCheckpointStorage() if kept else None)
     with pytest.raises(CheckpointMissing, match="no run of this workflow object waits"):
-        workflow.run(responses={"x": 1})
+        _ = workflow.run(responses={"x": 1})
     id = await asked(workflow.run("a"))
     second = await asked(workflow.run(responses={id: Approval(False, "more")}))
     done = await workflow.run(responses={second: Approval(True)})
     assert done.get_outputs() == ["published a+more"]
     with pytest.raises(CheckpointMissing):
-        workflow.run(responses={second: Approval(True)})
+        _ = workflow.run(responses={second: Approval(True)})
 
 
 async def test_if_several_runs_wait_the_error_lists_them() -> None:
@@ -134,7 +134,7 @@ async def test_if_several_runs_wait_the_error_lists_them() -> None:
     first = await asked(workflow.run("a", run_id="one"))
     await asked(workflow.run("b", run_id="two"))
     with pytest.raises(RunError, match="'one', 'two'"):
-        workflow.run(responses={first: Approval(True)})
+        _ = workflow.run(responses={first: Approval(True)})
     assert (await workflow.run(run_id="one", responses={first: Approval(True)})).get_outputs() == ["published a"]
 
 
@@ -239,8 +239,8 @@ async def test_the_first_answer_wins_also_if_two_come_at_once(storage: Any) -> N
 
 
 async def test_a_deadline_that_passes_gives_the_default_and_a_late_answer_is_told_so(storage: Any, later: Any) -> None:
-    options = {"deadline": timedelta(minutes=30), "default": Approval(False, "late")}
-    id = await asked(build(storage, **options).run("a", run_id="r"))
+    late = Approval(False, "late")
+    id = await asked(build(storage, deadline=timedelta(minutes=30), default=late).run("a", run_id="r"))
     later(minutes=31)
     with pytest.raises(RequestExpired, match="too late"):
         await build(storage).run(run_id="r", responses={id: Approval(True)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from stepwell import (
     response_handler,
 )
 from stepwell.durable import chain
+from stepwell.durable.ports import Store
 from stepwell.durable.storage import BuiltInStorage
 from stepwell.stores.file import FileStore
 from stepwell.stores.memory import MemoryStore
@@ -41,12 +43,12 @@ class Places:
         self._kind, self._path, self._memory = kind, path, MemoryStore()
 
     def open(self, retention: Retention = LatestOnly) -> BuiltInStorage:
-        store: Any = {
+        made: dict[str, Callable[[], Store]] = {
             "memory": lambda: self._memory,
             "sqlite": lambda: SQLiteStore(self._path / "runs.db"),
             "file": lambda: FileStore(self._path / "runs"),
-        }[self._kind]()
-        return BuiltInStorage(store, retention=retention)
+        }
+        return BuiltInStorage(made[self._kind](), retention=retention)
 
 
 @pytest.fixture(params=PLACES)

@@ -49,7 +49,8 @@ class Chain:
     """`steps` executors in a row that count their calls; the last yields what the first was given."""
 
     def __init__(self, steps: int = 3, storage: Any = None) -> None:
-        self.steps, self.storage = steps, storage if storage is not None else InMemoryCheckpointStorage()
+        self.steps = steps
+        self.storage: Any = storage if storage is not None else InMemoryCheckpointStorage()
         self.calls: Counter[str] = Counter()
         self.hold: dict[str, asyncio.Event] = {}
         self.failing: set[str] = set()
@@ -82,7 +83,8 @@ class Chain:
             await asyncio.sleep(0.001)
 
     async def heads(self, run_id: str) -> list[WorkflowCheckpoint]:
-        return await self.storage.list_checkpoints(run_id=run_id)
+        found: list[WorkflowCheckpoint] = await self.storage.list_checkpoints(run_id=run_id)
+        return found
 
 
 # --- the forms of run ---------------------------------------------------------------------------------------------
@@ -104,7 +106,7 @@ async def test_a_start_executor_that_does_not_take_the_message_says_what_it_take
 
 async def test_a_message_and_a_checkpoint_id_are_one_too_many_and_refused_at_once() -> None:
     with pytest.raises(ValueError, match="not both"):
-        Chain().build().run(1, checkpoint_id="c")
+        _ = Chain().build().run(1, checkpoint_id="c")
     with pytest.raises(ValueError, match="not both"):
         Chain().build().run(None, checkpoint_id="c", stream=True)
 
@@ -312,7 +314,10 @@ async def test_a_graph_without_what_the_run_needs_is_refused_in_words(by: str) -
     with pytest.raises(HandlerFailed):
         await chain.build().run("x", run_id="r")
     before = await chain.heads("r")
-    how = {"run_id": {"run_id": "r"}, "checkpoint_id": {"checkpoint_id": before[-1].checkpoint_id}}
+    how: dict[str, dict[str, Any]] = {
+        "run_id": {"run_id": "r"},
+        "checkpoint_id": {"checkpoint_id": before[-1].checkpoint_id},
+    }
     shorter = Chain(2, chain.storage)
     with pytest.raises(GraphChanged, match="cannot go on with this code: executor 's3' is gone") as caught:
         await shorter.build().run(**how.get(by, {"message": "x", "run_id": "r"}))
@@ -728,7 +733,7 @@ class Busy(Executor):
     """Keeps a number in every place a number can be kept."""
 
     counted = persistent(0)
-    listed = persistent([])
+    listed = persistent(list[int]())
 
     def __init__(self, id: str) -> None:
         super().__init__(id)

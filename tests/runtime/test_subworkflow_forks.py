@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,13 @@ from tests.support.nesting import IDLE, WAITING, Asker, Book, End, Ok, SixMethod
 @pytest.fixture(params=["memory", "sqlite", "file", "six methods"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Every way to keep a run over a restart."""
-    return {
+    made: dict[str, Callable[[], Any]] = {
         "memory": InMemoryCheckpointStorage,
         "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
         "file": lambda: FileCheckpointStorage(tmp_path),
         "six methods": SixMethods,
-    }[request.param]()
+    }
+    return made[request.param]()
 
 
 async def head_of(storage: Any, name: str = "outer") -> str:

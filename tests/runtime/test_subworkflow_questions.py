@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -35,6 +36,7 @@ from stepwell import (
     response_handler,
 )
 from stepwell.durable.answers import schema_of, type_words
+from stepwell.durable.ports import Store
 from stepwell.durable.storage import BuiltInStorage
 from tests.support.crashing import Crash, CrashingStore
 from tests.support.nesting import (
@@ -58,12 +60,13 @@ from tests.support.nesting import (
 @pytest.fixture(params=["memory", "sqlite", "file", "six methods"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Every way to keep a run over a restart."""
-    return {
+    made: dict[str, Callable[[], Any]] = {
         "memory": InMemoryCheckpointStorage,
         "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
         "file": lambda: FileCheckpointStorage(tmp_path),
         "six methods": SixMethods,
-    }[request.param]()
+    }
+    return made[request.param]()
 
 
 # ------------------------------------------------------------------------------------- answered from outside
@@ -183,7 +186,7 @@ async def test_answers_that_were_taken_in_together_lead_to_each_thing_once(stora
 
     await around(alone(Survey(Book())), storage).run("tea,milk", run_id="r")
     book = Book()
-    flawed = around(alone(Survey(book)), BuiltInStorage(Hiccup()))
+    flawed = around(alone(Survey(book)), BuiltInStorage(cast(Store, Hiccup())))
     with pytest.raises(StoreUnavailable, match="a hiccup"):
         await flawed.run(run_id="r", responses={"about tea": True, "about milk": False})
     assert book.times() == {"tea": 1, "milk": 1}
@@ -290,6 +293,7 @@ async def test_the_inside_is_not_answered_behind_the_back_of_the_run_around_it(s
     result = await around(inner, storage).run("a", run_id="r")
     (id,) = ids(result)
     (inside,) = {event.run_id for event in result if event.path}
+    assert inside is not None
     words = f"run '{inside}' works for run 'r', .* answer that one"
     with pytest.raises(RunError, match=words):
         await inner.run(run_id=inside, checkpoint_storage=storage, responses={id: Ok(True)})
@@ -310,6 +314,7 @@ async def test_a_run_inside_that_was_cancelled_while_it_waits_takes_its_answer(s
     result = await around(inner, storage).run("a", run_id="r")
     (id,) = ids(result)
     (inside,) = {event.run_id for event in result if event.path}
+    assert inside is not None
     await inner.attach(inside, checkpoint_storage=storage).cancel()
     done = await around(inner, storage).run(run_id="r", responses={id: Ok(True)})
     assert (done.get_outputs(), done.get_final_state()) == (["saw a", "a: True"], IDLE)
@@ -472,7 +477,7 @@ async def test_of_several_answers_the_first_counts_and_the_others_are_told(nowhe
 
 
 async def test_an_answer_that_comes_too_late_is_told_and_harms_nothing(storage: Any) -> None:
-    class Slow(Boss):
+    class Slow(Executor):
         """Takes a superstep longer than the other."""
 
         @handler
@@ -569,7 +574,7 @@ async def test_what_can_be_made_an_answer_is_taken_by_the_inside(wanted: Any, an
             await ctx.request_info("well?", wanted)
 
         @response_handler(request=str, response=wanted)
-        async def take(self, question: Any, answer: Any, ctx: WorkflowContext) -> None:
+        async def take(self, question: Any, answer: Any, ctx: WorkflowContext[None, str]) -> None:
             await ctx.yield_output(type_words(wanted))
 
     @executor(id="boss")

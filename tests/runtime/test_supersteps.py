@@ -504,7 +504,7 @@ class Trouble:
     def __init__(self, *failing: str, storage: Any = None) -> None:
         self.calls: Counter[str] = Counter()
         self.failing = set(failing)
-        self.storage = storage or InMemoryCheckpointStorage()
+        self.storage: Any = storage or InMemoryCheckpointStorage()
 
     def build(self, *ids: str) -> Workflow:
         start, end = passer("start"), ender()
@@ -532,7 +532,7 @@ class Trouble:
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_siblings_of_a_failed_handler_finish_and_are_kept(streaming: bool) -> None:
     trouble = Trouble("b")
-    run = trouble.build("a", "b", "c").run(0, run_id="r", stream=streaming)  # type: ignore[call-overload]
+    run = trouble.build("a", "b", "c").run(0, run_id="r", stream=streaming)
     with pytest.raises(HandlerFailed, match="executor 'b' failed in run 'r': ValueError: b is in trouble") as caught:
         await run
     assert isinstance(caught.value.__cause__, ValueError)

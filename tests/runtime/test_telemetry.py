@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -17,6 +18,7 @@ from stepwell.runtime import telemetry
 from stepwell.runtime.telemetry import Observer, observer
 from stepwell.runtime.threads import in_thread
 from tests.support.observing import Watching, id_of, parent_of, use
+from tests.support.spies import spy
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 RUN = {"workflow.name": "orders", "workflow.run_id": "run-1"}
@@ -35,7 +37,7 @@ class TestWhoWatches:
         assert "opentelemetry.trace" not in sys.modules
 
     def test_nobody_watches_if_opentelemetry_was_ruled_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
         assert observer("orders", "run-1", None, resumed=False) is None
 
     def test_nobody_watches_while_another_thread_is_still_loading_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,9 +412,9 @@ class TestTheMeasures:
     def test_instruments_are_made_once_for_each_meter_provider(
         self, watching: Watching, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        made: list[str] = []
+        made: list[tuple[Any, ...]] = []
         create = watching.meters.get_meter
-        monkeypatch.setattr(watching.meters, "get_meter", lambda *scope: made.append(scope) or create(*scope))
+        monkeypatch.setattr(watching.meters, "get_meter", spy(create, made, lambda *scope: scope))
         drive_once()
         drive_once()
         assert made == [("stepwell", stepwell.__version__)]

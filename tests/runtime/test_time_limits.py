@@ -30,6 +30,7 @@ from stepwell import (
     response_handler,
 )
 from tests.support.hurried import hurried
+from tests.support.streams import details_of
 
 SHORT = 0.01  # seconds that whoever waits for something that never comes need not wait longer
 TWICE = RetryPolicy(max_attempts=2, initial_interval=0)
@@ -116,7 +117,7 @@ async def test_a_timeout_is_worth_another_attempt() -> None:
 
     result = await build(slow).run(7)
     assert result.get_outputs() == [7]
-    retried = [event.details for event in result if event.type == "executor_retrying"]
+    retried = [details_of(event) for event in result if event.type == "executor_retrying"]
     assert [(one.error_type, one.extra) for one in retried] == [("HandlerTimeout", None)] * 2
 
 
@@ -487,7 +488,7 @@ async def test_a_thread_that_was_abandoned_can_do_nothing_any_more(storage: Any)
         "sleep",
     ]
     assert all("had failed or was given up; nothing it does counts any more" in words for words in told)
-    retried = [event.details for event in result if event.type == "executor_retrying"]
+    retried = [details_of(event) for event in result if event.type == "executor_retrying"]
     assert {"abandoned": True} in [one.extra for one in retried]
 
 

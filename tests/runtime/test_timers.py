@@ -396,7 +396,7 @@ async def test_a_run_that_is_put_aside_holds_no_task_no_thread_and_no_executor(
         if plain:
 
             @handler
-            def work(self, n: int, ctx: WorkflowContext[None, str]) -> None:
+            def work_in_a_thread(self, n: int, ctx: WorkflowContext[None, str]) -> None:
                 played.append(weakref.ref(self))
                 threads.append(weakref.ref(threading.current_thread()))
                 ctx.sleep(HOUR)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import partial
 from operator import add
 from typing import Any, Protocol
 
@@ -57,7 +58,8 @@ class Actor(Executor):
     def __init__(self, node: Node, has_edges: bool) -> None:
         policy = RetryPolicy(max_attempts=node.attempts, initial_interval=node.backoff, max_interval=1000)
         super().__init__(node.name, retry=policy if node.attempts > 1 else None)
-        self._part, self.has_edges = lambda: node, has_edges  # a function is not copied with each clone
+        self.has_edges = has_edges
+        self._part: Callable[[], Node] = lambda: node  # a function is not copied with each clone
 
     @property
     def node(self) -> Node:
@@ -107,7 +109,7 @@ def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
     if node.plain or node.branches == 1:
         for n in range(node.steps):
             results: list[str] = []
-            yield lambda n=n, results=results: _take(results, _asked_step(world, node, seen, n, ctx))
+            yield partial(_take_step, results, world, node, seen, n, ctx)
             world.stepped(node, seen, n, results[0])
     else:
         yield lambda: asyncio.gather(*(_branch(world, node, seen, b, ctx) for b in range(node.branches)))
@@ -137,6 +139,10 @@ async def _branch(world: Surroundings, node: Node, seen: Seen, branch: int, ctx:
 def _asked_step(world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:
     policy = RetryPolicy(max_attempts=node.step_fails + 1, initial_interval=0.5)
     return ctx.step("work", _step(world, node, seen, number), retry=policy)
+
+
+def _take_step(results: list[str], world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:
+    return _take(results, _asked_step(world, node, seen, number, ctx))
 
 
 def _take(results: list[str], given: Any) -> Any:

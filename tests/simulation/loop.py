@@ -14,10 +14,13 @@ import selectors
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from stepwell.runtime import claims
 from stepwell.testing import Crash, FakeClock
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _DAWN = 1_900_000_000.0  # when every simulated world begins, in seconds since 1970
 _RealFuture = concurrent.futures.Future
@@ -63,9 +66,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         if seconds >= 1:
             self.claims.look()
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """A plain function, in a thread that has its turn a little later."""
-        answer = self.create_future()
+        answer: asyncio.Future[T] = self.create_future()
         self._later(self.dice.randrange(4), answer, lambda: func(*args))
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from stepwell import DefinitionError
 from tests.simulation.loop import simulated_loop
@@ -41,6 +42,10 @@ def smallest(plan: Plan, breaks: Callable[[Plan], Broken | None] = broken_by, mo
     return plan
 
 
+def _with(plan: Plan, field: str, value: Any) -> Plan:
+    return replace(plan, **{field: value})
+
+
 def _smaller(plan: Plan) -> Iterator[Plan]:
     """A plan with something left out, one thing after the other; the largest first."""
     for n in range(len(plan.faults)):
@@ -51,10 +56,10 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, hops=plan.hops - 1)
     for name, calm in (("repeated", False), ("batch", False), ("rebuilt", False), ("latest_only", False), ("busy", 0)):
         if getattr(plan, name) != calm:
-            yield replace(plan, **{name: calm})
+            yield _with(plan, name, calm)
     for name, usual in (("durability", "sync"), ("streaming", True)):
         if getattr(plan, name) != usual:
-            yield replace(plan, **{name: usual})
+            yield _with(plan, name, usual)
     for n, fault in enumerate(plan.faults):
         if fault.at > 1:
             sooner = replace(fault, at=fault.at - 1)

@@ -14,7 +14,7 @@ from stepwell import CommitConflict, kernel
 from stepwell.core.model import Memory
 from stepwell.durable.archive import StoreArchive
 from stepwell.durable.ports import NOTHING_ALONG
-from stepwell.runtime import branches, engine
+from stepwell.runtime import branches, engine, storing
 from stepwell.runtime.timers import Notes
 from stepwell.stores.memory import MemoryStore
 from tests.simulation.growing import plan_of
@@ -68,7 +68,7 @@ def fold_in_finishing_order(patch: Patch) -> None:
 
 
 def tell_before_it_is_stored(patch: Patch) -> None:
-    store, lazy = engine.store, set[Any]()
+    store, lazy = storing.store, set[Any]()
 
     async def soon(*args: Any, **along: Any) -> None:
         lazy.add(asyncio.ensure_future(store(*args, **along)))
@@ -93,7 +93,7 @@ def forget_steps(patch: Patch) -> None:
 def count_steps_by_asking(patch: Patch) -> None:
     current = branches.current
 
-    def handler_itself(owner: object) -> Any:
+    def handler_itself(owner: branches.Branch) -> Any:
         branch = current(owner)
         return branch and list(branch.ancestors())[-1]
 

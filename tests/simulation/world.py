@@ -182,7 +182,7 @@ class World:
         if not _KEEPS:
             return BuiltInStorage(store)
         kept = "LatestOnly" if self.plan.latest_only else "FullHistory"
-        return BuiltInStorage(store, retention=getattr(core_model, kept))  # type: ignore[call-arg]
+        return BuiltInStorage(store, retention=getattr(core_model, kept))
 
     async def _beside(self, drive: Drive, task: asyncio.Task[Any], given: dict[str, Any]) -> None:
         """What happens while a program moves the run on."""

@@ -22,6 +22,7 @@ from stepwell.stores import file_layout, file_lock
 from stepwell.stores.file import FileStore
 from stepwell.stores.file_layout import safe_name
 from stepwell.testing.rules_samples import ODD_IDS, fill, meaning, numbers, places, record, text
+from tests.support.spies import first, spy
 
 RACE = """
 import asyncio, sys, time
@@ -310,7 +311,7 @@ async def test_a_full_disk_is_reported_and_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_layout.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(StoreUnavailable, match=f"{root}.*No space left"):
             await store.append(record("r", 1))
     assert every_file(root) == before
@@ -406,8 +407,7 @@ async def test_the_newest_is_found_without_reading_every_file(
         for run_id in ("a", "b", "c"):
             await store.append(record(run_id, number))
     read: list[Path] = []
-    original = file_layout.read_cover
-    monkeypatch.setattr(file_layout, "read_cover", lambda path: (read.append(path), original(path))[1])
+    monkeypatch.setattr(file_layout, "read_cover", spy(file_layout.read_cover, read, first))
     assert await store.newest() == record("c", 4).entry
     assert len(read) <= 3
     read.clear()

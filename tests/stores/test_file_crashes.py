@@ -16,6 +16,7 @@ from stepwell.durable.ports import Along
 from stepwell.stores import file_layout, file_run
 from stepwell.stores.file import FileStore
 from stepwell.testing.rules_samples import about, names, places, question, record
+from tests.support.spies import spy
 
 ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime", "pwrite")
 
@@ -277,8 +278,7 @@ async def test_pending_and_wakes_read_one_small_file_of_each_run(
         for number in range(1, 4):
             await store.append(record(run_id, number), Along(wake="2026"))
     read: list[str] = []
-    original = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path.name), original(path))[1])
+    monkeypatch.setattr(Path, "read_bytes", spy(Path.read_bytes, read, lambda path: path.name))
     assert len(await store.pending()) == 3
     assert len(await store.wakes()) == 3
     assert read == ["open.json"] * 6

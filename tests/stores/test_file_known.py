@@ -18,6 +18,7 @@ from stepwell.stores import file_folders, file_lock, file_run
 from stepwell.stores.file import FileStore
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.rules_samples import about, fill, meanings, numbers, question, record
+from tests.support.spies import spy
 
 
 @pytest.fixture
@@ -37,8 +38,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the folders that are listed from now on."""
     found: list[str] = []
     for name in ("listdir", "scandir"):
-        original = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda folder, do=original: (found.append(Path(folder).name), do(folder))[1])
+        monkeypatch.setattr(os, name, spy(getattr(os, name), found, lambda path: Path(path).name))
     return found
 
 

@@ -15,6 +15,7 @@ from stepwell.durable.ports import Along
 from stepwell.stores import file_layout, file_lock, file_run
 from stepwell.stores.file import FileStore
 from stepwell.testing.rules_samples import about, fill, listed, meaning, numbers, places, record
+from tests.support.spies import first, spy
 
 
 @pytest.fixture
@@ -37,11 +38,9 @@ def touched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the folders that are listed and of the records that are opened from now on."""
     found: list[str] = []
     for name in ("listdir", "scandir"):
-        original = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda path, do=original: (found.append(Path(path).name), do(path))[1])
+        monkeypatch.setattr(os, name, spy(getattr(os, name), found, lambda path: Path(path).name))
     for name in ("read_cover", "read_sheet"):
-        original = getattr(file_layout, name)
-        monkeypatch.setattr(file_layout, name, lambda path, do=original: (found.append(path.name), do(path))[1])
+        monkeypatch.setattr(file_layout, name, spy(getattr(file_layout, name), found, lambda path: path.name))
     return found
 
 
@@ -202,8 +201,7 @@ async def test_runs_of_one_name_are_dropped_one_after_the_other(store: FileStore
 
 def fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done: list[int] = []
-    original = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: (done.append(handle), original(handle))[1])
+    monkeypatch.setattr(os, "fsync", spy(os.fsync, done, first))
     return done
 
 

@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
@@ -27,6 +28,7 @@ from stepwell.durable import clock
 from stepwell.durable.ownership import Owner, this_process
 from stepwell.durable.ports import Along
 from stepwell.stores import postgres_access, postgres_errors, postgres_link, postgres_store
+from stepwell.stores.postgres_connection import Watched
 from stepwell.stores.postgres_store import PostgresStore
 from stepwell.stores.postgres_tables import FORMAT
 from stepwell.testing import STORE_RULES, StoreRule
@@ -34,6 +36,7 @@ from stepwell.testing.rules_samples import ODD_IDS, after, fill, meaning, number
 from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import Server, ask, dsn, fresh_schema, own_server
+from tests.support.spies import first, spy
 
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
@@ -198,14 +201,15 @@ async def test_concurrent_appends_of_many_runs_share_a_statement(
     store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    write = postgres_access._write
-    monkeypatch.setattr(postgres_access, "_write", lambda batch, *rest: (sizes.append(len(batch)), write(batch, *rest)))
+    counted = spy(postgres_access._write, sizes, lambda batch, *rest: len(batch))
+    monkeypatch.setattr(postgres_access, "_write", counted)
     await fill(store, "held", 1)
     sizes.clear()
     with nobody_moves("held", schema):
         held = asyncio.ensure_future(store.append(record("held", 1)))
         await come_to_wait(schema)
-        waiting = [asyncio.ensure_future(store.append(record(f"r{n}", 0))) for n in range(200)]
+        waiting: list[asyncio.Future[Any]] = []
+        waiting += [asyncio.ensure_future(store.append(record(f"r{n}", 0))) for n in range(200)]
         waiting += [asyncio.ensure_future(store.remember("held", 1, f"k{n}", b"1")) for n in range(50)]
         await asyncio.sleep(0)
     await asyncio.gather(held, *waiting)
@@ -375,10 +379,11 @@ async def test_what_was_done_and_not_answered_is_not_done_twice(schema: str, pla
 async def test_what_was_done_before_somebody_else_claimed_the_run_was_done(schema: str, what: str) -> None:
     async with on_a_breaking_line(schema) as (store, line):
         fence = await store.claim("r", this_process("mine"), seconds=0)
-        write = {
+        writes: dict[str, Callable[[int], Coroutine[Any, Any, Any]]] = {
             "append": lambda number: store.append(record("r", number), Along(fence=fence)),
             "remember": lambda number: store.remember("r", number, "k", b"1", fence=fence),
-        }[what]
+        }
+        write = writes[what]
         line.break_next("after", "hold")
         writing = asyncio.ensure_future(write(1))
         await asyncio.to_thread(line.held.acquire)  # it was done, the answer was lost, and it is being sent again
@@ -455,7 +460,7 @@ async def nothing_is_lost(store: PostgresStore, count: int, runs: int) -> None:
     assert len(await store.entries()) == count * runs
 
 
-async def until_moved(done: asyncio.Future[object], where: str, schema: str) -> None:
+async def until_moved(done: asyncio.Future[Any], where: str, schema: str) -> None:
     """Until something more is stored, or all is done."""
     query = f"SELECT count(*) FROM {schema}.commits"
     before = ask(query, where=where)
@@ -625,13 +630,13 @@ async def test_nobody_waits_for_the_server_on_the_event_loop(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: set[int] = set()
-    use = postgres_access.Link.use
+    use = postgres_link.Link.use
 
-    def noted(self: postgres_access.Link, work: object, **options: object) -> object:
+    def noted(self: postgres_link.Link, work: Callable[[Any, bool], Any], **options: Any) -> Any:
         used.add(threading.get_ident())
-        return use(self, work, **options)  # type: ignore[arg-type]
+        return use(self, work, **options)
 
-    monkeypatch.setattr(postgres_access.Link, "use", noted)
+    monkeypatch.setattr(postgres_link.Link, "use", noted)
     await drive(store, "r", 2)
     await store.claim("r", this_process("mine"), seconds=60)
     assert used
@@ -763,10 +768,7 @@ async def test_a_server_that_will_never_let_us_in_is_asked_once(
     guarded_server: Server, change: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    connect = postgres_link.Watched.connect
-    monkeypatch.setattr(
-        postgres_link.Watched, "connect", lambda dsn, **how: (asked.append(dsn), connect(dsn, **how))[1]
-    )
+    monkeypatch.setattr(Watched, "connect", spy(Watched.connect, asked, first))
     where = make_conninfo(guarded_server.dsn, **{"password": "secret", **change})
     store = PostgresStore(where, patience=PATIENT)
     with pytest.raises(StoreUnavailable, match=said) as refusal:
@@ -848,7 +850,12 @@ async def test_a_crowded_server_is_waited_for(server: Server, schema: str, monke
     ask("CREATE ROLE ada LOGIN CONNECTION LIMIT 1", where=server.dsn)
     ask("GRANT CREATE ON DATABASE postgres TO ada", where=server.dsn)
     waits, sleep = threading.Semaphore(0), time.sleep
-    monkeypatch.setattr(postgres_link.time, "sleep", lambda seconds: (waits.release(), sleep(seconds)))
+
+    def counted(seconds: float) -> None:
+        waits.release()
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", counted)
     store = PostgresStore(make_conninfo(server.dsn, user="ada"), schema=schema, patience=PATIENT)
     with psycopg.connect(server.dsn, user="ada"):
         appending = asyncio.ensure_future(store.append(record("r", 0)))

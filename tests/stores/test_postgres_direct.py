@@ -18,6 +18,7 @@ from stepwell.stores.postgres_store import PostgresStore
 from stepwell.testing.rules_samples import fill, numbers, on, record
 from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_server import ask, dsn, fresh_schema
+from tests.support.spies import spy
 
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
@@ -40,8 +41,8 @@ async def store(schema: str) -> AsyncIterator[PostgresStore]:
 def by_thread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many jobs the thread sent, each time."""
     sizes: list[int] = []
-    write = postgres_access._write
-    monkeypatch.setattr(postgres_access, "_write", lambda batch, *rest: (sizes.append(len(batch)), write(batch, *rest)))
+    counted = spy(postgres_access._write, sizes, lambda batch, *rest: len(batch))
+    monkeypatch.setattr(postgres_access, "_write", counted)
     return sizes
 
 

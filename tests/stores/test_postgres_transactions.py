@@ -35,6 +35,7 @@ from stepwell.stores.postgres_store import PostgresStore
 from stepwell.testing.rules_samples import fill
 from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import ask, dsn, fresh_schema
+from tests.support.spies import first, spy
 
 ROOT = Path(__file__).parents[2]
 PATIENT = 600.0
@@ -233,7 +234,7 @@ async def test_a_function_that_goes_on_after_an_error_is_told(store: PostgresSto
 
 async def test_a_connection_ends_with_its_step(store: PostgresStore, table: str) -> None:
     kept: list[Db] = []
-    await done(store, lambda db: (kept.append(db), writes(table)(db))[1])
+    await done(store, spy(writes(table), kept, first))
     assert kept[0].closed
     with pytest.raises(psycopg.OperationalError):
         kept[0].execute("SELECT 1")
@@ -246,7 +247,7 @@ async def test_as_many_at_a_time_as_there_are_connections(schema: str, table: st
     query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
 
     def counted(db: Db) -> bytes:
-        most.append(ask(query, schema)[0][0])  # type: ignore[arg-type]
+        most.append(ask(query, schema)[0][0])
         return writes(table)(db)
 
     await asyncio.gather(*(done(store, counted, f"k{n}") for n in range(8)))
@@ -473,7 +474,7 @@ async def test_a_step_in_a_transaction_is_sealed_with_its_storage(schema: str, t
     seal = Seal({"key": bytes(32)}, "key")
     trouble = ["out of paper"]
 
-    async def body(ctx: Any) -> str:
+    async def body(ctx: Any) -> Any:
         found = await ctx.step("order", order, table, "secret", transaction=True)
         if trouble:
             raise OSError(trouble.pop())
@@ -500,7 +501,7 @@ async def test_what_led_to_a_transaction_is_stored_before_it(
 
     seen: list[Any] = []
 
-    async def body(ctx: Any) -> str:
+    async def body(ctx: Any) -> Any:
         def look(db: Db) -> str:
             seen.append(ask(f"SELECT latest FROM {schema}.runs WHERE run_id = 'r'"))
             return order(db, table, "a")
@@ -523,7 +524,7 @@ async def test_attempts_that_failed_are_undone(storage: PostgresCheckpointStorag
             raise ConnectionError("not now")
         return found
 
-    async def body(ctx: Any) -> str:
+    async def body(ctx: Any) -> Any:
         retry = RetryPolicy(max_attempts=3, initial_interval=0)
         return await ctx.step("order", flaky, retry=retry, transaction=True)
 
@@ -541,7 +542,7 @@ async def test_an_error_that_is_a_result_is_remembered_and_its_writes_are_not(
         calls.append(order(db, table, "a"))
         raise LookupError("sold out")
 
-    async def body(ctx: Any) -> str:
+    async def body(ctx: Any) -> Any:
         try:
             await ctx.step("order", fails, remember=LookupError, transaction=True)
         except LookupError as error:
@@ -565,7 +566,7 @@ async def test_a_result_that_cannot_be_stored_undoes_it(storage: PostgresCheckpo
         calls.append(order(db, table, "a"))
         return lambda: None
 
-    async def body(ctx: Any) -> str:
+    async def body(ctx: Any) -> Any:
         return await ctx.step("order", odd, retry=RetryPolicy(max_attempts=3, initial_interval=0), transaction=True)
 
     with pytest.raises(CodecError, match="cannot be stored"):
@@ -582,7 +583,7 @@ async def test_a_step_that_takes_too_long_is_undone_and_holds_nothing(
         db.execute("SELECT pg_sleep(600)")
         return found
 
-    async def body(ctx: Any) -> str:
+    async def body(ctx: Any) -> Any:
         with pytest.raises(HandlerTimeout, match="the step 'slow'"):
             await ctx.step("slow", slow, timeout=0.2, transaction=True)
         while ask("SELECT 1 FROM pg_locks WHERE relation = %s::regclass", table):  # noqa: ASYNC110
@@ -596,7 +597,7 @@ async def test_a_step_that_takes_too_long_is_undone_and_holds_nothing(
 async def test_an_async_function_is_refused_at_the_call(storage: PostgresCheckpointStorage) -> None:
     async def too_clever(db: Db) -> None: ...
 
-    async def body(ctx: Any) -> str:
+    async def body(ctx: Any) -> Any:
         with pytest.raises(TypeError, match=r"'order' .* must be a plain one: .* psycopg.Connection"):
             ctx.step("order", too_clever, transaction=True)
         return "told"
@@ -605,7 +606,7 @@ async def test_an_async_function_is_refused_at_the_call(storage: PostgresCheckpo
 
 
 async def test_where_there_is_no_transaction_the_step_is_refused_at_the_call(tmp_path: Path) -> None:
-    async def body(ctx: Any) -> str:
+    async def body(ctx: Any) -> Any:
         with pytest.raises(RuntimeError, match=r"'order' of 'seller' .* use PostgresCheckpointStorage, or"):
             ctx.step("order", order, "t", "a", transaction=True)
         return "told"

@@ -11,8 +11,8 @@ from stepwell.stores.sqlite import SQLiteStore
 from stepwell.stores.sqlite_runs import inbox, search
 from stepwell.testing.rules_samples import about, fill, listed, on, question, record
 
-COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body"
-WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, '{{}}')"  # as code of format 2 does
+COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body"
+WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, 0, '{{}}')"
 
 
 @pytest.fixture
@@ -82,9 +82,7 @@ async def test_questions_are_looked_for_by_an_index(store: SQLiteStore) -> None:
             assert "TEMP B-TREE" not in plan
 
 
-async def test_a_process_with_older_code_that_has_the_file_open_keeps_the_list_true(
-    store: SQLiteStore, path: Path
-) -> None:
+async def test_the_list_of_runs_is_true_whatever_writes_to_the_commits(store: SQLiteStore, path: Path) -> None:
     def write(statement: str, *values: object) -> None:
         with sqlite3.connect(path) as db:
             db.execute(statement, values)

@@ -35,7 +35,7 @@ class Clerk:
             reply = await turn.model(partial(self._speak, turn, heard))
             if not reply.calls:
                 break
-            heard += [await turn.tool(call, lambda arguments, name=call.name: self._use(name)) for call in reply.calls]
+            heard += [await turn.tool(call, partial(self._use, call.name)) for call in reply.calls]
         said = Message("assistant", reply.text, data=reply.data)
         return Answer([said], history=[["heard", *heard]], state={"turns": len(turn.history) + 1})
 
@@ -53,7 +53,7 @@ class Clerk:
         told = f"{turn.messages[-1].text}: {', '.join(heard)} ({turn.state}, {turn.history})"
         return ModelReply({"booked": True}, told, usage=usage)
 
-    async def _use(self, name: str) -> str:
+    async def _use(self, name: str, arguments: dict[str, Any]) -> str:
         self.made.append(name)
         self.keys.append(current_tool_call().idempotency_key)
         if self.broken and name == "send":

@@ -58,4 +58,5 @@ def parent_of(span: ReadableSpan) -> int | None:
 
 
 def id_of(span: ReadableSpan) -> int:
-    return span.context.span_id
+    found: int = span.context.span_id
+    return found

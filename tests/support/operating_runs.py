@@ -19,7 +19,7 @@ def counting(storage: Any, upto: int = 3, calls: list[int] | None = None, name: 
     """Counts from its input on, one superstep a number, and says what it has counted."""
 
     @executor(id="count")
-    async def count(number: int, ctx: WorkflowContext[int, list]) -> None:
+    async def count(number: int, ctx: WorkflowContext[int, list[int]]) -> None:
         if calls is not None:
             calls.append(number)
         ctx.append_state("numbers", number)

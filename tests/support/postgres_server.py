@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -159,7 +160,7 @@ def fresh_database() -> Iterator[str]:
         ask(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def ask(query: str, *values: object, where: str | None = None) -> list[tuple[object, ...]]:
+def ask(query: str, *values: object, where: str | None = None) -> list[tuple[Any, ...]]:
     """What the server says to a query."""
     with psycopg.connect(where or dsn(), autocommit=True) as db:
         found = db.execute(query.encode(), values or None)
@@ -190,7 +191,7 @@ def account() -> pwd.struct_passwd | None:
     raise RuntimeError(f"PostgreSQL does not run as root, and there is no account named {' or '.join(ACCOUNTS)}")
 
 
-def _as(account: pwd.struct_passwd | None) -> dict[str, object]:
+def _as(account: pwd.struct_passwd | None) -> dict[str, Any]:
     return {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 

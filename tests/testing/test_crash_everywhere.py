@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -103,7 +104,12 @@ async def test_a_workflow_with_everything_in_it_comes_to_the_same_wherever_it_di
     def store() -> Any:
         made.append(None)
         place = tmp_path / str(len(made))
-        return {"memory": MemoryStore, "sqlite": lambda: SQLiteStore(place), "file": lambda: FileStore(place)}[kind]()
+        stores: dict[str, Callable[[], Any]] = {
+            "memory": MemoryStore,
+            "sqlite": lambda: SQLiteStore(place),
+            "file": lambda: FileStore(place),
+        }
+        return stores[kind]()
 
     ledger = Ledger()
     report = await crash_everywhere(shop(ledger), Order("cup", 3), answer=lambda _: True, ledger=ledger, store=store)

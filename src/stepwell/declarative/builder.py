@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import UnionType
 from typing import Any, Self, get_args
 
 from ..core.errors import DefinitionError
@@ -177,7 +178,7 @@ class AgentWorkflow:
         context_keys: Iterable[str] = (),
         instructions: str | None = None,
         output_key: str | None = None,
-        output: OutputMode | type | Iterable[type] = "text",
+        output: OutputMode | type | UnionType | Iterable[type] = "text",
         timeout: float | None = None,
         retry: Retries | None = None,
         on_error: ErrorMode = "stop",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta
 from types import TracebackType
+from typing import Self
 
 from ..durable import clock
 
@@ -29,7 +30,7 @@ class FakeClock:
     def seconds(self) -> float:
         return time.time() + self._ahead
 
-    def __enter__(self) -> FakeClock:
+    def __enter__(self) -> Self:
         clock.set_source(self.seconds)
         return self
 

@@ -11,6 +11,7 @@ from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddlewar
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, convert_to_openai_messages
+from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -71,13 +72,13 @@ class Model(BaseChatModel):
 
 def _chunk(piece: Any) -> AIMessageChunk:
     if not piece.choices:
-        return AIMessageChunk("", usage_metadata=_usage(piece.usage))
+        return AIMessageChunk(content="", usage_metadata=_usage(piece.usage))
     delta = piece.choices[0].delta
     calls = [
-        {"name": one.function.name, "args": one.function.arguments, "id": one.id, "index": one.index}
+        tool_call_chunk(name=one.function.name, args=one.function.arguments, id=one.id, index=one.index)
         for one in delta.tool_calls or ()
     ]
-    return AIMessageChunk(delta.content or "", tool_call_chunks=calls)
+    return AIMessageChunk(content=delta.content or "", tool_call_chunks=calls)
 
 
 def _usage(usage: Any) -> Any:

@@ -106,6 +106,8 @@ def _plain(said: Any) -> Any:
 def test_what_is_not_known_is_asked_by_its_schema() -> None:
     schema = {"type": "boolean"}
     stored = json.loads(DEFAULT_CODEC.encode(PAY, "$"))
-    for question in (stored, {"$": "shop:ToolApprovalRequest", "v": stored["v"]}, {"$": []}, "text", None, ["a"]):
+    alien = {"$": "shop:ToolApprovalRequest", "v": stored["v"]}
+    questions: list[Any] = [stored, alien, {"$": []}, "text", None, ["a"]]
+    for question in questions:
         assert schema_for(question, "bool", schema) is schema
         assert shown(question, "bool") is question

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import field, make_dataclass
 from datetime import date
 from decimal import Decimal
+from types import GenericAlias
 from typing import Any, Literal
 from uuid import UUID
 
@@ -17,7 +18,7 @@ import pydantic
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from stepwell.cli.forms import END, LEFT_OUT, Prompt, Unfillable, form_of
 from stepwell.cli.readers import Unfit, labels_of, read_anything, read_choice, read_number, read_text, read_yes
@@ -105,13 +106,20 @@ def with_fields(known: dict[str, tuple[Kind, bool]]) -> Kind:
     return made, st.fixed_dictionaries(needed, optional={name: known[name][0][1] | st.none() for name in late})
 
 
+def generic(origin: type, *arguments: Any) -> Any:
+    """What `origin[arguments]` is, of types that only the test knows."""
+    return GenericAlias(origin, arguments)
+
+
 def containers(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
     names = st.sampled_from(["name", "size", "x", "reason"])
     return st.one_of(
-        kinds.map(lambda kind: (list[kind[0]], st.lists(kind[1], max_size=3))),
-        kinds.map(lambda kind: (dict[str, kind[0]], st.dictionaries(TEXTS, kind[1], max_size=2))),
+        kinds.map(lambda kind: (generic(list, kind[0]), st.lists(kind[1], max_size=3))),
+        kinds.map(lambda kind: (generic(dict, str, kind[0]), st.dictionaries(TEXTS, kind[1], max_size=2))),
         kinds.map(lambda kind: (kind[0] | None, kind[1] | st.none())),
-        st.tuples(kinds, kinds).map(lambda both: (tuple[both[0][0], both[1][0]], st.tuples(both[0][1], both[1][1]))),
+        st.tuples(kinds, kinds).map(
+            lambda both: (generic(tuple, both[0][0], both[1][0]), st.tuples(both[0][1], both[1][1]))
+        ),
         st.dictionaries(names, st.tuples(kinds, st.booleans()), max_size=3).map(with_fields),
     )
 
@@ -147,7 +155,7 @@ class Typist:
         pytest.fail(f"no way to type {self.value!r} into {self.schema!r}")
 
     def _filled(self, turns: Iterator[int]) -> Any:
-        form, names = form_of(self.schema), {}
+        form, names = form_of(self.schema), dict[Any, Any]()
         try:
             prompt = next(form)
             for _ in range(PATIENCE):
