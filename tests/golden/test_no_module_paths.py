@@ -46,12 +46,12 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return texts
 
 
-async def settle(workflow: Workflow, name: str) -> None:
+async def settle(workflow: Workflow, name: str, storage: Any) -> None:
     """Run to the end, with every request approved."""
-    result = await workflow.run("a poem", run_id=name)
+    result = await workflow.run("a poem", run_id=name, checkpoint_storage=storage)
     while asked := result.get_request_info_events():
         responses = {event.request_id: answer(event) for event in asked}
-        result = await workflow.run(run_id=name, responses=responses)
+        result = await workflow.run(run_id=name, responses=responses, checkpoint_storage=storage)
 
 
 async def fill_teams(storage: Any) -> None:
@@ -63,9 +63,7 @@ async def fill_teams(storage: Any) -> None:
         **{name: BUILDERS[name]().build for name in BUILDERS},
     }
     for name, build in teams.items():
-        workflow = build()
-        workflow.checkpoint_storage = storage
-        await settle(workflow, name)
+        await settle(build(), name, storage)
 
 
 FILLERS: tuple[Callable[[Any], Awaitable[None]], ...] = (make.fill, make_agents.fill, make_by_name.fill, fill_teams)

@@ -18,7 +18,7 @@ def know_the_next_format(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {file_layout.FORMAT, postgres_tables.FORMAT, sqlite_schema.FORMAT} == {NEXT - 1}
     added = "CREATE TABLE {schema}added (what integer);"
     monkeypatch.setattr(sqlite_schema, "STEPS", (*sqlite_schema.STEPS, added.format(schema="")))
-    monkeypatch.setattr(postgres_schema, "STEPS", (*postgres_schema.STEPS, added.format(schema="{schema}.")))
+    monkeypatch.setattr(postgres_schema, "STEPS", (*postgres_tables.STEPS, added.format(schema="{schema}.")))
     for name, module in sys.modules.items():
         if name.startswith("stepwell.stores.") and hasattr(module, "FORMAT"):
             monkeypatch.setattr(module, "FORMAT", NEXT)
