@@ -18,6 +18,19 @@ def test_the_benchmarks_measure_every_case_and_show_it_in_tables() -> None:
     assert done.stdout.count("| stepwell-sqlite | sync |") == len(CASES)
 
 
+def test_two_versions_are_measured_side_by_side() -> None:
+    """The last commit with what is here: the same program but for what is being worked on."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "versions.py"), "--before", "HEAD", "--size", "tiny"]
+    asked = ["--stores", "none,memory", "--cases", "chain", "--repeats", "1"]
+    done = subprocess.run([*command, *asked], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    measured = [line.split("|")[1:3] for line in done.stdout.splitlines()[2:]]
+    assert [(case.strip(), name.strip()) for case, name in measured] == [
+        ("chain", "stepwell"),
+        ("chain", "stepwell-memory"),
+    ]
+
+
 def test_the_benchmark_of_operating_measures_everything_it_does() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "operating.py"), "--sizes", "700", "--repeats", "1"]
     done = subprocess.run([*command, "--stores", "SQLite"], capture_output=True, text=True, timeout=300, check=False)
