@@ -52,7 +52,7 @@ class Version:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", required=True, help="the commit to compare with")
+    parser.add_argument("--before", required=True, help="the commit to compare with, or a checkout of it")
     parser.add_argument("--cases", default="chain,many,fanout")
     parser.add_argument("--stores", default="none,memory,files,sqlite,postgres")
     parser.add_argument("--repeats", type=int, default=9)
@@ -61,14 +61,22 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def checked_out(before: str, folder: str) -> Path:
+    """Where the source of a version is: a folder as it is, or a commit, unpacked."""
+    if Path(before).is_dir():
+        return Path(before).resolve()
+    archive = subprocess.run(["git", "archive", before], cwd=ROOT, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        packed.extractall(folder, filter="data")
+    return Path(folder)
+
+
 def main() -> int:
     asked = arguments()
     names = {"stepwell" if store == "none" else f"stepwell-{store}" for store in asked.stores.split(",")}
     found = [one for one in subjects.of("stepwell") if one.case in asked.cases.split(",") and one.name in names]
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", asked.before], cwd=ROOT, capture_output=True, check=True).stdout
-        tarfile.open(fileobj=io.BytesIO(archive)).extractall(folder, filter="data")
-        versions = {"before": Version(Path(folder)), "now": Version(ROOT)}
+        versions = {"before": Version(checked_out(asked.before, folder)), "now": Version(ROOT)}
         taken: dict[tuple[str, str, str], list[float]] = {}
         with postgres.server() if any(one.postgres for one in found) else nullcontext(None) as server:
             for repeat in range(asked.repeats):

@@ -53,6 +53,7 @@ class SQLiteFile(msgspec.Struct, frozen=True):
     reads_older = False
 
     def check(self, *, make: bool) -> None:
+        _check_name(self.path)
         if self.path.is_dir():
             raise CommandFailed(f"{self.path} is a directory, and a SQLite store is a file", FORMS, USAGE)
         if make:
@@ -111,6 +112,7 @@ class Directory(msgspec.Struct, frozen=True):
         from ..stores.file_layout import MARK
 
         path = self.path
+        _check_name(path)
         if path.is_file():
             hint = f"a SQLite file is sqlite:///{path}"
             raise CommandFailed(f"{path} is a file, not a directory of runs", hint, USAGE)
@@ -223,6 +225,11 @@ async def _opened(storage: BuiltInStorage) -> None:
     """Open a store, which brings it up to date."""
     async with storage:
         await storage.store.runs(limit=1)
+
+
+def _check_name(path: Path) -> None:
+    if "\0" in str(path):
+        raise CommandFailed(f"{str(path)!r} cannot be the name of a file: it holds a NUL", FORMS, USAGE)
 
 
 def _missing(what: str, hint: str) -> CommandFailed:
