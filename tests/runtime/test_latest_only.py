@@ -136,27 +136,7 @@ async def test_mail_that_was_consumed_keeps_its_key_and_loses_its_body(place: Ba
     await store.close()
 
 
-async def test_compacting_takes_the_bodies_out_of_mail_that_an_older_program_consumed(tmp_path: Path) -> None:
-    for kind in ("file", "sqlite"):
-        with back_end(kind, tmp_path) as place:
-            await place.store.append(record("r", 0))
-            assert await place.store.post("r", "k", text("mark-k-1"))
-            await place.store.append(record("r", 1), Along(consumed=("k",)))
-            if kind == "file":
-                (tombstone,) = tmp_path.rglob("*.consumed")
-                tombstone.write_text(tombstone.read_text().replace("null", '"mark-k-1"'))
-            else:
-                with sqlite3.connect(tmp_path / "runs.db") as db:
-                    db.execute("UPDATE mail SET body = '\"mark-k-1\"'")
-                db.close()
-            assert place.marks() == {"mark-k-1"}
-            await place.store.compact()
-            assert place.marks() == set()
-            assert not await place.store.post("r", "k", text("mark-k-2"))
-            await place.store.close()
-
-
-async def test_outputs_that_an_older_program_left_whole_are_reduced(place: BackEnd) -> None:
+async def test_outputs_that_a_killed_program_left_whole_are_reduced(place: BackEnd) -> None:
     async with place.open() as storage:
         (asked,) = (await walk(storage, "ask")).get_request_info_events()
         was = await storage.store.history("r", upto=20)
