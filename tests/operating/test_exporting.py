@@ -134,6 +134,7 @@ async def killed_at_work(storage: Any, book: Book) -> None:
     await killed(storage, build_work(storage, book, stuck=True).run("x", run_id="r"), "r")
 
 
+@pytest.mark.process
 async def test_a_run_that_was_killed_in_a_superstep_goes_on_with_what_was_finished_and_noted(
     stores: list[Any], tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ async def test_a_run_that_was_killed_in_a_superstep_goes_on_with_what_was_finish
     assert book.times() == {**before, "right worked": 1}
 
 
+@pytest.mark.process
 async def test_a_run_that_waits_for_an_answer_is_listed_with_its_question_and_answered(
     stores: list[Any], tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ async def test_a_run_that_waits_for_an_answer_is_listed_with_its_question_and_an
     assert result.get_outputs() == ["saw x", "x: True"]
 
 
+@pytest.mark.process
 async def test_mail_that_was_not_taken_in_goes_along(stores: list[Any], tmp_path: Path) -> None:
     def build(storage: Any) -> Workflow:
         return WorkflowBuilder(
@@ -179,6 +182,7 @@ async def test_mail_that_was_not_taken_in_goes_along(stores: list[Any], tmp_path
     assert (await build(there).run(run_id="r")).get_outputs() == ["saw x", "x: True"]
 
 
+@pytest.mark.process
 async def test_a_run_that_is_parked_sleeps_on(stores: list[Any], tmp_path: Path, later: Any) -> None:
     def build(storage: Any) -> Workflow:
         @executor(id="sleeper")
@@ -205,6 +209,7 @@ def build_nested(storage: Any, book: Book) -> Workflow:
     return WorkflowBuilder(name="nested", start_executor=outer, checkpoint_storage=storage).build()
 
 
+@pytest.mark.process
 async def test_the_runs_inside_that_wait_go_along(stores: list[Any], tmp_path: Path) -> None:
     book = Book()
     await build_nested(stores[0], book).run("x", run_id="r")
@@ -215,6 +220,7 @@ async def test_the_runs_inside_that_wait_go_along(stores: list[Any], tmp_path: P
     assert book.times() == {"ask x": 1, "said x True": 1}
 
 
+@pytest.mark.process
 async def test_a_run_inside_that_no_checkpoint_names_yet_goes_along(stores: list[Any], tmp_path: Path) -> None:
     book = Book()
     with dying(stores[0], at=5), pytest.raises(Crash):  # what the innermost did is committed, and nothing around it

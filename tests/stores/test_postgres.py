@@ -35,6 +35,8 @@ from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import Server, ask, dsn, fresh_schema, own_server
 
+pytestmark = pytest.mark.process
+
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
 BEGIN = """

@@ -19,6 +19,8 @@ from stepwell.testing.rules_samples import fill, numbers, on, record
 from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_server import ask, dsn, fresh_schema
 
+pytestmark = pytest.mark.process
+
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
 

@@ -17,6 +17,8 @@ from stepwell.stores.postgres_tables import FORMAT
 from stepwell.testing.rules_samples import meaning, meanings, on, places, question, record
 from tests.support.postgres_server import ask, dsn, fresh_schema
 
+pytestmark = pytest.mark.process
+
 FIRST = Path(__file__).parent / "data" / "postgres-1.sql"
 ODD = "a\0b"
 BEGAN = record("r", 0, body={"state": 0}, at=on(1))

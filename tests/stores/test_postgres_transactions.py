@@ -36,6 +36,8 @@ from stepwell.testing.rules_samples import fill
 from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import ask, dsn, fresh_schema
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 PATIENT = 600.0
 Db = psycopg.Connection[tuple[Any, ...]]
