@@ -15,7 +15,8 @@ import pytest
 import stepwell
 from stepwell import FileCheckpointStorage, PostgresCheckpointStorage, StepwellError, StoreUnavailable
 from stepwell.declarative import JsonTranscriptStore
-from stepwell.durable.ownership import process_start
+from stepwell.durable.ownership import LEASE, process_start
+from tests.interpreters import VERSIONS
 from tests.support.without_posix import MODULES, NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,14 @@ def posix_names(source: Path) -> set[str]:
                 found |= {module} & set(MODULES)
                 found |= {alias.name for alias in names if (module, alias.name) in NAMED}
     return found
+
+
+def test_the_readme_says_what_is_tested_and_which_stores_are_refused() -> None:
+    section = (ROOT / "README.md").read_text("utf-8").partition("## Platforms\n")[2].partition("\n## ")[0]
+    assert f"tested | Linux, Python {', '.join(VERSIONS[:-1])} and {VERSIONS[-1]} |" in section
+    (refused,) = [line for line in section.splitlines() if line.startswith("| does not work |")]
+    assert all(name in refused for name in ("file store", "PostgreSQL store", "transcripts", "`StoreUnavailable`"))
+    assert f"after {LEASE:.0f} seconds" in section
 
 
 @pytest.mark.parametrize(
