@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import itertools
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
@@ -381,6 +383,19 @@ async def test_private_values_are_removed_and_the_run_can_only_be_looked_at(stor
     with pytest.raises(ValueError, match=r"'stat.token' names nothing that can be removed"):
         await export_run(a, "r", without=["stat.token"])
     await storage.close()
+
+
+async def test_an_export_that_is_refused_half_way_leaves_nothing_that_still_wants_to_write(tmp_path: Path) -> None:
+    storage = InMemoryCheckpointStorage()
+    await killed_at_work(storage, Book())
+    left: list[object] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "unraisablehook", lambda unraisable: left.append(unraisable.exc_value))
+        with pytest.raises(ValueError, match=r"nothing in run 'r' is called 'state.tokn'"):
+            await export_to(tmp_path / "run.stepwell", storage, "r", without=["state.tokn"])
+        gc.collect()
+    assert left == []
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_what_is_no_whole_file_of_ours_is_refused() -> None:
