@@ -1,4 +1,5 @@
 # Two commands for a fresh machine: `make demo` and `make test`. Both set everything up.
+# While you work: `make fast`. On every Python that is supported: `make matrix`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +9,7 @@ BENCH := .venv-bench
 BENCH_READY := $(BENCH)/.ready
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types contracts unit bench lock clean mutants soak reliability
+.PHONY: demo test fast matrix lint types contracts unit bench lock clean mutants soak reliability
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
@@ -16,7 +17,11 @@ demo: $(READY)
 test: $(READY)
 	@$(BIN)/python tests/check.py
 
-lint types contracts unit: $(READY)
+# `fast` is what takes seconds: lint, types, contracts, and the tests that need no process and no server.
+# `matrix` runs all tests on Python 3.11, 3.12 and 3.13, and fails if one of them is not found; name those that are
+# neither on the PATH nor pyenv's: `make matrix PYTHONS="/path/to/python3.12 /path/to/python3.13"`.
+export PYTHONS
+fast matrix lint types contracts unit: $(READY)
 	@$(BIN)/python tests/check.py $@
 
 # The long run whose figures are in docs/reliability.md.
@@ -44,7 +49,7 @@ lock:
 	done
 
 clean:
-	rm -rf $(VENV) $(BENCH) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-3.* $(BENCH) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(READY): requirements/dev.lock pyproject.toml
 	@echo "Setting up $(VENV) (once) ..."

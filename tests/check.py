@@ -1,4 +1,7 @@
-"""Everything `make test` checks, one after the other; the last lines say what failed."""
+"""Everything `make test` checks, one after the other; the last lines say what failed.
+
+`make fast` and `make matrix` are other selections of the same checks: see `SELECTIONS`.
+"""
 
 import contextlib
 import json
@@ -9,36 +12,95 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(sys.executable).parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-CHECKS: dict[str, list[list[str]]] = {
-    "lint": [[str(BIN / "ruff"), "check", "."], [str(BIN / "ruff"), "format", "--check", "."]],
-    "types": [[str(BIN / "mypy")]],
-    "contracts": [[str(BIN / "lint-imports"), "--no-cache"]],
-    "unit": [[sys.executable, "-m", "pytest", "-n", "2"]],
-}
-ALONE = [sys.executable, "-m", "pytest", "-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
+from tests.interpreters import ROOT, Machine, NotFound, set_up
+
+PYTHON = Path(sys.executable)
+FAST_LANE = ["-m", "not process and not long"]  # see tests/support/lanes.py
 FEW = 5
 PATIENCE = 4000  # seconds
-
-
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 2**30
 
 
+@dataclass(frozen=True)
+class Check:
+    """Commands that must all succeed; `python` is the interpreter whose environment they use."""
+
+    name: str
+    commands: list[list[str]]
+    python: Path = PYTHON
+    cache: Path | None = None  # where failures are remembered, if they are those of tests
+
+
+def checked_by_tests(name: str, *arguments: str, python: Path = PYTHON, cache: Path | None = None) -> Check:
+    """Tests on two cores. Each check remembers failures of its own."""
+    cache = cache or python.parent.parent / "failures" / name.replace(" ", "-")
+    return Check(name, [[*pytest(python, cache), "-n", "2", *arguments]], python, cache)
+
+
+def pytest(python: Path, cache: Path) -> list[str]:
+    return [str(python), "-m", "pytest", "-o", f"cache_dir={cache}"]
+
+
+def tool(name: str, *arguments: str) -> list[str]:
+    return [str(PYTHON.parent / name), *arguments]
+
+
+LINT = Check("lint", [tool("ruff", "check", "."), tool("ruff", "format", "--check", ".")])
+TYPES = Check("types", [tool("mypy")])
+CONTRACTS = Check("contracts", [tool("lint-imports", "--no-cache")])
+UNIT = checked_by_tests("unit", cache=ROOT / ".pytest_cache")
+FAST_TESTS = checked_by_tests("fast tests", *FAST_LANE)
+
+
+def everything() -> Iterator[Check]:
+    yield from (LINT, TYPES, CONTRACTS, UNIT)
+    yield from on_other_pythons()
+
+
+def on_other_pythons() -> Iterator[Check]:
+    """The fast lane on every further Python of this machine."""
+    this = f"{sys.version_info.major}.{sys.version_info.minor}"
+    others = Machine(os.environ).find_others(than=this)
+    if not others:
+        print(f"No other Python than {this} was found: `make matrix` says where it looks for them.", flush=True)
+    for version, program in others.items():
+        yield checked_by_tests(f"fast tests on {version}", *FAST_LANE, python=set_up(version, program))
+
+
+def matrix() -> Iterator[Check]:
+    """All tests, on every Python that is supported; one that is missing is an error."""
+    found = Machine(os.environ).find_all()
+    for version, program in found.items():
+        yield checked_by_tests(f"unit on {version}", python=set_up(version, program))
+
+
+SELECTIONS: dict[str, Callable[[], Iterable[Check]]] = {
+    "all": everything,
+    "fast": lambda: [LINT, TYPES, CONTRACTS, FAST_TESTS],
+    "matrix": matrix,
+    "lint": lambda: [LINT],
+    "types": lambda: [TYPES],
+    "contracts": lambda: [CONTRACTS],
+    "unit": lambda: [UNIT],
+}
+
+
 @contextlib.contextmanager
-def environment() -> Iterator[dict[str, str]]:
+def environment(python: Path) -> Iterator[dict[str, str]]:
     """Compiled modules are kept, whatever the machine says: hundreds of tests start processes of their own.
 
     What tests write is kept in memory if there is room. Processes are killed here, the machine is not: what reaches the
     disk is proven by looking at what the system is asked for, and waiting for a slow disk proves nothing more.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    kept["PYTHONPYCACHEPREFIX"] = str(BIN.parent / "compiled")
+    kept["PYTHONPYCACHEPREFIX"] = str(python.parent.parent / "compiled")
     if "TMPDIR" in kept or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ROOM:
         yield kept
         return
@@ -47,17 +109,20 @@ def environment() -> Iterator[dict[str, str]]:
         yield {**kept, "TMPDIR": folder}
 
 
-def passes(name: str) -> bool:
+def passes(check: Check) -> bool:
     """Whether a check passes.
 
     A few tests that failed are tried once more, one at a time: on a machine that is busy with something else, one that
     waits for other processes may have waited in vain. Whatever passes only then is named.
     """
-    with environment() as known:
-        if all(ended(command, known) == 0 for command in CHECKS[name]):
+    with environment(check.python) as known:
+        if all(ended(command, known) == 0 for command in check.commands):
             return True
-        failed = failures() if name == "unit" else []
-        if not 0 < len(failed) <= FEW or ended(ALONE, known) != 0:
+        if check.cache is None:
+            return False
+        failed = failures(check.cache)
+        alone = [*pytest(check.python, check.cache), "-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
+        if not 0 < len(failed) <= FEW or ended(alone, known) != 0:
             return False
     print("\n".join(["PASSED ONLY ALONE:", *failed]), flush=True)
     return True
@@ -79,18 +144,23 @@ def ended(command: list[str], known: dict[str, str]) -> int:
     return 1
 
 
-def failures() -> list[str]:
+def failures(cache: Path) -> list[str]:
     """The tests that failed last."""
-    noted = ROOT / ".pytest_cache/v/cache/lastfailed"
+    noted = cache / "v/cache/lastfailed"
     return list(json.loads(noted.read_text())) if noted.exists() else []
 
 
-def main(wanted: list[str]) -> int:
+def main(wanted: str = "all") -> int:
     verdicts: list[tuple[str, bool, float]] = []
-    for name in wanted or CHECKS:
-        started = time.monotonic()
-        print(f"== {name}", flush=True)
-        verdicts.append((name, passes(name), time.monotonic() - started))
+    started = time.monotonic()
+    try:
+        for check in SELECTIONS[wanted]():  # what an environment takes to set up counts, too
+            print(f"== {check.name}", flush=True)
+            verdicts.append((check.name, passes(check), time.monotonic() - started))
+            started = time.monotonic()
+    except (NotFound, subprocess.CalledProcessError) as error:
+        print(error, file=sys.stderr)
+        verdicts.append(("setting up", False, time.monotonic() - started))
     print()
     for name, passed, seconds in verdicts:
         print(f"{'passed' if passed else 'FAILED'}  {name}  ({seconds:.1f} s)")
@@ -98,4 +168,4 @@ def main(wanted: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

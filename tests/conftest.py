@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from stepwell import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
 from stepwell.durable import clock
 from stepwell.durable.storage import BuiltInStorage
+from tests.support.lanes import ProcessGuard
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]  # how fast a machine is says nothing about the code
 settings.register_profile("luck", deadline=None, suppress_health_check=slow)  # which finds things
@@ -38,6 +39,7 @@ class SaidAtOnce:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ProcessGuard())
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SaidAtOnce(terminal))

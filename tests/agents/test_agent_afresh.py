@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from stepwell import (
     AgentExecutor,
     AgentExecutorRequest,
@@ -85,6 +87,7 @@ async def test_an_agent_answers_as_a_part_of_a_turn_and_nothing_is_done_twice() 
     assert chair.first.calls == ["model", "look", "model"]
 
 
+@pytest.mark.long
 async def test_a_turn_with_others_in_it_comes_to_the_same_wherever_a_run_dies() -> None:
     workflow = WorkflowBuilder(start_executor=AgentExecutor(Chair(), approve=["look"])).build()
     await crash_everywhere(workflow, "say:", answer=lambda event: event.data.approve())

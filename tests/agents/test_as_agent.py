@@ -160,6 +160,7 @@ async def test_inside_another_workflow_its_questions_are_asked_by_the_one_around
     assert [one.text for one in result.get_outputs()] == ["question", "it is red", "thanks"]
 
 
+@pytest.mark.long
 async def test_inside_another_workflow_it_comes_to_the_same_wherever_the_run_dies() -> None:
     await crash_everywhere(around(team()), "go")
     await crash_everywhere(around(asking()), "go", answer=lambda event: "red")

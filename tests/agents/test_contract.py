@@ -21,6 +21,8 @@ from tests.agents.kits import KITS
 from tests.agents.kits.deeds import HANGING, NO_KEY, TRACE, traces
 from tests.agents.openai_server import TOKENS_IN, TOKENS_OUT, Server, model_server
 
+pytestmark = pytest.mark.process
+
 HERE = Path(__file__).parent
 Json = dict[str, Any]
 

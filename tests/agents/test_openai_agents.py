@@ -296,6 +296,7 @@ async def test_a_budget_stops_it_and_what_must_not_be_repeated_is_asked_about() 
     assert (results(model), len(sent)) == (["sent by then"], 1)
 
 
+@pytest.mark.process
 def test_a_program_may_have_a_module_of_that_name_itself(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text("async def writer(text: str) -> str:\n    return text.upper()\n")
     program = """

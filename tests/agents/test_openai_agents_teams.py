@@ -143,6 +143,7 @@ async def test_agents_that_are_tools_do_everything_once_and_ask(needs_approval: 
     assert (used.calls, used.input_tokens) == (6, 30)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("needs_approval", [True, big])
 async def test_agents_that_are_tools_come_to_the_same_wherever_a_run_dies(needs_approval: Any) -> None:
     workflow = WorkflowBuilder(start_executor=team([], needs_approval, Echo())).build()

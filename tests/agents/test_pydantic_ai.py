@@ -36,6 +36,7 @@ from stepwell.testing import crash_everywhere
 from tests.agents.pydantic_ai_scripts import Script, alone, calls, text_of
 
 
+@pytest.mark.long
 async def test_an_agent_is_known_by_its_name_and_must_have_one() -> None:
     agent = Agent(TestModel(custom_output_text="hello"), name="clerk", description="Helps.")
     workflow = WorkflowBuilder(start_executor=agent).build()
@@ -227,6 +228,7 @@ async def test_what_the_library_does_to_the_history_is_done_each_time_and_all_of
     assert kept == ["a", "one", "b", "two", "c", "three"]
 
 
+@pytest.mark.long
 async def test_it_comes_to_the_same_wherever_it_dies_with_the_test_model() -> None:
     def pay(amount: int) -> str:
         return f"paid {amount}"

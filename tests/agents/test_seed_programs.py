@@ -145,6 +145,7 @@ def decide(event: Any) -> Any:
     return {"limit": 9} if isinstance(event.data, BudgetRequest) else event.data.approve()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "answer", "calls"),
     [
@@ -233,6 +234,7 @@ def interrupting(calling: Calling) -> Workflow:
     return WorkflowBuilder(name="interrupting", start_executor=host).add_edge(host, member).build()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [CrashingStore, FailingStore])
 async def test_what_is_said_to_an_agent_that_waits_is_answered_wherever_it_dies(fault: Any) -> None:
     def say(event: Any) -> Any:

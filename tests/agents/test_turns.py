@@ -258,6 +258,7 @@ async def test_a_session_that_goes_on_elsewhere_asks_again_what_is_open() -> Non
     assert (response.text, response.user_input_requests) == ("done", ())
 
 
+@pytest.mark.long
 async def test_a_session_whose_run_failed_gives_its_answer_once_the_run_was_resumed() -> None:
     workflow = alone(ScriptedAgent("clerk", [Fails(OSError("gone")), "done"]))
     agent, session = workflow.as_agent(), AgentSession("anna")

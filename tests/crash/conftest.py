@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.lanes import mark_room
 from tests.support.postgres_server import dsn, fresh_schema
 
 from .nursery import Nursery
 from .places import KINDS, Place
 from .world import World
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_room(__file__, items)
+
 
 SEED = "STEPWELL_SEED"
 

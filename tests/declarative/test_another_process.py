@@ -23,6 +23,7 @@ def run(script: str, root: Path, store: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["files", "sqlite", "postgres"])
 def test_a_killed_run_is_resumed_from_its_stored_definition(tmp_path: Path, kind: str) -> None:
     with fresh_database() if kind == "postgres" else nullcontext(kind) as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ class Course:
         return self.step("finished", id, {"say": self.draw(st.sampled_from(IDS)), id: "x"})
 
 
+@pytest.mark.long
 @settings(max_examples=600, deadline=None)
 @given(definitions(), st.data())
 def test_every_run_ends_with_everybody_accounted_for(definition: Definition, data: st.DataObject) -> None:
@@ -129,6 +131,7 @@ def test_every_run_ends_with_everybody_accounted_for(definition: Definition, dat
     assert progress(plan, stands, plan.entries[0], over=True) == 1.0
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(definitions())
 def test_everybody_is_reached_from_where_a_run_begins_and_ways_that_are_not_back_make_no_circle(

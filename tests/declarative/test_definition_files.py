@@ -56,6 +56,7 @@ def problems(text: str, read: Any = from_yaml) -> tuple[str, ...]:
     return refused.value.problems
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(definitions())
 def test_what_is_written_is_read_again_exactly(definition: Definition) -> None:
@@ -246,6 +247,7 @@ def test_only_one_file_knows_each_of_the_optional_packages() -> None:
     assert importing == {("yaml_text.py", "yaml"), ("patterns.py", "regex")}
 
 
+@pytest.mark.process
 def test_json_is_read_and_written_without_any_optional_package() -> None:
     program = (
         "import sys; sys.modules['yaml'] = sys.modules['regex'] = None\n"

@@ -102,6 +102,7 @@ WORKFLOWS: dict[str, Callable[[], AgentWorkflow]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", WORKFLOWS)
 async def test_a_run_dies_anywhere(which: str) -> None:
     workflow = WORKFLOWS[which]().build()
@@ -111,6 +112,7 @@ async def test_a_run_dies_anywhere(which: str) -> None:
     assert report.crashes > 8
 
 
+@pytest.mark.long
 async def test_a_run_that_keeps_only_its_latest_dies_anywhere() -> None:
     workflow = WORKFLOWS["approved"]().build()
     begin, answer = workflow.begin("go", "s"), lambda event: event.data.approve()
@@ -118,6 +120,7 @@ async def test_a_run_that_keeps_only_its_latest_dies_anywhere() -> None:
     await crash_everywhere(workflow.workflow, begin, answer=answer, fault=FailingStore)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["shared", "per-agent", "fork"])
 async def test_what_is_said_is_kept_once_wherever_a_run_dies(policy: Any) -> None:
     transcripts = InMemoryTranscriptStore()

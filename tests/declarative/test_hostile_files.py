@@ -164,6 +164,7 @@ def test_a_mark_at_the_beginning_of_a_file_does_not_matter(mark: str, read: Read
 
 
 @settings(max_examples=200, deadline=None)
+@pytest.mark.long
 @given(st.text(alphabet=st.sampled_from("ab01:-[]{}\"',&*!|>#?%@ \n\t\\ud8e"), max_size=60) | st.text(max_size=40))
 def test_whatever_is_in_a_file_it_is_read_or_refused(text: str) -> None:
     for read in (from_json, from_yaml):
@@ -190,6 +191,7 @@ BITES = [
 ]
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_good_file_with_something_bad_in_it_is_read_or_refused(data: st.DataObject) -> None:
@@ -219,6 +221,7 @@ def test_a_monstrous_word_is_cut_short_where_it_is_named() -> None:
     assert max(map(len, refused(f"{HEAD}    {'k' * 50_000}: 1\nedges: [{{from: {'n' * 50_000}, to: a}}]"))) < 600
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -238,6 +241,7 @@ def test_a_definition_that_would_take_long_to_check_is_refused(text: str, what: 
     assert what in problem
 
 
+@pytest.mark.process
 def test_a_file_of_monsters_costs_little_memory_and_time() -> None:
     """In a process that may use no more than 600 MB and half a minute of a processor."""
     program = (

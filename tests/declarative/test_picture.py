@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from stepwell.declarative.conditions import equals, greater, less
@@ -77,6 +78,7 @@ def test_what_mermaid_would_misread_is_escaped() -> None:
     assert re.search(r"\[\"([^\"]*)\"\]", picture)[1].startswith("end#34;#93;#59; click n0 call alert() #37;")  # type: ignore[index]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(definitions())
 def test_every_row_of_every_picture_is_one_that_mermaid_knows(definition: Definition) -> None:

@@ -570,6 +570,7 @@ def everything(storage: Any = None) -> Any:
     )
 
 
+@pytest.mark.long
 async def test_every_option_of_a_node_comes_to_the_same_wherever_the_run_dies() -> None:
     workflow = everything()
     result = await workflow.run("go", execution_id="r")

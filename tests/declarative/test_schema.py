@@ -155,6 +155,7 @@ def test_every_kind_of_condition_is_in_the_schema() -> None:
     assert sorted(named) == sorted([*KINDS, *GROUPS])
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(definitions())
 def test_whatever_is_written_is_valid(definition: Definition) -> None:

@@ -90,6 +90,7 @@ async def test_the_event_loop_goes_on_while_a_pattern_is_matched(build: Any, mon
     assert went_on == [True, True, True]
 
 
+@pytest.mark.long
 async def test_a_slow_pattern_does_not_stop_the_event_loop() -> None:
     condition = not_(matches("a", SLOW)) & matches("a", SLOW)
     before = time.perf_counter()

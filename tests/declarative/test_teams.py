@@ -124,6 +124,7 @@ async def test_a_team_that_fails_says_so_under_the_name_of_its_node() -> None:
     assert [(event.agent, event.success) for event in failed] == [("team", False)]
 
 
+@pytest.mark.long
 async def test_a_team_dies_anywhere() -> None:
     workflow = around(pair(), approval=True).build()
     report = await crash_everywhere(
@@ -175,6 +176,7 @@ async def test_agents_of_every_kind_are_bound_by_name(make: Any) -> None:
     assert result.values["a"] == "hello"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kit", KITS)
 def test_an_agent_of_every_library_waits_for_approval_and_goes_on_in_another_process(kit: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.txt"

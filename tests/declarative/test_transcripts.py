@@ -90,6 +90,7 @@ async def test_a_newer_format_is_refused_even_if_it_looks_the_same(tmp_path: Pat
         await store.read("t")
 
 
+@pytest.mark.process
 async def test_two_processes_add_to_one_thread(tmp_path: Path) -> None:
     writers = [appender(tmp_path, who, 40) for who in ("a", "b")]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
@@ -101,6 +102,7 @@ async def test_two_processes_add_to_one_thread(tmp_path: Path) -> None:
         assert [text for text in texts if text[0] == who] == [f"{who} {n}" for n in range(40)]
 
 
+@pytest.mark.process
 async def test_whatever_a_killed_writer_was_told_is_there(tmp_path: Path) -> None:
     store, confirmed = JsonTranscriptStore(tmp_path), 0
     for round in range(5):

@@ -909,6 +909,7 @@ def test_an_agent_without_a_name_is_refused() -> None:
 # --- stores -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_a_save_that_fails_is_an_error() -> None:
     workflow = stored().add_agent("a", says("a")).add_agent("b", says("b")).from_("a").to("b").build()
     report = await crash_everywhere(workflow.workflow, workflow.begin("go", "s"), fault=FailingStore)

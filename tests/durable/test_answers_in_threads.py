@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 # msgspec finds out what a class is like when it first needs it; two threads that do so at once crash the process
 PROGRAM = """
 import faulthandler, sys, threading

@@ -434,6 +434,7 @@ WRAPS: list[Callable[[Any], Any]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("inner", [1, "\ud800", Path("\ud800")], ids=["int", "text", "path"])
 def test_whatever_is_not_too_deep_to_write_is_not_too_deep_to_read(wrap: Callable[[Any], Any], inner: Any) -> None:

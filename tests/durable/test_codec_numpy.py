@@ -153,6 +153,7 @@ def test_bytes_that_hold_no_array_give_a_codec_error(body: bytes) -> None:
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.process
 def test_where_numpy_is_not_loaded_its_values_are_refused_and_it_stays_so() -> None:
     program = (
         "import sys\n"

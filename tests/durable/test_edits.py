@@ -20,6 +20,7 @@ def made(before: bytes, splice: Splice) -> bytes:
     return before[: splice.start] + splice.text + before[len(before) - splice.tail :]
 
 
+@pytest.mark.long
 @given(before=st.text(), after=st.text(), beginning=st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_what_changed_leads_from_the_one_text_to_the_other(before: str, after: str, beginning: bool) -> None:
@@ -111,6 +112,7 @@ async def written(turns: int) -> tuple[int, int]:
     return sum(len(one.body) for one in records), len(json.dumps([last["state"], last["executor_states"]]))
 
 
+@pytest.mark.long
 async def test_full_history_costs_a_few_times_the_last_state_however_long_it_is() -> None:
     for turns in (200, 800):
         whole, last = await written(turns)

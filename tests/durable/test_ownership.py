@@ -9,6 +9,8 @@ import sys
 import time
 from dataclasses import replace
 
+import pytest
+
 from stepwell.durable.ownership import Lease, process_start, this_process
 
 
@@ -22,6 +24,7 @@ def test_a_lease_ends_by_itself_even_if_its_owner_lives() -> None:
     assert Lease(this_process("d"), time.time() - 0.1).is_over()
 
 
+@pytest.mark.process
 def test_a_killed_process_is_dead_at_once_even_before_anybody_asked_how_it_ended() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = replace(this_process("d"), pid=child.pid, started=process_start(child.pid))

@@ -70,6 +70,7 @@ FILLERS: tuple[Callable[[Any], Awaitable[None]], ...] = (make.fill, make_agents.
 """Runs of every kind: with requests, sub-workflows and failures, with agents, with named agents, and teams."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
 async def test_no_module_of_ours_is_named(kind: str, tmp_path: Path, written: list[bytes]) -> None:
     make_storage: Any = SQLiteCheckpointStorage if kind == "sqlite" else FileCheckpointStorage
@@ -113,6 +114,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 def test_a_store_is_read_by_a_release_whose_modules_have_other_names(tmp_path: Path) -> None:
     """`agents/values.py` becomes `agents/vocabulary.py`, as in any tidying; only the table of names knows of it."""
     copied = tmp_path / "stepwell"

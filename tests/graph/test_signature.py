@@ -210,6 +210,7 @@ print(WorkflowBuilder(start_executor=steps[0]).add_chain(steps).build().name)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_an_unnamed_workflow_has_the_same_name_in_another_process(seed: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": seed}

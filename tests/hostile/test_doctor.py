@@ -225,6 +225,7 @@ def test_a_run_that_is_missing_from_the_list_is_named(run: str, here: Path) -> N
 # ----------------------------------------------------------------------------------- other stores, and by chance
 
 
+@pytest.mark.process
 def test_records_in_memory_and_in_postgresql_are_named() -> None:
     bodies = ["", "x", "[]", '{"format":99}', "[" * 3000, '{"sum":"00"}']
 

@@ -171,6 +171,7 @@ IN_POSTGRES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("statement", IN_POSTGRES.values(), ids=IN_POSTGRES)
 async def test_a_row_in_postgres_that_says_something_else_is_refused(statement: str) -> None:
     with fresh_schema() as schema:

@@ -80,6 +80,7 @@ def staying(storage: Any, begun: asyncio.Event, cleaned: list[str]) -> Workflow:
     return WorkflowBuilder(name="staying", start_executor=stay, checkpoint_storage=storage).build()
 
 
+@pytest.mark.long
 async def test_whoever_drives_it_is_told_and_stops() -> None:
     storage = InMemoryCheckpointStorage()
     cleaned: list[str] = []

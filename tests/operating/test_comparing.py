@@ -23,6 +23,7 @@ documents = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(documents, documents)
 def test_a_patch_leads_from_one_to_the_other_and_back(one: Any, other: Any) -> None:
     kept = json.dumps([one, other])
@@ -33,11 +34,13 @@ def test_a_patch_leads_from_one_to_the_other_and_back(one: Any, other: Any) -> N
     assert json.dumps([one, other]) == kept  # neither was touched
 
 
+@pytest.mark.long
 @given(documents)
 def test_what_is_the_same_has_no_changes(one: Any) -> None:
     assert compare(one, json.loads(json.dumps(one))) == []
 
 
+@pytest.mark.long
 @given(st.lists(atoms, max_size=12), st.lists(atoms, max_size=12))
 def test_lists_too_long_to_be_laid_side_by_side_are_still_exact(one: list[Any], other: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:

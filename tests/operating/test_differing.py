@@ -82,6 +82,7 @@ async def test_a_checkpoint_that_is_not_there_is_an_error(storage: Any) -> None:
         await diff(storage, "counted", "missing")
 
 
+@pytest.mark.process
 async def test_no_code_of_the_workflow_is_needed(tmp_path: Path) -> None:
     async with SQLiteCheckpointStorage(tmp_path / "runs.db") as storage:
         await asking(storage).run(Order(1, ["lamp"]), run_id="asked")

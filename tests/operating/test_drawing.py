@@ -59,6 +59,7 @@ def expected(edge: Edge) -> list[tuple[str, str]]:
     return [(edge.source, target) for target in edge.targets]
 
 
+@pytest.mark.long
 @given(st.lists(edges(), max_size=6))
 def test_every_edge_is_read_from_the_words_it_is_stored_in(given_edges: list[Edge]) -> None:
     texts = sorted({edge.describe() for edge in given_edges})
@@ -95,6 +96,7 @@ def test_labels_say_when_an_arrow_is_taken() -> None:
     )
 
 
+@pytest.mark.long
 @given(st.lists(edges(), max_size=6), st.text(max_size=20))
 def test_a_picture_is_xml_with_every_box_and_arrow(given_edges: list[Edge], title: str) -> None:
     signature = {"start": "s", "executors": ["s"], "edges": sorted({edge.describe() for edge in given_edges})}

@@ -64,6 +64,7 @@ async def fill(storage: Any) -> None:
     await build_sleeping(storage, broken=True).run("x", run_id="asleep")
 
 
+@pytest.mark.process
 async def test_a_store_that_is_whole(every: Any) -> None:
     await fill(every)
     findings, seen = await looked(
@@ -84,6 +85,7 @@ async def test_a_store_of_runs_that_keep_only_their_latest() -> None:
     assert (await looked(storage))[0] == []
 
 
+@pytest.mark.process
 async def test_damaged_records_and_letters_are_found_each(every: Any) -> None:
     await fill(every)
     raw = every.store.inner
@@ -203,6 +205,7 @@ async def test_an_import_that_was_cut_short_is_found() -> None:
     assert "its import was cut short" in (await looked(there))[0][0].what
 
 
+@pytest.mark.process
 async def test_a_store_that_cannot_be_reached_is_said_to_be() -> None:
     storage = PostgresCheckpointStorage("host=/nowhere dbname=x", patience=0.1)
     [finding], seen = await looked(storage)

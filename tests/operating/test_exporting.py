@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import itertools
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
@@ -135,6 +137,7 @@ async def killed_at_work(storage: Any, book: Book) -> None:
     await killed(storage, build_work(storage, book, stuck=True).run("x", run_id="r"), "r")
 
 
+@pytest.mark.process
 async def test_a_run_that_was_killed_in_a_superstep_goes_on_with_what_was_finished_and_noted(
     stores: list[Any], tmp_path: Path
 ) -> None:
@@ -148,6 +151,7 @@ async def test_a_run_that_was_killed_in_a_superstep_goes_on_with_what_was_finish
     assert book.times() == {**before, "right worked": 1}
 
 
+@pytest.mark.process
 async def test_a_run_that_waits_for_an_answer_is_listed_with_its_question_and_answered(
     stores: list[Any], tmp_path: Path
 ) -> None:
@@ -166,6 +170,7 @@ async def test_a_run_that_waits_for_an_answer_is_listed_with_its_question_and_an
     assert result.get_outputs() == ["saw x", "x: True"]
 
 
+@pytest.mark.process
 async def test_mail_that_was_not_taken_in_goes_along(stores: list[Any], tmp_path: Path) -> None:
     def build(storage: Any) -> Workflow:
         return WorkflowBuilder(
@@ -180,6 +185,7 @@ async def test_mail_that_was_not_taken_in_goes_along(stores: list[Any], tmp_path
     assert (await build(there).run(run_id="r")).get_outputs() == ["saw x", "x: True"]
 
 
+@pytest.mark.process
 async def test_a_run_that_is_parked_sleeps_on(stores: list[Any], tmp_path: Path, later: Any) -> None:
     def build(storage: Any) -> Workflow:
         @executor(id="sleeper")
@@ -206,6 +212,7 @@ def build_nested(storage: Any, book: Book) -> Workflow:
     return WorkflowBuilder(name="nested", start_executor=outer, checkpoint_storage=storage).build()
 
 
+@pytest.mark.process
 async def test_the_runs_inside_that_wait_go_along(stores: list[Any], tmp_path: Path) -> None:
     book = Book()
     await build_nested(stores[0], book).run("x", run_id="r")
@@ -216,6 +223,7 @@ async def test_the_runs_inside_that_wait_go_along(stores: list[Any], tmp_path: P
     assert book.times() == {"ask x": 1, "said x True": 1}
 
 
+@pytest.mark.process
 async def test_a_run_inside_that_no_checkpoint_names_yet_goes_along(stores: list[Any], tmp_path: Path) -> None:
     book = Book()
     with dying(stores[0], at=5), pytest.raises(Crash):  # what the innermost did is committed, and nothing around it
@@ -378,6 +386,19 @@ async def test_private_values_are_removed_and_the_run_can_only_be_looked_at(stor
     with pytest.raises(ValueError, match=r"'stat.token' names nothing that can be removed"):
         await export_run(a, "r", without=["stat.token"])
     await storage.close()
+
+
+async def test_an_export_that_is_refused_half_way_leaves_nothing_that_still_wants_to_write(tmp_path: Path) -> None:
+    storage = InMemoryCheckpointStorage()
+    await killed_at_work(storage, Book())
+    left: list[object] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "unraisablehook", lambda unraisable: left.append(unraisable.exc_value))
+        with pytest.raises(ValueError, match=r"nothing in run 'r' is called 'state.tokn'"):
+            await export_to(tmp_path / "run.stepwell", storage, "r", without=["state.tokn"])
+        gc.collect()
+    assert left == []
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_what_is_no_whole_file_of_ours_is_refused() -> None:

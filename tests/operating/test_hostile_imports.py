@@ -166,6 +166,7 @@ def moved_to_frame(lines: Lines) -> None:
     first(lines)["body"]["state"] = {"set": {"order": "x" * 2000}}
 
 
+@pytest.mark.process
 async def test_what_only_one_store_cannot_hold_leaves_nothing_there() -> None:
     lines = lines_of(await exported())
     value = "".join(random.Random(1).choices(string.ascii_letters, k=9_900))  # an index of PostgreSQL takes 8191 bytes
@@ -273,6 +274,7 @@ def bombs(lines: Callable[[], Lines], size: int) -> Iterator[list[bytes]]:
     yield [json.dumps(line).encode().replace(b'"@raw"', many(b'"a"', size)) for line in header]
 
 
+@pytest.mark.process
 def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
     data = asyncio.run(exported())
     paths = []
@@ -327,6 +329,7 @@ def growing(lines: Lines, size: int, times: int) -> bytes:
     return data + packer.compress(json.dumps(end).encode() + b"\n") + packer.flush()
 
 
+@pytest.mark.long
 async def test_a_file_of_300_kilobytes_is_refused_by_the_limit_that_nobody_changed() -> None:
     data = await exported()
     bomb = packed_texts(with_raw(lines_of(data), b'"' + b"a" * 160 * MIB + b'"', "state", "set", "x"))

@@ -144,6 +144,7 @@ def stored(draw: st.DrawFn) -> list[Known]:
     return found
 
 
+@pytest.mark.long
 @given(stored(), st.integers(0, 4), st.one_of(st.none(), st.integers(0, 9)))
 def test_nothing_that_is_needed_goes(runs: list[Known], last: int, age: int | None) -> None:
     goes = what_goes(Keep(last=last, age=None if age is None else days(age)), runs, NOW)
@@ -190,6 +191,7 @@ def test_what_stays_because_of_others_says_who_they_are() -> None:
     assert whole_runs(["p", "f"], runs).waves == (("f",), ("p",))
 
 
+@pytest.mark.long
 @given(stored(), st.data())
 def test_deleted_runs_take_along_what_works_for_them_and_nothing_else(runs: list[Known], data: st.DataObject) -> None:
     ids = data.draw(st.sets(st.sampled_from([one.run.run_id for one in runs])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def touches(part: tuple[tuple[float, float], ...], box: Placed) -> bool:
     return beside and (not straight or abs(x1 - box.x) < box.width / 2 - 0.001)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(graphs())
 def test_everything_has_a_place_of_its_own(graph: tuple[list[Box], list[Link]]) -> None:

@@ -67,6 +67,7 @@ async def test_what_fits_several_is_named_and_not_guessed(everywhere: Any) -> No
             assert caught.value.candidates == tuple(f"order-{n}" for n in (6, 5, 4, 3, 2))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text", ["nothing", "ord", "", "@", "order-1x", "nothing@3", "ord@0", "half \ud800", "half \ud800@1"]
 )

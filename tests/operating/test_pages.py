@@ -142,6 +142,7 @@ async def test_what_is_stored_is_shown_and_never_obeyed() -> None:
     assert "</h3><script>" in asked.words
 
 
+@pytest.mark.long
 async def test_long_histories_are_cut_in_the_middle_and_large_values_at_the_end() -> None:
     storage = InMemoryCheckpointStorage()
 

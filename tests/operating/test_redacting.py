@@ -28,6 +28,7 @@ def stored(value: Any) -> Any:
     return json.loads(DEFAULT_CODEC.encode(value))
 
 
+@pytest.mark.long
 @given(st.dictionaries(names, values, max_size=3), names, st.lists(names | st.none(), max_size=4))
 def test_a_value_is_removed_however_deep_it_lies(state: dict[str, Any], key: str, way: list[str | None]) -> None:
     """Each step of the way is a name in a mapping, or an item of a list."""
@@ -43,6 +44,7 @@ def test_a_value_is_removed_however_deep_it_lies(state: dict[str, Any], key: str
     assert redaction.unused == []
 
 
+@pytest.mark.long
 @given(st.dictionaries(names, values, max_size=4))
 def test_what_no_path_names_stays(state: dict[str, Any]) -> None:
     tree = {"state": {"set": {key: stored(value) for key, value in state.items()}}}

@@ -193,6 +193,7 @@ async def test_people_are_asked_side_by_side_and_the_rest_waits_for_them(tmp_pat
     assert [output.text for output in result.get_outputs()] == ["better\npaid\njudge says so"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asking", ["writer", "payer"])
 async def test_it_comes_to_the_same_wherever_it_dies(asking: str) -> None:
     report = await crash_everywhere(judges(asking=[asking]), "q", answer=decide)

@@ -39,6 +39,7 @@ def decide(event: Any) -> Any:
     return AgentRequestInfoResponse.approve()
 
 
+@pytest.mark.long
 async def test_it_comes_to_the_same_wherever_it_dies() -> None:
     asked: set[type] = set()
 
@@ -119,6 +120,7 @@ class Weighed(WrappedStore):
         return await call()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("led_by_agent", [False, True], ids=["selection function", "agent"])
 async def test_two_hundred_rounds_cost_the_same_at_the_end_as_at_the_beginning(led_by_agent: bool) -> None:
     rounds, store = 200, Weighed(MemoryStore())

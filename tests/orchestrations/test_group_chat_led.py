@@ -158,6 +158,7 @@ def chair() -> AgentExecutor:
     return AgentExecutor(ScriptedAgent("chair", script, tools={"look": int}), approve=["look"])
 
 
+@pytest.mark.long
 async def test_the_agent_asks_and_the_chat_comes_to_the_same_wherever_it_dies() -> None:
     report = await crash_everywhere(led(chair()), "go", answer=lambda event: event.data.approve())
     assert report.crashes > 30

@@ -302,6 +302,7 @@ async def test_what_an_agent_outside_the_team_says_opens_it() -> None:
     assert event.data.agent_response.text == "sorry"
 
 
+@pytest.mark.long
 async def test_a_turn_costs_what_is_said_in_it_however_long_the_conversation_is() -> None:
     sizes: list[int] = []
 
@@ -328,6 +329,7 @@ async def test_a_team_may_be_a_part_of_a_workflow() -> None:
     assert result.get_outputs()[-1].text == "bye"
 
 
+@pytest.mark.long
 async def test_a_team_comes_to_the_same_wherever_its_run_dies() -> None:
     def answer(event: Any) -> Any:
         return event.data.approve() if isinstance(event.data, ToolApprovalRequest) else next_said(event)

@@ -47,6 +47,7 @@ def nested(workflow: Workflow) -> Workflow:
     return WorkflowBuilder(start_executor=inside).build()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("build", "options"), [(managed, {"fault": FailingStore}), (handing_over, {"retention": LatestOnly})]
 )
@@ -55,6 +56,7 @@ async def test_a_team_comes_to_the_same(build: Any, options: Any) -> None:
     assert report.crashes > 50
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("build", [managed, handing_over])
 async def test_a_team_inside_a_workflow_comes_to_the_same(build: Any) -> None:
     report = await crash_everywhere(nested(build()), "a poem", answer=answer)

@@ -228,6 +228,7 @@ async def test_the_answers_of_participants_are_outputs_if_they_are_named() -> No
     assert [one.text for one in result.get_intermediate_outputs()] == ["the answer: a text, a fine text"]
 
 
+@pytest.mark.long
 async def test_a_round_costs_what_is_said_in_it_however_long_the_work_takes() -> None:
     sizes: list[int] = []
 
@@ -253,6 +254,7 @@ async def test_a_team_may_be_a_part_of_a_workflow() -> None:
     assert [one.text for one in result.get_outputs()] == ["the answer: a text, a fine text"]
 
 
+@pytest.mark.long
 async def test_a_team_comes_to_the_same_wherever_its_run_dies() -> None:
     def script(messages: list[Message]) -> Any:
         return "a text" if messages[-1].role == "tool" else Calls(("look", {}))

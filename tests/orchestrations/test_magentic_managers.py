@@ -162,6 +162,7 @@ async def test_a_manager_of_your_own_leads_a_team() -> None:
     ]
 
 
+@pytest.mark.long
 async def test_what_a_manager_of_your_own_remembers_is_the_same_wherever_the_run_dies() -> None:
     workflow = team(manager_factory=Foreman).build()
     report = await crash_everywhere(workflow, "a poem")
@@ -180,6 +181,7 @@ class Council(Foreman):
         return Message("assistant", ", ".join(response.text for response in await asyncio.gather(*asked)))
 
 
+@pytest.mark.long
 async def test_a_manager_of_your_own_may_ask_several_agents_at_once() -> None:
     storage = InMemoryCheckpointStorage()
     await final(team(manager=Council(), checkpoint_storage=storage).build())

@@ -144,6 +144,7 @@ async def test_another_answer_can_be_tried_from_the_same_checkpoint() -> None:
     assert again.data.plan.text.endswith("another plan, after ['shorter']")
 
 
+@pytest.mark.long
 async def test_reviews_come_to_the_same_wherever_a_run_dies() -> None:
     approve, revise = MagenticPlanReviewResponse.approve(), MagenticPlanReviewResponse.revise("shorter")
     human = ScriptedHuman([approve, revise, approve], twice=True)

@@ -266,6 +266,7 @@ def payer() -> ScriptedAgent:
     return ScriptedAgent("payer", [Calls(("pay", {"object": 3})), "paid"], tools={"pay": str}, approve=["pay"])
 
 
+@pytest.mark.long
 async def test_it_comes_to_the_same_wherever_it_dies() -> None:
     asked: list[type] = []
     reviews: dict[str, int] = {}
@@ -319,6 +320,7 @@ async def test_a_team_takes_part_in_a_team() -> None:
     assert [output.text for output in result.get_outputs()] == ["last 1"]
 
 
+@pytest.mark.long
 async def test_a_team_in_a_team_comes_to_the_same_wherever_it_dies() -> None:
     def answer(event: Any) -> Any:
         if isinstance(event.data, ToolApprovalRequest):

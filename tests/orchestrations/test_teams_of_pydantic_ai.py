@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -33,6 +34,7 @@ def handing_over() -> HandoffBuilder:
     return builder.enable_return_to_previous()
 
 
+@pytest.mark.long
 async def test_agents_of_a_library_hand_over_and_die_everywhere() -> None:
     def answer(event: Any) -> Any:
         over = "welcome" in event.data.agent_response.text
@@ -55,6 +57,7 @@ def write(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse([TextPart("a lamp is a lamp")])
 
 
+@pytest.mark.long
 async def test_an_agent_of_a_library_leads_a_team_and_dies_everywhere() -> None:
     def build() -> MagenticBuilder:
         writer = Agent(FunctionModel(write), name="writer")

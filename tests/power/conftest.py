@@ -11,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.lanes import mark_room
+
 from .disk import Disk
 from .order import is_rebuilt
 from .recording import Call, compiled, read, record
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_room(__file__, items)
+
 
 REPLAYED = "STEPWELL_RECORDING"
 Record = Callable[..., "Recording"]

@@ -410,6 +410,7 @@ async def test_a_run_inside_takes_stored_results_if_its_caller_is_told_to(storag
     assert (await around().run(run_id="r", on_changed_step="recall")).get_outputs() == [30]
 
 
+@pytest.mark.long
 async def test_a_task_that_outlives_its_handler_keeps_nothing_of_it_alive() -> None:
     left: list[asyncio.Task[Any]] = []
     seen: list[weakref.ref[Any]] = []

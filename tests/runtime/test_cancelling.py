@@ -162,6 +162,7 @@ async def test_a_run_that_is_driven_on_another_event_loop_is_stopped(storage: An
     assert (result, script.cleaned) == ([CANCELLED], [2])
 
 
+@pytest.mark.long
 async def test_a_run_that_another_program_drives_hears_of_it(programs: Any) -> None:
     script = Script()
     one, other = (counting(storage, script) for storage in programs)
@@ -178,6 +179,7 @@ async def test_a_run_that_another_program_drives_hears_of_it(programs: Any) -> N
     assert script.ran == [1, 2, 2, 3, 4]
 
 
+@pytest.mark.long
 async def test_a_run_that_another_program_awaits_hears_of_it_too(programs: Any) -> None:
     script = Script()
     one, other = (counting(storage, script) for storage in programs)
@@ -188,6 +190,7 @@ async def test_a_run_that_another_program_awaits_hears_of_it_too(programs: Any) 
         assert (await running).get_final_state() is CANCELLED
 
 
+@pytest.mark.long
 async def test_a_run_that_another_program_has_resumed_after_it_was_stopped_is_stopped_again(programs: Any) -> None:
     """What is stored still says CANCELLED, and yet it runs."""
     script = Script()

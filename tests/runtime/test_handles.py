@@ -351,6 +351,7 @@ async def test_the_result_of_a_run_that_sleeps_a_little_is_waited_for(place: Any
     assert (await handle.result()).get_outputs() == ["morning"]
 
 
+@pytest.mark.long
 def test_a_run_that_is_put_aside_wakes_up_by_itself() -> None:
     async def work() -> tuple[Any, ...]:
         script = Script()
@@ -517,6 +518,7 @@ async def test_readers_do_not_share_what_they_read() -> None:
     assert script.ran == [[1], [1], [1]]
 
 
+@pytest.mark.long
 async def test_a_reader_that_is_slower_than_the_run_misses_nothing_and_holds_nobody_up() -> None:
     count = watching._AT_MOST  # each superstep tells several times
     workflow = counting(InMemoryCheckpointStorage(), Script(), last=count, max_iterations=count + 1)
@@ -585,6 +587,7 @@ async def test_every_durable_event_is_told_once_and_in_order_whenever_somebody_j
     assert script.ran == list(range(1, 13))
 
 
+@pytest.mark.long
 async def test_leaving_events_early_stops_nothing_and_leaves_nobody_behind(place: Any) -> None:
     script = Script()
     gate = script.hold(3)

@@ -64,6 +64,7 @@ async def grown(events: AsyncIterator[WorkflowEvent]) -> float:
     return (seen[LAST] - seen[FIRST]) / (LAST - FIRST)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("traced")
 async def test_what_a_stream_has_told_is_not_held(storage: CheckpointStorage | None) -> None:
     assert await grown(aiter(counting(storage).run(LAST, stream=True))) < ALLOWED

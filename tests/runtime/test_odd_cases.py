@@ -94,6 +94,7 @@ async def test_any_exception_of_a_handler_fails_the_run_and_keeps_its_siblings(
     assert (sorted(ran[:2]), ran[2:]) == (["bad", "sibling"], ["bad"])  # whoever of the two was faster
 
 
+@pytest.mark.long
 async def test_a_task_that_is_cancelled_at_any_moment_leaves_the_run_free(storage: Any) -> None:
     workflow = pair(storage, [], [])
     await workflow.run(1)
@@ -236,6 +237,7 @@ print(workflow.run_sync(run_id="r").get_outputs())
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", ["break", "raise"])
 def test_a_stream_left_as_its_loop_ends_leaves_the_run_free_and_says_nothing(how: str, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "dev", "-c", LEAVES, str(tmp_path / "runs.db"), how]
@@ -281,6 +283,7 @@ async def test_a_join_that_nobody_can_take_as_a_whole_says_so() -> None:
         await workflow.run(1)
 
 
+@pytest.mark.long
 async def test_a_wide_fan_in_is_no_slower_per_source_than_a_narrow_one() -> None:
     """Counted, not timed: the name of a fan-in is made once, not once per message."""
 
@@ -346,6 +349,7 @@ asyncio.run(main(WorkflowBuilder(start_executor=counter).add_edge(counter, plain
 """
 
 
+@pytest.mark.process
 def test_a_users_program_is_well_typed_by_the_strictest_rules(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(TYPED)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "program.py"]

@@ -321,6 +321,7 @@ async def test_a_waiting_checkpoint_goes_on_elsewhere(storage: Any) -> None:
     assert done.get_outputs() == ["published a"]
 
 
+@pytest.mark.long
 async def test_a_chat_of_a_thousand_answers_in_one_run() -> None:
     class Chat(Executor):
         @handler

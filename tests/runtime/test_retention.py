@@ -99,6 +99,7 @@ async def test_several_runs_are_listed_with_the_latest_of_each(place: Places) ->
     assert [(one.run_id, one.number) for one in page] == [("a", 3), ("b", 3)]
 
 
+@pytest.mark.long
 async def test_what_is_stored_does_not_grow_with_the_run(place: Places) -> None:
     storage = place.open()
     await run(storage, 500)
@@ -167,6 +168,7 @@ async def test_a_fork_is_told_what_its_parent_had_told_although_the_parent_moved
     assert result.get_outputs() == [10, 20, 30]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("floors", [1, 2])
 async def test_a_fork_goes_on_with_runs_inside_as_they_were_although_the_originals_moved_on(
     floors: int, place: Places, monkeypatch: pytest.MonkeyPatch
@@ -230,6 +232,7 @@ async def test_what_worked_for_a_fork_that_was_deleted_is_in_the_way_of_one_of_t
     assert (await asking_inside(storage).run(checkpoint_id=here, run_id="other")).get_request_info_events()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [1, 2, 3])
 async def test_it_comes_to_the_same_wherever_it_dies(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "FRAME_EVERY", every)
@@ -238,6 +241,7 @@ async def test_it_comes_to_the_same_wherever_it_dies(every: int, monkeypatch: py
     assert report.crashes >= 24
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [1, 2, 3])
 async def test_so_it_does_with_questions_from_inside(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "FRAME_EVERY", every)

@@ -568,6 +568,7 @@ async def test_a_stream_left_in_the_middle_of_a_commit_is_left_after_it() -> Non
     assert chain.calls == {"s1": 1}
 
 
+@pytest.mark.long
 async def test_a_stream_dropped_to_the_garbage_collector_lets_the_run_go() -> None:
     chain = Chain(2)
     iterator = aiter(chain.build().run("x", stream=True, run_id="r"))
@@ -763,6 +764,7 @@ class Busy(Executor):
         self.hooked = state["hooked"]
 
 
+@pytest.mark.long
 async def test_a_thousand_runs_of_one_workflow_object_at_once_do_not_see_each_other(storage: Any) -> None:
     busy = Busy("busy")
     workflow = WorkflowBuilder(start_executor=busy, checkpoint_storage=storage).add_edge(busy, busy).build()

@@ -81,6 +81,7 @@ async def test_a_fork_of_an_older_checkpoint_is_open_where_the_original_was(kept
     assert book.lines == ["ask a", "said a False", "said a again True", "said a True"]
 
 
+@pytest.mark.long
 async def test_a_fork_after_one_of_two_answers_asks_only_the_other(kept: Any) -> None:
     class Survey(Executor):
         @handler

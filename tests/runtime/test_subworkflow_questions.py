@@ -225,6 +225,7 @@ async def test_a_question_of_the_run_itself_keeps_its_id(storage: Any) -> None:
     assert done.get_outputs() == ["saw a", "saw a", "a: True", "a: True"]
 
 
+@pytest.mark.long
 async def test_a_long_talk_with_the_inside(kept: Any) -> None:
     """Every so many records one says everything: an answer that falls on it leads to the same."""
 
@@ -499,6 +500,7 @@ async def test_an_answer_that_comes_too_late_is_told_and_harms_nothing(storage: 
     assert [event.data.split(" answered")[0] for event in result if event.type == "warning"] == ["what 'slow'"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [True, False])
 async def test_the_first_of_several_answers_counts_wherever_it_dies(after: bool, storage: Any) -> None:
     whole = CrashingStore(storage.store.inner)

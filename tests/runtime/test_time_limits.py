@@ -417,6 +417,7 @@ async def test_what_a_plain_function_raises_in_time_is_raised(error: BaseExcepti
         await build(broken).run(1)
 
 
+@pytest.mark.long
 async def test_however_many_threads_were_abandoned_others_have_theirs(gate: Gate) -> None:
     """There are more of them than threads in the pool that plain functions without a limit share."""
 

@@ -380,6 +380,7 @@ async def test_a_handler_that_is_left_may_clean_up(storage: Any) -> None:
 # what is held meanwhile
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("limits", [{}, {"timeout": HOUR, "idle_timeout": HOUR}])
 async def test_a_run_that_is_put_aside_holds_no_task_no_thread_and_no_executor(

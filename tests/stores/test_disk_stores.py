@@ -16,6 +16,8 @@ from stepwell.stores.file import FileStore
 from stepwell.stores.sqlite import SQLiteStore
 from stepwell.testing.rules_samples import names
 
+pytestmark = pytest.mark.process
+
 STORES: dict[str, Callable[[Path], Store]] = {
     "SQLiteStore": lambda folder: SQLiteStore(folder / "store"),
     "FileStore": lambda folder: FileStore(folder / "store"),

@@ -87,6 +87,7 @@ def every_file(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in files}
 
 
+@pytest.mark.process
 def test_processes_that_create_the_store_and_append_at_once_share_the_numbers(root: Path) -> None:
     for attempt in range(3):
         path = str(root / str(attempt))
@@ -100,6 +101,7 @@ def test_processes_that_create_the_store_and_append_at_once_share_the_numbers(ro
             assert [r.entry.number for r in stored if r.body == text(name)] == numbers_won
 
 
+@pytest.mark.process
 async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(root: Path) -> None:
     for _ in range(4):
         writer = python(ENDLESS.format(path=str(root)))
@@ -468,6 +470,7 @@ def fill_in_child(store: FileStore) -> None:
     asyncio.run(fill(store, "child", 5))
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 async def test_a_forked_child_uses_the_store_beside_its_parent(store: FileStore) -> None:
     await fill(store, "parent", 3)

@@ -154,6 +154,7 @@ FOLLOWING: dict[str, Action] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*ACTIONS, *DROPPING])
 async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path) -> None:
     preparing, action = {**ACTIONS, **DROPPING}[name]
@@ -220,6 +221,7 @@ CUT_SHORT = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CUT_SHORT)
 @pytest.mark.parametrize("alone", [True, False])
 async def test_a_store_with_a_run_in_mind_notices_that_a_write_was_cut_short(
@@ -359,6 +361,7 @@ async def test_a_full_disk_leaves_mail_and_questions_as_they_were(
     await store.close()
 
 
+@pytest.mark.long
 async def test_whenever_thinning_out_is_killed_what_is_there_can_be_read(tmp_path: Path) -> None:
     """Each act is the last one: what stays is as it was or whole, nothing beside the records changes, the rest goes."""
     whole = record("r", 3, body="whole", checkpoint_id="r-3")

@@ -197,6 +197,7 @@ async def facts(store: Store) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.usefixtures("no_time_stamps")
 async def test_stores_on_one_directory_never_differ_from_one_store(
@@ -267,6 +268,7 @@ async def fill_from(store: FileStore, first: int) -> None:
         await store.post("r", str(number), b"1")
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.usefixtures("no_time_stamps")
 async def test_a_parent_notices_what_its_forked_child_has_done_and_the_other_way_round(store: FileStore) -> None:

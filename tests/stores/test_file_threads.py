@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from stepwell.durable.ports import Along, Entry, Pending, Record
 from stepwell.stores.file import FileStore
+
+pytestmark = pytest.mark.process
 
 RUNS = 8
 AT = "2026-01-01T00:00:00+00:00"

@@ -17,6 +17,8 @@ from stepwell.stores.sqlite import SQLiteStore
 from stepwell.testing.rules_samples import fill
 from tests.support.postgres_server import dsn, fresh_schema
 
+pytestmark = pytest.mark.process
+
 PROGRAM = """
 import asyncio, atexit, sqlite3, threading
 

@@ -79,6 +79,7 @@ async def test_many_programs_complete_a_store_at_once(open_store: Open, monkeypa
         await store.close()
 
 
+@pytest.mark.process
 async def test_a_program_that_is_running_when_a_newer_one_completes_its_schema_writes_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

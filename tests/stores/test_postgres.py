@@ -38,6 +38,8 @@ from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import Server, ask, dsn, fresh_schema, own_server
 from tests.support.spies import first, spy
 
+pytestmark = pytest.mark.process
+
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
 BEGIN = """

@@ -20,6 +20,8 @@ from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_server import ask, dsn, fresh_schema
 from tests.support.spies import spy
 
+pytestmark = pytest.mark.process
+
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
 

@@ -15,6 +15,8 @@ from stepwell.stores.postgres_store import PostgresStore
 from stepwell.testing.rules_samples import fill, on, question, record
 from tests.support.postgres_server import ask, dsn, fresh_schema
 
+pytestmark = pytest.mark.process
+
 ANY, BEFORE = "run_id = $1", f"run_id = $1 AND {queries.PLACE.replace('{value}', '$2')}"
 
 

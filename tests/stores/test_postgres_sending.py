@@ -11,6 +11,8 @@ from psycopg import errors
 from stepwell.stores.postgres_sending import Statement
 from tests.support.postgres_server import ask, dsn
 
+pytestmark = pytest.mark.process
+
 ECHO = b"SELECT jsonb_build_array($1::jsonb, to_jsonb($2::text[]))"
 
 

@@ -22,6 +22,8 @@ from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_proxy import Pooler, SilentLine, writes
 from tests.support.postgres_server import Server, ask, dsn, fresh_schema, own_server
 
+pytestmark = pytest.mark.process
+
 PATIENCE = 1.0
 PROMISED = PATIENCE + 2.0
 PATIENT = 600.0

@@ -37,6 +37,8 @@ from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import ask, dsn, fresh_schema
 from tests.support.spies import first, spy
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 PATIENT = 600.0
 Db = psycopg.Connection[tuple[Any, ...]]

@@ -12,6 +12,7 @@ from stepwell.stores.memory import MemoryStore
 from stepwell.stores.postgres_store import PostgresStore
 from stepwell.stores.sqlite import SQLiteStore
 from stepwell.testing import STORE_RULES, StoreRule
+from tests.support.lanes import marks_of
 from tests.support.postgres_server import dsn, fresh_schema
 
 Opening = Callable[[], Store]
@@ -31,7 +32,12 @@ STORES: dict[str, Callable[[Path, ExitStack], Opening]] = {
 
 
 IN_ONE_PROCESS = {"memory"}  # nobody can open it a second time
-CASES = [(name, rule) for name in STORES for rule in STORE_RULES if rule.openings == 1 or name not in IN_ONE_PROCESS]
+CASES = [
+    pytest.param(name, rule, marks=marks_of(rule))
+    for name in STORES
+    for rule in STORE_RULES
+    if rule.openings == 1 or name not in IN_ONE_PROCESS
+]
 
 
 @pytest.mark.parametrize(("name", "rule"), CASES, ids=str)

@@ -88,6 +88,7 @@ def ask(path: Path, query: str) -> list[tuple[object, ...]]:
     return rows
 
 
+@pytest.mark.process
 def test_processes_that_create_the_file_and_append_at_once_share_the_numbers(path: Path) -> None:
     for attempt in range(3):
         file = str(path.with_name(f"{attempt}.db"))
@@ -101,6 +102,7 @@ def test_processes_that_create_the_file_and_append_at_once_share_the_numbers(pat
             assert [row[0] for row in rows] == [int(number) for number in numbers_won]
 
 
+@pytest.mark.process
 async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(path: Path) -> None:
     for _ in range(3):
         writer = python(ENDLESS.format(path=str(path)))
@@ -202,6 +204,7 @@ async def test_a_reader_does_not_wait_for_the_writer(store: SQLiteStore) -> None
     await writing
 
 
+@pytest.mark.long
 def test_a_loop_that_was_closed_while_it_waited_harms_nobody(path: Path) -> None:
     store, go_on = SQLiteStore(path), threading.Event()
 
@@ -242,6 +245,7 @@ def fill_in_child(store: SQLiteStore, parent_is_done: str) -> None:
     asyncio.run(store.close())
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 async def test_a_forked_child_uses_the_store_beside_its_parent(store: SQLiteStore, path: Path) -> None:
     await fill(store, "parent", 3)
@@ -258,6 +262,7 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: SQLiteStor
     assert numbers(await store.history("child")) == list(range(6))
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 async def test_a_fork_in_the_midst_of_writing_waits_for_the_writer(store: SQLiteStore) -> None:
     writing = asyncio.gather(*(fill(store, f"r{n}", 20) for n in range(5)))

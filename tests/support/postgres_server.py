@@ -10,22 +10,26 @@ import atexit
 import contextlib
 import importlib.util
 import os
-import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from tests.support.lanes import SERVER
 from tests.support.launching import dying_with_us
+
+if TYPE_CHECKING:
+    import pwd
 
 GIVEN = "STEPWELL_TEST_POSTGRES"
 ACCOUNTS = ("postgres", "nobody")  # PostgreSQL refuses to run as root
@@ -39,7 +43,7 @@ SETTINGS = {
     "autovacuum": "off",
     "lc_messages": "C",
 }
-SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+SIGNALS = {"fast": "SIGINT", "immediate": "SIGQUIT"}
 
 
 class Server:
@@ -76,7 +80,7 @@ class Server:
     def stop(self, how: str = "fast") -> None:
         """End it: `fast` ends what is under way and closes the books, `immediate` is a crash."""
         if self._process is not None:
-            self._process.send_signal(SIGNALS[how])
+            self._process.send_signal(signal.Signals[SIGNALS[how]])
             self._process.wait()
             self._process = None
 
@@ -119,9 +123,14 @@ class Server:
         return (self._root / "log").read_text(errors="replace")[-2000:]
 
 
-@cache
 def dsn() -> str:
     """The one server that the tests of this process share."""
+    sys.audit(SERVER)
+    return _dsn()
+
+
+@cache
+def _dsn() -> str:
     if GIVEN in os.environ:
         return os.environ[GIVEN]
     server = Server()
@@ -185,6 +194,8 @@ def account() -> pwd.struct_passwd | None:
     """Whom to run as; None to stay who we are."""
     if os.geteuid() != 0:
         return None
+    import pwd
+
     for name in ACCOUNTS:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN = [sys.executable, str(ROOT / "benchmarks" / "run.py"), "--tiny", "--repeats", "1", "--table"]
 CASES = ("chain", "growth", "big", "history", "fanout", "many", "crash-late", "command")

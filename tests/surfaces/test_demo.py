@@ -9,6 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 INSIDE = [f"research/{name}" for name in ("desk", "weather", "museums", "trains", "collector")]
 ONCE = ["planner", *INSIDE, "editor", "decision", "publisher"]

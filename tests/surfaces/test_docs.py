@@ -205,6 +205,7 @@ def _set_provider(monkeypatch: pytest.MonkeyPatch, provider: trace.TracerProvide
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", [*PAGES, README], ids=named)
 def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -50,6 +50,7 @@ def run(name: str, directory: Path, *args: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=30)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", found())
 def test_an_example_shows_what_it_says_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     assert name in SHOWN, f"say in SHOWN which line examples/{name}.py must print"
@@ -60,6 +61,7 @@ def test_an_example_shows_what_it_says_and_leaves_nothing_behind(name: str, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_the_restart_example_keeps_its_files_where_it_is_told(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     done = run("file_storage_restart", tmp_path, str(kept))

@@ -11,6 +11,8 @@ import pytest
 
 import stepwell
 
+pytestmark = pytest.mark.process
+
 OPTIONAL = ("opentelemetry", "pydantic", "psycopg", "click", "rich")
 EVERYTHING = "from stepwell import *"
 SLOW = ("asyncio", "dataclasses", "inspect", "logging", "msgspec", "pathlib", "sqlite3")

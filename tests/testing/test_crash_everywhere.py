@@ -97,6 +97,7 @@ def shop(ledger: Ledger, *, careless: bool = False) -> Workflow:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "file"])
 async def test_a_workflow_with_everything_in_it_comes_to_the_same_wherever_it_dies(kind: str, tmp_path: Path) -> None:
     made: list[Any] = []
@@ -118,6 +119,7 @@ async def test_a_workflow_with_everything_in_it_comes_to_the_same_wherever_it_di
     assert ledger.effects == [("ask", "cup"), ("decide", True), ("pack", 5), ("price", 4)]
 
 
+@pytest.mark.long
 async def test_what_depends_on_how_often_it_ran_is_found() -> None:
     ledger = Ledger()
     with pytest.raises(NotTheSame, match=r"it died .* its write \d+ of \d+, and came to something else: state"):

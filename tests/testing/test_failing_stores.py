@@ -36,6 +36,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
         }[request.param]
 
 
+@pytest.mark.long
 async def test_a_write_that_fails_is_heard_of_and_what_was_durable_is_not_repeated(new_store: Any) -> None:
     ledger = Ledger()
     report = await crash_everywhere(

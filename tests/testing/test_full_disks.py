@@ -45,6 +45,7 @@ def repeated(ledger: Ledger) -> int:
     return sum(ledger.calls.values()) - len(STEP_ONCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "every"),
     [({}, 2), ({"once": True}, 3), ({"read_only": True}, 4), ({"read_only": True, "once": True}, 7)],
@@ -89,6 +90,7 @@ def told(error: BaseException | None) -> str:
     return "" if error is None else f"{error}; {told(error.__cause__)}"
 
 
+@pytest.mark.long
 async def test_a_full_disk_of_a_sqlite_store_is_heard_of_and_the_run_goes_on(tmp_path: Path) -> None:
     sound = SQLiteStore(tmp_path / "sound.db")
     await Payment().drive(sound, "another")
@@ -148,6 +150,7 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.long
 async def test_a_file_that_the_system_lets_not_grow_is_heard_of_and_the_run_goes_on(tmp_path: Path) -> None:
     failures = 0
     for size in range(40_000, 400_000, 17_000):
@@ -165,6 +168,7 @@ async def test_a_file_that_the_system_lets_not_grow_is_heard_of_and_the_run_goes
     assert failures > 3
 
 
+@pytest.mark.long
 async def test_a_torn_file_is_named_and_costs_nobody_else_anything(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     await Payment().drive(store, "other")
@@ -205,6 +209,7 @@ def _owner() -> Owner:
     return this_process("reader")
 
 
+@pytest.mark.long
 async def test_a_torn_commit_of_a_sqlite_store_is_as_if_it_was_never_made(tmp_path: Path) -> None:
     store, log = SQLiteStore(tmp_path / "runs.db"), tmp_path / "runs.db-wal"
     for number in range(3):

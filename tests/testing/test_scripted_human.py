@@ -112,6 +112,7 @@ async def test_to_be_late_needs_a_clock() -> None:
         await talk(ScriptedHuman(["blue"], late=timedelta(days=1)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [None, FailingStore])
 async def test_a_human_who_makes_every_mistake_changes_nothing_wherever_a_run_dies(fault: Any) -> None:
     human = ScriptedHuman(["blue", 7], wrong=[None], twice=True, late=timedelta(days=1))

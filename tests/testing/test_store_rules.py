@@ -14,6 +14,7 @@ from stepwell.durable.ports import Store
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing import STORE_RULES, StoreRule
 from tests.support import broken_stores as broken
+from tests.support.lanes import marks_of
 
 FOUND_OUT_BY: dict[type[MemoryStore], list[str]] = {
     broken.AppendsWithoutCheck: [
@@ -78,7 +79,7 @@ async def breaks(rule: StoreRule, open_store: Callable[[], Any]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("rule", STORE_RULES, ids=str)
+@pytest.mark.parametrize("rule", [pytest.param(rule, marks=marks_of(rule)) for rule in STORE_RULES], ids=str)
 async def test_a_sound_store_keeps_every_rule(rule: StoreRule) -> None:
     store = MemoryStore()
     await rule.check(lambda: store)  # opened twice, it is the same
@@ -130,6 +131,7 @@ def test_every_rule_has_a_name_of_its_own() -> None:
     assert len({str(rule) for rule in STORE_RULES}) == len(STORE_RULES)
 
 
+@pytest.mark.process
 def test_rules_do_not_pass_where_assertions_are_left_out() -> None:
     program = (
         "import asyncio; from stepwell.testing import STORE_RULES; asyncio.run(STORE_RULES[0].check(lambda: None))"
@@ -138,6 +140,7 @@ def test_rules_do_not_pass_where_assertions_are_left_out() -> None:
     assert "run them without -O" in done.stderr
 
 
+@pytest.mark.process
 def test_the_rules_need_no_pytest() -> None:
     program = "import sys, stepwell.testing; print('pytest' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

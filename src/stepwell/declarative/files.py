@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -12,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..durable.permissions import OWNER_ONLY, creating, folder_mode, make_one_folder, mode_of
+from ..durable.system import sync_folder
 
 _PLAIN = re.compile(r"[a-z0-9_-]{1,80}")  # without a dot, which sets those apart that are not plain
 
@@ -32,14 +32,6 @@ def make_folder(folder: Path) -> None:
     with suppress(FileExistsError):
         make_one_folder(folder, folder_mode(OWNER_ONLY))
     sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -66,6 +58,8 @@ def write_at(handle: int, data: bytes, at: int) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
     """A file opened for reading and appending, with every other process and thread kept out."""
+    import fcntl  # only POSIX has it: see `require_posix`
+
     make_folder(path.parent)
     is_new = not path.exists()
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

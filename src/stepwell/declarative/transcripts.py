@@ -16,6 +16,7 @@ import msgspec
 
 from ..agents.values import Message
 from ..core.errors import CheckpointCorrupt
+from ..durable.system import require_posix
 from ..runtime.threads import in_thread
 from .definition import Conversation
 from .files import locked, safe_name, write_at
@@ -61,6 +62,7 @@ class JsonTranscriptStore:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(directory))
+        require_posix(f"the transcript store {str(self._root)!r}", "file locks", instead="InMemoryTranscriptStore")
 
     async def read(self, thread: str) -> list[Message]:
         lines: list[_Line] = await in_thread(self._lines, thread)

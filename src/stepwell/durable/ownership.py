@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..core.errors import RunBusy
 from . import clock
+from .system import is_posix
 
 LEASE = 30.0  # seconds, unless a storage says otherwise
 SHORTEST_LEASE = 1.0  # seconds; a process on a busy machine may not give a sign for most of one
@@ -148,6 +149,8 @@ def process_start(pid: int) -> str:
         pass
     if Path("/proc/self/stat").exists():
         return ""
+    if not is_posix():  # to ask for signal 0 is to interrupt a process there: its lease has to run out
+        return "alive"
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -32,8 +32,8 @@ def folder_mode(mode: int) -> int:
 
 def create(path: str | os.PathLike[str], flags: int, mode: int) -> int:
     """Open a file, as `os.open` does; one that is new has exactly this mode, whatever the umask."""
-    handle = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    if mode & 0o077:
+    handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+    if mode & 0o077 and hasattr(os, "fchmod"):  # Windows has no such modes
         os.fchmod(handle, mode)
     return handle
 

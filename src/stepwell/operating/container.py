@@ -7,6 +7,7 @@ readable.
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -116,12 +117,23 @@ def header(run_id: str, workflow: str, redacted: tuple[str, ...], missing: tuple
 
 
 class Writer:
-    """Writes such a file. The same lines make the same bytes. `finish` writes the sum: without it nobody reads it."""
+    """Writes such a file. The same lines make the same bytes. `finish` writes the sum: without it nobody reads it.
+
+    A `with` ends it: what was not finished is dropped, and nothing more is written to the file.
+    """
 
     def __init__(self, file: BinaryIO, first: Header) -> None:
         self._zip = gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
         self._sum, self._lines = sha256(), 0
         self._put(_encode(first))
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._zip.closed:
+            self._zip.fileobj = io.BytesIO()  # it writes what it holds when it is collected, if not before
+            self._zip.close()
 
     def write(self, line: Line) -> None:
         self._put(_encode(line))

@@ -110,21 +110,21 @@ async def _export(
             f"run {run_id!r} works for run {main.at.header.caller!r}: export that one, it takes this one along",
             run_id=run_id,
         )
-    writer = Writer(file, header(run_id, main.at.header.workflow, redaction.paths, found.missing))
     count = 0
-    for one in found.runs:
-        written = _Lines(one, redaction)
-        writer.write(RunLine(one.run_id, one.at.number, one.role, one.at.place))
-        async for page in records(storage.store, one):
-            await asyncio.to_thread(_write, writer, map(written.record, page))
-            count += len(page)
-        await asyncio.to_thread(_write, writer, written.beside())
-    if redaction.unused:
-        raise ValueError(
-            f"nothing in run {run_id!r} is called {redaction.unused[0]!r}, so nothing was removed: look whether it is "
-            f"written otherwise there"
-        )
-    await asyncio.to_thread(writer.finish)
+    with Writer(file, header(run_id, main.at.header.workflow, redaction.paths, found.missing)) as writer:
+        for one in found.runs:
+            written = _Lines(one, redaction)
+            writer.write(RunLine(one.run_id, one.at.number, one.role, one.at.place))
+            async for page in records(storage.store, one):
+                await asyncio.to_thread(_write, writer, map(written.record, page))
+                count += len(page)
+            await asyncio.to_thread(_write, writer, written.beside())
+        if redaction.unused:
+            raise ValueError(
+                f"nothing in run {run_id!r} is called {redaction.unused[0]!r}, so nothing was removed: look whether "
+                f"it is written otherwise there"
+            )
+        await asyncio.to_thread(writer.finish)
     return Exported(run_id, tuple(one.run_id for one in found.runs), count, found.missing)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..core.errors import DurabilityError, RunBusy
 from ..durable.archive import Archive
 from ..durable.ownership import Owner
+from ..durable.system import call_in_forked_child
 from .finishing import finished
 
 _LOOK_EVERY = 1.0  # seconds; so soon a drive hears that somebody in another process wants it to stop
@@ -114,7 +114,7 @@ def _look_for_mail(claims: Iterable[Claim]) -> None:
 
 
 _RENEWER = _Renewer()
-os.register_at_fork(after_in_child=_RENEWER.forget)
+call_in_forked_child(_RENEWER.forget)
 
 
 Right = Callable[[], Awaitable[bool]]

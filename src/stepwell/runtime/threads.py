@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+
+from ..durable.system import call_in_forked_child
 
 
 def _new_pool() -> ThreadPoolExecutor:
@@ -27,7 +28,7 @@ def _after_fork() -> None:
     _pool = _new_pool()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+call_in_forked_child(_after_fork)
 
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Protocol, Self
 
 from ..core.events import WorkflowEvent
 from ..durable.archive import Archive
+from ..durable.system import call_in_forked_child
 
 _AT_MOST = 1000  # what a reader that is slower than the run leaves unread; it finds the rest in the history
 
@@ -127,4 +127,4 @@ def _forget_all() -> None:
     _DRIVES.clear()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+call_in_forked_child(_forget_all)

@@ -21,6 +21,7 @@ from ..durable.permissions import OWNER_ONLY, checked_mode
 from ..durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Survey, Wake
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
+from ..durable.system import require_posix
 from . import file_beside as beside
 from . import file_claims as claims
 from . import file_layout as disk
@@ -62,6 +63,7 @@ class FileStore:
 
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
+        require_posix(f"the file store {str(self._root)!r}", "file locks")
         self._folders = Folders(self._root, checked_mode(mode))
         self._last_seq = 0
         self._threads: _Threads | None = None

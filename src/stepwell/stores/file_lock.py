@@ -8,7 +8,6 @@ finished: the hint repeats the word, and so it is over with it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import time
@@ -40,7 +39,7 @@ def locked(folder: Path, mode: int | None = None) -> Iterator[int | None]:
         try:
             yield handle if _is_at(handle, folder / LOCK) else None
         finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not free it if a forked child has the handle too
+            _unlock(handle)  # closing alone would not free it if a forked child has the handle too
     finally:
         os.close(handle)
 
@@ -105,7 +104,15 @@ def write_word(handle: int) -> bytes:
     return word
 
 
+def _unlock(handle: int) -> None:
+    import fcntl  # only POSIX has it: the store refuses to be opened elsewhere
+
+    fcntl.flock(handle, fcntl.LOCK_UN)
+
+
 def _wait_for_lock(handle: int, path: Path) -> None:
+    import fcntl
+
     until = time.monotonic() + PATIENCE
     while True:
         try:

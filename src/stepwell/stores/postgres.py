@@ -6,6 +6,7 @@ from ..core.model import Retention
 from ..durable.ownership import LEASE
 from ..durable.seal import Seal
 from ..durable.storage import BuiltInStorage
+from ..durable.system import require_posix
 
 
 class PostgresCheckpointStorage(BuiltInStorage):
@@ -28,6 +29,7 @@ class PostgresCheckpointStorage(BuiltInStorage):
         retention: Retention = Retention.FullHistory,
         lease: float = LEASE,
     ) -> None:
+        require_posix(f"the PostgreSQL store with schema {schema!r}", "sockets that can be duplicated")
         try:
             from .postgres_store import PostgresStore
         except ImportError as missing:

@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 
 from ..durable.permissions import create, make_one_folder
+from ..durable.system import sync_folder
 
 _MAKING = threading.Lock()
 
@@ -28,8 +29,4 @@ def make_folder(folder: str, mode: int) -> None:
     make_folder(above, mode)
     with suppress(FileExistsError):  # another process was faster; a file of that name fails at the opening
         make_one_folder(folder, mode)
-    handle = os.open(above, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(above)

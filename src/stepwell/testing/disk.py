@@ -45,10 +45,10 @@ class FailingDisk:
 
     def __enter__(self) -> FailingDisk:
         names = (*_MAKING, *_FILLING, *(_TAKING if self._read_only else ()), "open", "close")
-        self._real = {name: getattr(os, name) for name in names}
+        self._real = {name: getattr(os, name) for name in names if hasattr(os, name)}  # Windows has no pwrite
         for name in (*_MAKING, *(_TAKING if self._read_only else ())):
             setattr(os, name, self._by_path(self._real[name]))
-        for name in _FILLING:
+        for name in self._real.keys() & set(_FILLING):
             setattr(os, name, self._by_handle(name, self._real[name]))
         os.open, os.close = self._open, self._close
         self._real_open, builtins.open = builtins.open, self._open_file

@@ -116,6 +116,7 @@ def test_code_that_cannot_go_on_with_a_run_is_found(sqlite: Place, say: Say, tmp
     assert say("--store", sqlite.address, "doctor", "nonsense").exit_code == 2
 
 
+@pytest.mark.process
 def test_a_terminal_is_told_how_far_it_is(sqlite: Place) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "stepwell.cli", "--store", sqlite.address, "doctor"]

@@ -17,6 +17,8 @@ from tests.support.command_line import Place, Say, postgres_address, ran
 from tests.support.launching import heeding_interrupts
 from tests.support.postgres_server import fresh_schema, own_server
 
+pytestmark = pytest.mark.process
+
 SECRET = "hunter2-and-more"
 PROGRAM = [sys.executable, "-m", "stepwell.cli"]
 

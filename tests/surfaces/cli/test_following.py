@@ -25,6 +25,8 @@ from tests.support.driven_runs import DONE, GATE, REACHED
 from tests.support.launching import heeding_interrupts
 from tests.support.terminal import Terminal
 
+pytestmark = pytest.mark.process
+
 STORE = "sqlite:///runs.db"
 COUNTING = "tests.support.driven_runs:counting"
 ROOT = str(Path(__file__).parents[3])

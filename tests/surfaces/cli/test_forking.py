@@ -148,6 +148,7 @@ def test_what_cannot_be_compared_says_so(sqlite: Place, say: Say, asked: list[st
     assert done.stderr.startswith("stepwell: ")
 
 
+@pytest.mark.long
 def test_a_fork_whose_beginning_is_gone_says_so(say: Say, tmp_path: Path) -> None:
     here = Place("sqlite:///runs.db", SQLiteCheckpointStorage(tmp_path / "runs.db", retention=Retention.LatestOnly))
     here.fill()
@@ -173,6 +174,7 @@ def test_long_values_are_cut_unless_in_full_and_give_no_orders(sqlite: Place, sa
     assert not {c for c in full if c != "\n" and not c.isprintable()}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}], ids=["colours", "none"])
 def test_a_terminal_gets_colours_if_it_wants_them(sqlite: Place, env: dict[str, str]) -> None:
     with Terminal("--store", sqlite.address, "diff", "count-1@1", "count-1@2", **env) as terminal:

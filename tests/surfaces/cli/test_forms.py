@@ -203,6 +203,7 @@ def written(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
+@pytest.mark.long
 @quick
 @given(typed_values(kinds_from([*PLAIN, *OF_TEXT]) | st.sampled_from(OF_PYDANTIC)))
 def test_any_answer_can_be_typed_in(made: tuple[Any, Any, Any]) -> None:
@@ -231,6 +232,7 @@ def strict(schema: Any) -> Any:
     return {**known, "additionalProperties": known.get("additionalProperties", False)} if "required" in known else known
 
 
+@pytest.mark.long
 @quick
 @given(typed_values(kinds_from(PLAIN) | st.sampled_from(OF_PYDANTIC)), st.data())
 def test_what_fits_a_schema_is_what_others_find_to_fit_it(made: tuple[Any, Any, Any], data: Any) -> None:
@@ -266,6 +268,7 @@ TYPED = st.lists(
 )
 
 
+@pytest.mark.long
 @quick
 @given(SCHEMAS, JSON, TYPED)
 def test_no_schema_and_no_text_upsets_a_form(schema: Any, value: Any, texts: list[str]) -> None:

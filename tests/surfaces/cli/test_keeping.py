@@ -125,6 +125,7 @@ def test_a_sealed_store_is_pruned_with_its_key_and_stays_sealed(place: Place, sa
     assert say("--store", place.address, "doctor", env=key).exit_code == 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("way", "code", "left"), [("y", 0, 1), ("n", 130, 2), ("ctrl-c", 130, 2)])
 def test_a_person_is_asked_first(sqlite: Place, say: Say, way: str, code: int, left: int) -> None:
     with Terminal("--store", sqlite.address, "prune", "--keep-last", "0") as terminal:

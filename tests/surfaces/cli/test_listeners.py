@@ -69,6 +69,7 @@ def test_what_a_stream_cannot_write_is_written_out(code: None, charset: str) -> 
     assert (told.exit_code, told.stdout, told.stderr) == (0, "5 \\u2192 6\n", "")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("arguments", [["run", "heard:echoing", "--input", "x", "--follow"], ["list"]])
 def test_streams_that_are_closed_are_no_failure(code: None, say: Say, arguments: list[str]) -> None:
     say("run", "heard:echoing", "--input", "x")
@@ -83,6 +84,7 @@ def test_a_store_that_was_left_empty_is_not_another_one(sqlite: Place, say: Say)
     assert "--store" in told.stderr
 
 
+@pytest.mark.process
 def test_an_interrupt_while_the_program_is_loaded_ends_it_quietly() -> None:
     program = (
         "import sys\n"
@@ -96,6 +98,7 @@ def test_an_interrupt_while_the_program_is_loaded_ends_it_quietly() -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
+@pytest.mark.process
 def test_a_second_interrupt_does_not_wait_for_a_handler_in_a_thread(code: None) -> None:
     command = [sys.executable, "-m", "stepwell.cli", "run", "heard:waiting", "--input", "x", "--run-id", "w-1"]
     begun = subprocess.Popen(heeding_interrupts(command), stderr=subprocess.PIPE, text=True)
@@ -155,6 +158,7 @@ def test_whoever_drives_a_run_whose_store_goes_away_is_told_how_it_goes_on(code:
     assert told.stderr.splitlines()[-1] == ("hint: when it is there again: stepwell resume l-1 heard:lost --store kept")
 
 
+@pytest.mark.process
 def test_a_server_may_be_away_for_longer_while_a_run_is_driven(
     code: None, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,6 +212,7 @@ def test_where_nobody_is_there_the_answer_must_be_given(sqlite: Place, say: Say)
         assert "hint: give the answer with --json" in done.stderr
 
 
+@pytest.mark.process
 def test_a_form_is_filled_in_on_a_terminal(here: Place) -> None:
     begun(here, judging, ["tea"], "judge-1")
     with Terminal("--store", here.address, "respond", "judge-1") as terminal:
@@ -238,6 +239,7 @@ def test_a_form_is_filled_in_on_a_terminal(here: Place) -> None:
     ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("way", ["ctrl-c", "ctrl-d", "no"])
 def test_who_stops_sends_nothing(sqlite: Place, way: str) -> None:
     with Terminal("--store", sqlite.address, "respond", "refund-7") as terminal:
@@ -259,6 +261,7 @@ def test_who_stops_sends_nothing(sqlite: Place, way: str) -> None:
     assert asyncio.run(left()) == [False]
 
 
+@pytest.mark.process
 def test_on_a_terminal_one_of_several_is_chosen_and_yes_sends_it(here: Place) -> None:
     begun(here, asking, Order(1, ["tea"]), "refund-1")
     begun(here, asking, Order(2, ["cup"]), "refund-2")
@@ -285,6 +288,7 @@ def office(storage: Any) -> Workflow:
     return WorkflowBuilder(name="office", start_executor=clerk, checkpoint_storage=storage).build()
 
 
+@pytest.mark.process
 def test_an_agent_that_asks_for_a_tool_gets_its_answer(here: Place) -> None:
     begun(here, office, "ada wants her 300", "ada")
     with Terminal("--store", here.address, "respond", "ada", "--yes") as terminal:
@@ -297,6 +301,7 @@ def test_an_agent_that_asks_for_a_tool_gets_its_answer(here: Place) -> None:
     assert done.text == "done: paid 250 to ada"
 
 
+@pytest.mark.process
 def test_the_form_that_the_docs_show_is_the_one_on_a_terminal(tmp_path: Path) -> None:
     docs = Path(__file__).resolve().parents[3] / "docs"
     shop = re.search(r"^```python\n(# file: shop.py\n.*?)^```$", (docs / "cli.md").read_text(), re.M | re.S)
@@ -337,6 +342,7 @@ class Busy(Executor):
         await ctx.yield_output(f"{name}: {yes}")
 
 
+@pytest.mark.process
 async def test_a_process_that_drives_the_run_takes_the_answer_in(tmp_path: Path) -> None:
     busy = Busy("busy")
     async with SQLiteCheckpointStorage(tmp_path / "runs.db") as storage:

@@ -92,6 +92,7 @@ def test_a_store_that_is_not_there_is_an_error_and_nothing_is_made(
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
+@pytest.mark.process
 def test_a_schema_that_is_not_there_is_not_made(say: Say) -> None:
     with fresh_schema() as schema:
         told = say("--store", postgres_address(schema), "list")
@@ -107,6 +108,7 @@ def test_a_server_that_is_not_there_is_said_soon(say: Say, tmp_path: Path) -> No
     assert "hint: check the address" in told.stderr
 
 
+@pytest.mark.process
 def test_a_database_without_a_store_is_left_as_it_is(say: Say) -> None:
     with fresh_database() as dsn:
         name = dsn.split("dbname=")[1].split()[0]

@@ -51,6 +51,7 @@ def test_a_time_is_in_utc_unless_it_says_otherwise(text: str, expected: datetime
     assert moment_of(text, NOW) == expected
 
 
+@pytest.mark.long
 @given(
     st.text()
     | st.from_regex(r"\d{1,5}-\d\d-\d\d(T\d\d:\d\d)?([+-]\d\d:\d\d)?", fullmatch=True)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.command_line import ran
 
+pytestmark = pytest.mark.process
+
 SHOP = """
 from stepwell import WorkflowBuilder, WorkflowContext, executor
 

@@ -57,6 +57,7 @@ def test_a_tree_names_classes_and_indents_what_is_inside() -> None:
     ]
 
 
+@pytest.mark.long
 @given(JSON)
 def test_whatever_is_stored_is_said_in_printable_lines(value: object) -> None:
     for full in (True, False):

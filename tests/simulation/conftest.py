@@ -1,0 +1,9 @@
+"""Worlds take long: each is driven to its end, again and again."""
+
+import pytest
+
+from tests.support.lanes import mark_room
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_room(__file__, items, "long")
