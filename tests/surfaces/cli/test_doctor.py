@@ -182,6 +182,7 @@ def test_a_store_is_created_by_migrate(place: Place, say: Say, tmp_path: Path) -
     assert say("--store", place.address, "doctor").exit_code == 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
 def test_nothing_is_created_among_the_tables_of_another_program(say: Say, dry_run: list[str]) -> None:
     with fresh_schema() as schema:
