@@ -117,9 +117,9 @@ async def filled(schema: str) -> None:
     began = "to_char(timestamp '2026-01-01' + n * interval '1 minute', 'YYYY-MM-DD\"T\"HH24:MI:SS+00:00')"
     ask(
         f"""INSERT INTO {schema}.commits
-                (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, body)
+                (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body)
             SELECT run_id, number, run_id || '-' || number, CASE WHEN rare THEN 'rare' ELSE 'w' END,
-                CASE WHEN rare THEN 'failed' ELSE 'done' END, number, {began}, true, false, '1'
+                CASE WHEN rare THEN 'failed' ELSE 'done' END, number, {began}, true, false, false, '1'
             FROM ({made}) AS made, generate_series(0, {COMMITS - 1}) AS number""".replace("%%", "%")
     )
     ask(
