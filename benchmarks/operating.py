@@ -24,8 +24,8 @@ import postgres
 from stocking import Stock, stock
 
 from stepwell import PostgresCheckpointStorage, SQLiteCheckpointStorage
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.operating import Keep, answer, examine, find_checkpoint, prune
+from stepwell.admin import Keep, answer, examine, find_checkpoint, prune
+from stepwell.storage.built_in_storage import BuiltInStorage
 
 BEGIN, END = "<!-- operating: begin -->", "<!-- operating: end -->"
 KEPT = 10  # checkpoints of each run that pruning leaves

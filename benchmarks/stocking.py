@@ -12,9 +12,9 @@ from itertools import chain, islice
 from msgspec.structs import replace
 
 from stepwell import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler, response_handler
-from stepwell.durable.ids import checkpoint_id
-from stepwell.durable.ports import About, Along, Record
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.ids import checkpoint_id
+from stepwell.storage.port import About, Along, Record
 
 COMMITS = 100  # of each run but the long one
 WAITING = 4  # one in so many runs waits

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from stepwell import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
-from stepwell.durable import clock
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.storage import clock
+from stepwell.storage.built_in_storage import BuiltInStorage
 from tests.support.lanes import ProcessGuard
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]  # how fast a machine is says nothing about the code

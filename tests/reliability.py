@@ -24,11 +24,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from stepwell.core.model import Retention
-from stepwell.stores.file import FileStore
-from stepwell.stores.memory import MemoryStore
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.model.superstep import Retention
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing import Ledger, NotTheSame, crash_everywhere
 from tests.support import figures
 from tests.support.postgres_server import ask, dsn

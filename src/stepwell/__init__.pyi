@@ -1,14 +1,15 @@
 """What type checkers see of `stepwell`: every public name, and where it is at home. `__init__.py` says it to Python."""
 
-from .agents.executor import AgentExecutor
-from .agents.values import (
+from stepwell.agents.executor import AgentExecutor
+from stepwell.agents.messages import (
     AgentExecutorRequest,
     AgentExecutorResponse,
     AgentResponse,
     AgentResponseUpdate,
     Message,
 )
-from .core.errors import (
+from stepwell.codec.codec import register_checkpoint_type
+from stepwell.errors import (
     CannotUnseal,
     CheckpointCorrupt,
     CheckpointMissing,
@@ -37,7 +38,16 @@ from .core.errors import (
     SuperstepLimit,
     UnknownRequest,
 )
-from .core.events import (
+from stepwell.graph.context import WorkflowContext
+from stepwell.graph.edges import Case, Default
+from stepwell.graph.executor import Executor
+from stepwell.graph.function_executor import FunctionExecutor, executor
+from stepwell.graph.handler import handler, response_handler
+from stepwell.graph.migration import Migration
+from stepwell.graph.persistent import persistent
+from stepwell.graph.retry import RetryPolicy
+from stepwell.graph.subworkflow import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
+from stepwell.model.event import (
     CheckpointInfo,
     WorkflowErrorDetails,
     WorkflowEvent,
@@ -45,34 +55,24 @@ from .core.events import (
     WorkflowEventType,
     WorkflowRunState,
 )
-from .core.model import FullHistory, LatestOnly, Retention
-from .durable.checkpoint import WorkflowCheckpoint, WorkflowMessage
-from .durable.codec import register_checkpoint_type
-from .durable.contract import CheckpointStorage
-from .durable.due import DueRun
-from .durable.pending import PendingRequest
-from .durable.runs import RunInfo
-from .durable.seal import Seal
-from .graph.context import WorkflowContext
-from .graph.edges import Case, Default
-from .graph.executor import Executor
-from .graph.function import FunctionExecutor, executor
-from .graph.handlers import handler, response_handler
-from .graph.migrations import Migration
-from .graph.nested import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
-from .graph.persistent import persistent
-from .graph.policy import RetryPolicy
-from .stores.file import FileCheckpointStorage
-from .stores.memory import InMemoryCheckpointStorage
-from .stores.postgres import PostgresCheckpointStorage
-from .stores.sqlite import SQLiteCheckpointStorage
-from .viz import WorkflowViz
-from .workflow.agent import AgentSession, AgentStream, WorkflowAgent
-from .workflow.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
-from .workflow.handle import RunHandle
-from .workflow.nested import WorkflowExecutor
-from .workflow.result import WorkflowRunResult
-from .workflow.workflow import Workflow
+from stepwell.model.superstep import FullHistory, LatestOnly, Retention
+from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage
+from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.storage.due_runs import DueRun
+from stepwell.storage.encryption import Seal
+from stepwell.storage.pending_requests import PendingRequest
+from stepwell.storage.run_list import RunInfo
+from stepwell.stores.files.store import FileCheckpointStorage
+from stepwell.stores.memory.store import InMemoryCheckpointStorage
+from stepwell.stores.postgres.storage import PostgresCheckpointStorage
+from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
+from stepwell.viz.picture import WorkflowViz
+from stepwell.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
+from stepwell.workflows.handle import RunHandle
+from stepwell.workflows.result import WorkflowRunResult
+from stepwell.workflows.subworkflow import WorkflowExecutor
+from stepwell.workflows.workflow import Workflow
+from stepwell.workflows.workflow_agent import AgentSession, AgentStream, WorkflowAgent
 
 __version__: str
 

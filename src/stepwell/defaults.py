@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .workflow.storages import BY_NAME, OF_KIND
+from stepwell.workflows.storage_options import BY_NAME, OF_KIND
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .durable.contract import CheckpointStorage
+    from stepwell.storage.checkpoint_storage import CheckpointStorage
 
 
 def default_path() -> Path:
@@ -25,7 +25,7 @@ _OPEN: dict[Path, CheckpointStorage] = {}
 
 def default_storage() -> CheckpointStorage:
     """What `checkpoint_storage="default"` means: one SQLite file, one storage object for the whole process."""
-    from .stores.sqlite import SQLiteCheckpointStorage
+    from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
 
     path = default_path()
     if path not in _OPEN:
@@ -34,13 +34,13 @@ def default_storage() -> CheckpointStorage:
 
 
 def _memory(**options: Any) -> CheckpointStorage:
-    from .stores.memory import InMemoryCheckpointStorage
+    from stepwell.stores.memory.store import InMemoryCheckpointStorage
 
     return InMemoryCheckpointStorage(**options)
 
 
 def _files(folder: Path, **options: Any) -> CheckpointStorage:
-    from .stores.file import FileCheckpointStorage
+    from stepwell.stores.files.store import FileCheckpointStorage
 
     return FileCheckpointStorage(folder, **options)
 

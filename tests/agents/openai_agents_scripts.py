@@ -11,12 +11,7 @@ from agents import (
 )
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-from stepwell import (
-    AgentExecutor,
-    InMemoryCheckpointStorage,
-    Workflow,
-    WorkflowBuilder,
-)
+from stepwell import AgentExecutor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder
 
 set_tracing_disabled(True)  # nothing is sent away
 

@@ -11,12 +11,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from stepwell import (
-    AgentExecutor,
-    InMemoryCheckpointStorage,
-    Workflow,
-    WorkflowBuilder,
-)
+from stepwell import AgentExecutor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder
 
 Reply = str | list[Any]
 

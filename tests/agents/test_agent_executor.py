@@ -38,10 +38,10 @@ from stepwell.agents import (
     usage_in,
 )
 from stepwell.agents.scripted import Move
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.memory import MemoryStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import crash_everywhere
-from stepwell.testing.wrapping import WrappedStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 
 
 def alone(agent: Any, **options: Any) -> Workflow:

@@ -34,9 +34,9 @@ from stepwell import (
 )
 from stepwell.agents import Budget, ScriptedAgent, current_tool_call
 from stepwell.agents.adapters.agent_framework import AgentFrameworkAgent
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.memory import MemoryStore
-from stepwell.testing.wrapping import WrappedStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 
 Reply = str | list[Content]
 

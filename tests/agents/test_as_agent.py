@@ -25,7 +25,7 @@ from stepwell import (
 )
 from stepwell.agents import Calls, Fails, ScriptedAgent, Usage, conversation_key
 from stepwell.testing import crash_everywhere
-from stepwell.workflow.agent import AgentSession
+from stepwell.workflows.workflow_agent import AgentSession
 
 
 def team(storage: Any = None, *, script: Any = None, approve: Any = ()) -> Workflow:

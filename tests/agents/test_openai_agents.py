@@ -25,12 +25,7 @@ from agents import (
 )
 from pydantic import BaseModel
 
-from stepwell import (
-    AgentExecutor,
-    DefinitionError,
-    HandlerFailed,
-    WorkflowBuilder,
-)
+from stepwell import AgentExecutor, DefinitionError, HandlerFailed, WorkflowBuilder
 from stepwell.agents import Budget, ScriptedAgent, ToolOutcomeRequest, current_tool_call
 from stepwell.agents.adapters.openai_agents import OpenAIAgent
 from tests.agents.openai_agents_scripts import Echo, alone, asked, big, calls, results, script

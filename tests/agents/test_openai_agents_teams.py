@@ -19,12 +19,7 @@ from agents import (
 from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.tool_context import ToolContext
 
-from stepwell import (
-    AgentExecutor,
-    InMemoryCheckpointStorage,
-    RunError,
-    WorkflowBuilder,
-)
+from stepwell import AgentExecutor, InMemoryCheckpointStorage, RunError, WorkflowBuilder
 from stepwell.agents import current_tool_call, usage_in
 from stepwell.agents.adapters.openai_agents import OpenAIAgent
 from stepwell.testing import crash_everywhere

@@ -22,14 +22,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from stepwell import (
-    AgentExecutor,
-    DefinitionError,
-    HandlerFailed,
-    InMemoryCheckpointStorage,
-    Message,
-    WorkflowBuilder,
-)
+from stepwell import AgentExecutor, DefinitionError, HandlerFailed, InMemoryCheckpointStorage, Message, WorkflowBuilder
 from stepwell.agents import ScriptedAgent, current_tool_call
 from stepwell.agents.adapters.pydantic_ai import PydanticAIAgent
 from stepwell.testing import crash_everywhere

@@ -9,9 +9,7 @@ from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDefinition
 from pydantic_ai.toolsets import ApprovalRequiredToolset, ExternalToolset, FunctionToolset
 
-from stepwell import (
-    HandlerFailed,
-)
+from stepwell import HandlerFailed
 from stepwell.agents import AgentInputRequest, Budget, ToolOutcomeRequest, current_tool_call
 from tests.agents.pydantic_ai_scripts import Script, alone, calls, text_of
 

@@ -34,10 +34,10 @@ from stepwell.agents import (
     current_tool_call,
 )
 from stepwell.agents.scripted import Says
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.memory import MemoryStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import Crash, CrashingStore, FailingStore, ScriptedHuman, crash_everywhere
-from stepwell.testing.wrapping import WrappedStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 
 
 class Noted(WrappedStore):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepwell import CommitConflict, ResponseRejected, RunBusy, RunError, UnknownRequest, Workflow, WorkflowRunState
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.storage.built_in_storage import BuiltInStorage
 
 from .errands import Errand, build, park_early
 from .ledger import Ledger, nonce

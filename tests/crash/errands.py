@@ -20,9 +20,10 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.core.model import step_key
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.runtime import context, timers
+from stepwell.engine import handler_context as context
+from stepwell.engine import superstep_log as timers
+from stepwell.model.superstep import step_key
+from stepwell.storage.built_in_storage import BuiltInStorage
 
 from .ledger import Ledger, nonce
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from stepwell import CommitConflict, FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
-from stepwell.durable.ownership import Owner
-from stepwell.durable.ports import NOTHING_ALONG, Along, Record
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.lease import Owner
+from stepwell.storage.port import NOTHING_ALONG, Along, Record
 
 from .ledger import Ledger
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from stepwell.durable.archive import StoreArchive
-from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.storage.archive import StoreArchive
 from tests.support.postgres_server import Server
 
 from .crew import Orders

@@ -123,7 +123,7 @@ def test_a_lease_that_cannot_be_is_refused(tmp_path: Path, lease: Any) -> None:
 def test_a_lease_is_written_as_a_time_that_other_machines_understand(tmp_path: Path) -> None:
     from asyncio import run
 
-    from stepwell.durable.ownership import this_process
+    from stepwell.storage.lease import this_process
 
     storage = FileCheckpointStorage(tmp_path / "runs")
     run(storage.store.claim("r", this_process("mine"), seconds=60))

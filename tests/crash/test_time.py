@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.file import FileCheckpointStorage
-from stepwell.stores.sqlite import SQLiteCheckpointStorage
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.files.store import FileCheckpointStorage
+from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
 
 PROGRAM = """
 import asyncio, sys, time
 from pathlib import Path
 from stepwell import (FileCheckpointStorage, RetryPolicy, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext,
                       executor)
-from stepwell.durable import clock
+from stepwell.storage import clock
 
 what, kind, path, ahead = sys.argv[1], sys.argv[2], Path(sys.argv[3]), float(sys.argv[4])
 clock.set_source(lambda: 1_800_000_000 + ahead)  # it stands still: however long a life takes, nothing more is due

@@ -6,7 +6,7 @@ the rules are there to prevent.
 
 from __future__ import annotations
 
-from stepwell.durable.ports import Record
+from stepwell.storage.port import Record
 
 from .nursery import Child
 from .world import World

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepwell import WorkflowRunState
-from stepwell.core.model import Checkpoint, Commit
+from stepwell.model.superstep import Checkpoint, Commit
 
 from .errands import ACTS
 from .ledger import Line

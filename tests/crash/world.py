@@ -7,10 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from stepwell.durable.archive import StoreArchive
-from stepwell.durable.codec import DEFAULT_CODEC
-from stepwell.durable.ports import Record
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.storage.archive import StoreArchive
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.port import Record
 
 from .held import RUN
 from .ledger import Line

@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from stepwell import DefinitionError
-from stepwell.declarative import patterns
-from stepwell.declarative.conditions import (
+from stepwell.declarative.conditions import patterns
+from stepwell.declarative.conditions.condition import (
     CallableCondition,
     Condition,
     ConditionFailed,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from stepwell.declarative.conditions import equals
-from stepwell.declarative.deciding import Deciding, Decision, Plan, Stand, TooManyLoops
+from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, Node
+from stepwell.declarative.schedule import Deciding, Decision, Plan, Stand, TooManyLoops
 
 
 class Course:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.declarative.checking import problems
-from stepwell.declarative.conditions import equals
-from stepwell.declarative.deciding import SETTLED, Deciding, Decision, Plan, Stand, TooManyLoops, last_of, progress
+from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, ErrorMode, Node
+from stepwell.declarative.schedule import SETTLED, Deciding, Decision, Plan, Stand, TooManyLoops, last_of, progress
+from stepwell.declarative.validation import problems
 
 IDS = ("a", "b", "c", "d", "e", "f")
 MODES: tuple[ErrorMode, ...] = ("stop", "skip", "isolate", "fallback")

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 
 import stepwell.declarative
 from stepwell import DefinitionError
-from stepwell.declarative.conditions import CallableCondition, Condition, exists, greater, not_
+from stepwell.declarative.conditions.condition import CallableCondition, Condition, exists, greater, not_
 from stepwell.declarative.definition import Approval, Definition, Edge, Node
-from stepwell.declarative.form import FORMS
-from stepwell.declarative.reading import from_data, from_json, from_yaml
-from stepwell.declarative.writing import to_data, to_json, to_yaml, unexported
+from stepwell.declarative.files.fields import FORMS
+from stepwell.declarative.files.reader import from_data, from_json, from_yaml
+from stepwell.declarative.files.writer import to_data, to_json, to_yaml, unexported
 from tests.support.agent_definitions import definitions
 
 GOOD = """\
@@ -252,8 +252,8 @@ def test_json_is_read_and_written_without_any_optional_package() -> None:
     program = (
         "import sys; sys.modules['yaml'] = sys.modules['regex'] = None\n"
         "from stepwell import DefinitionError\n"
-        "from stepwell.declarative.reading import from_json, from_yaml\n"
-        "from stepwell.declarative.writing import to_json, to_yaml\n"
+        "from stepwell.declarative.files.reader import from_json, from_yaml\n"
+        "from stepwell.declarative.files.writer import to_json, to_yaml\n"
         f"definition = from_json({to_json(from_yaml(GOOD))!r})\n"
         "assert from_json(to_json(definition)) == definition\n"
         "for asked in (lambda: from_yaml('a'), lambda: to_yaml(definition)):\n"

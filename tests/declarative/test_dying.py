@@ -7,15 +7,8 @@ import pytest
 
 from stepwell import LatestOnly, Message
 from stepwell.agents import Calls, Fails, ScriptedAgent
-from stepwell.declarative import (
-    AgentWorkflow,
-    Approval,
-    InMemoryTranscriptStore,
-    Retries,
-    contains,
-    equals,
-)
-from stepwell.stores.memory import MemoryStore
+from stepwell.declarative import AgentWorkflow, Approval, InMemoryTranscriptStore, Retries, contains, equals
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FailingStore, crash_everywhere
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepwell import DefinitionError
 from stepwell.declarative.definition import Definition
-from stepwell.declarative.reading import from_data, from_json, from_yaml
+from stepwell.declarative.files.reader import from_data, from_json, from_yaml
 from tests.support.launching import confined
 
 Read = Callable[[str | bytes], Definition]
@@ -246,7 +246,7 @@ def test_a_file_of_monsters_costs_little_memory_and_time() -> None:
     """In a process that may use no more than 600 MB and half a minute of a processor."""
     program = (
         "from stepwell import DefinitionError\n"
-        "from stepwell.declarative.reading import from_yaml, from_json\n"
+        "from stepwell.declarative.files.reader import from_yaml, from_json\n"
         "when = '{kind: matches, field: a, value: \"%s(?:(?:[ab]{999}){999}){999}\"}'\n"
         "edges = ''.join(f'  - {{from: a, to: a, when: {when % n}}}\\n' for n in range(500))\n"
         "flat = '[' + 'a,' * 30_000 + ']'\n"

@@ -5,9 +5,9 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from stepwell.declarative.conditions import equals, greater, less
+from stepwell.declarative.conditions.condition import equals, greater, less
 from stepwell.declarative.definition import Approval, Definition, Edge, Node
-from stepwell.declarative.picture import to_mermaid
+from stepwell.declarative.diagram import to_mermaid
 from tests.support.agent_definitions import definitions
 
 ROW = re.compile(

@@ -38,7 +38,7 @@ from stepwell.declarative import (
     equals,
     greater,
 )
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.testing import FakeClock, crash_everywhere
 from tests.support.streams import collect
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from stepwell import DefinitionError
+from stepwell.declarative.conditions.operators import KINDS
 from stepwell.declarative.definition import Definition
-from stepwell.declarative.kinds import KINDS
-from stepwell.declarative.reading import GROUPS, from_data
-from stepwell.declarative.schema import schema
-from stepwell.declarative.writing import to_data
+from stepwell.declarative.files.reader import GROUPS, from_data
+from stepwell.declarative.files.schema import schema
+from stepwell.declarative.files.writer import to_data
 from tests.support.agent_definitions import definitions
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "agent-workflow.schema.json"

@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 from stepwell import HandlerFailed, InMemoryCheckpointStorage, Message
-from stepwell.declarative import (
-    AgentWorkflow,
-    AgentWorkflowInstance,
-    Approval,
-    ConditionFailed,
-    matches,
-    not_,
-    patterns,
-)
+from stepwell.declarative import AgentWorkflow, AgentWorkflowInstance, Approval, ConditionFailed, matches, not_
+from stepwell.declarative.conditions import patterns
 
 # The package `regex` looks at its clock once in several hundred steps, and here each step walks through the whole text.
 SLOW, TEXT = r"a.*?c", "a" * 1_500_000

@@ -23,13 +23,7 @@ from stepwell import (
     response_handler,
 )
 from stepwell.agents import ScriptedAgent
-from stepwell.declarative import (
-    AgentEvent,
-    AgentWorkflow,
-    ApprovalRequestedEvent,
-    WorkflowAgentCompletedEvent,
-    greater,
-)
+from stepwell.declarative import AgentEvent, AgentWorkflow, ApprovalRequestedEvent, WorkflowAgentCompletedEvent, greater
 from stepwell.orchestrations import SequentialBuilder
 from stepwell.testing import crash_everywhere
 from tests.agents.kits import KITS

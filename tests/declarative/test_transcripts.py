@@ -12,7 +12,7 @@ import pytest
 
 from stepwell import CheckpointCorrupt, Message
 from stepwell.declarative import InMemoryTranscriptStore, JsonTranscriptStore
-from stepwell.declarative.files import locked, safe_name
+from stepwell.declarative.files.durable_files import locked, safe_name
 from stepwell.declarative.transcripts import Threads, own_thread, thread_of
 
 APPENDS = """

@@ -45,8 +45,8 @@ from stepwell.declarative import (
     equals,
     greater,
 )
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.memory import MemoryStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FailingStore, FakeClock, crash_everywhere
 from tests.support.streams import collect
 

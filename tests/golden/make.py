@@ -19,11 +19,11 @@ from stepwell import (
     PostgresCheckpointStorage,
     SQLiteCheckpointStorage,
 )
-from stepwell.durable import ownership
-from stepwell.durable.codec import DEFAULT_CODEC
-from stepwell.durable.letters import cancel_key, cancel_letter, input_key, input_letter
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.runtime import failing
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.engine import failures as failing
+from stepwell.storage import lease as ownership
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.signals import cancel_key, cancel_letter, input_key, input_letter
 from tests.support import golden_migrated
 from tests.support.golden_later import build_counting, build_nested, build_sleeping
 from tests.support.golden_migrated import Loan, build_second

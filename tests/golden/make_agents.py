@@ -12,8 +12,8 @@ from pathlib import Path
 
 from stepwell import HandlerFailed, SQLiteCheckpointStorage, Workflow, WorkflowRunResult
 from stepwell.agents import BudgetRequest
-from stepwell.durable import ownership
-from stepwell.runtime import failing
+from stepwell.engine import failures as failing
+from stepwell.storage import lease as ownership
 from tests.support.golden_agents import Clerk, Sender, build_around, build_booking, build_unlimited
 
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from stepwell import HandlerFailed, SQLiteCheckpointStorage
-from stepwell.durable import ownership
-from stepwell.runtime import failing
+from stepwell.engine import failures as failing
+from stepwell.storage import lease as ownership
 from tests.support.golden_by_name import GoldenReview, build_golden
 
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from stepwell import SQLiteCheckpointStorage
-from stepwell.operating.exporting import export_to
+from stepwell.admin.transfer.exporter import export_to
 
 RUNS = ("failed", "waiting", "nested", "asleep", "moved back", "sent to", "latest only")
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from stepwell import LatestOnly
-from stepwell.declarative.conditions import (
+from stepwell.declarative.conditions.condition import (
     all_of,
     any_of,
     at_least,
@@ -25,9 +25,9 @@ from stepwell.declarative.conditions import (
     not_exists,
     starts_with,
 )
+from stepwell.declarative.conditions.operators import KINDS
 from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
-from stepwell.declarative.kinds import KINDS
-from stepwell.declarative.reading import from_json, from_yaml
+from stepwell.declarative.files.reader import from_json, from_yaml
 
 FORMAT_1 = (Path(__file__).parent / "definitions" / "format1.json").read_text()
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stepwell import WorkflowRunState
-from stepwell.durable import clock
-from stepwell.operating.importing import import_from
+from stepwell.admin.transfer.importer import import_from
+from stepwell.storage import clock
 from tests.support.golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
 from tests.support.golden_workflow import GIVEN, build, build_asking
 

@@ -9,14 +9,10 @@ from typing import Any
 
 import pytest
 
-from stepwell import (
-    InMemoryCheckpointStorage,
-    WorkflowCheckpoint,
-    WorkflowRunState,
-)
-from stepwell.durable import clock
-from stepwell.durable.wire_shapes import READABLE
-from stepwell.operating import Keep, prune
+from stepwell import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowRunState
+from stepwell.admin import Keep, prune
+from stepwell.storage import clock
+from stepwell.storage.wire.shapes import READABLE
 from tests.support.golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
 from tests.support.golden_stores import FORMATS, KINDS, STORES, copy_of
 from tests.support.golden_workflow import GIVEN, build, build_asking

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from stepwell import NewerFormat
-from stepwell.core.request import Request
-from stepwell.durable.codec import DEFAULT_CODEC, encoded
-from stepwell.durable.letters import (
+from stepwell.codec.codec import DEFAULT_CODEC, encoded
+from stepwell.model.request import Request
+from stepwell.storage.signals import (
     answer_key,
     answer_letter,
     cancel_key,

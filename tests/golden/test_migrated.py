@@ -20,7 +20,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.operating import check
+from stepwell.admin import check
 from tests.support.golden_later import Seller
 from tests.support.golden_migrated import SECOND, build, build_second
 from tests.support.golden_stores import STORES, copy_of

@@ -18,9 +18,9 @@ import pytest
 
 import stepwell
 from stepwell import FileCheckpointStorage, SQLiteCheckpointStorage, Workflow
-from stepwell.durable.guard import Guarded
-from stepwell.operating.exporting import export_to
-from stepwell.runtime import failing
+from stepwell.admin.transfer.exporter import export_to
+from stepwell.engine import failures as failing
+from stepwell.storage.integrity import Guarded
 from tests.golden import make, make_agents, make_by_name
 from tests.orchestrations.test_group_chat_led import OVER, led, to
 from tests.orchestrations.test_led_teams_die import answer, handing_over, managed, nested
@@ -116,7 +116,7 @@ asyncio.run(main())
 
 @pytest.mark.process
 def test_a_store_is_read_by_a_release_whose_modules_have_other_names(tmp_path: Path) -> None:
-    """`agents/values.py` becomes `agents/vocabulary.py`, as in any tidying; only the table of names knows of it."""
+    """`agents/messages.py` becomes `agents/vocabulary.py`, as in any tidying; only the table of names knows of it."""
     copied = tmp_path / "stepwell"
     shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("__pycache__"))
     (copied / "agents" / "values.py").rename(copied / "agents" / "vocabulary.py")

@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from stepwell import register_checkpoint_type
-from stepwell.durable.codec import DEFAULT_CODEC
+from stepwell.codec.codec import DEFAULT_CODEC
 
 LINES = (Path(__file__).parent / "values.jsonl").read_bytes().splitlines()
 

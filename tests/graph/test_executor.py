@@ -20,7 +20,7 @@ from stepwell import (
     handler,
     persistent,
 )
-from stepwell.graph.policy import NO_LIMITS, Limits, RetryPolicy
+from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy
 
 
 class Worker(Executor):

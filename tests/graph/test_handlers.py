@@ -11,7 +11,7 @@ from typing import Any, Generic, List, Literal, Never, Optional, TypeVar, Union 
 import pytest
 
 from stepwell import DefinitionError, Executor, FunctionExecutor, WorkflowBuilder, WorkflowContext, executor, handler
-from stepwell.graph.policy import NO_LIMITS, Limits, RetryPolicy
+from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.core.errors import (
+from stepwell.errors import (
     CodecError,
     DefinitionError,
     HandlerTimeout,
@@ -20,7 +20,7 @@ from stepwell.core.errors import (
     StepwellError,
     StoreUnavailable,
 )
-from stepwell.graph.policy import NO_LIMITS, Limits, RetryPolicy, limits
+from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy, limits
 
 NAN, INF = math.nan, math.inf
 TOO_BIG = 10**400  # an int that no float can hold

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepwell import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
-from stepwell.graph.policy import Limits, RetryPolicy
+from stepwell.graph.retry import Limits, RetryPolicy
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 
 from stepwell import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
 from stepwell.graph.graph import differences, signature_hash
-from stepwell.graph.policy import RetryPolicy
+from stepwell.graph.retry import RetryPolicy
 
 
 class Step(Executor):

@@ -31,7 +31,7 @@ from typing import (
 import pytest
 import typing_extensions
 
-from stepwell.graph.types import describe, flatten, is_instance_of, is_type_compatible, most_specific
+from stepwell.graph.type_matching import describe, flatten, is_instance_of, is_type_compatible, most_specific
 
 T = TypeVar("T")
 P = ParamSpec("P")

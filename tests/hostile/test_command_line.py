@@ -25,8 +25,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepwell import FileCheckpointStorage, SQLiteCheckpointStorage
+from stepwell.admin import export_to
 from stepwell.cli.app import COMMANDS, stepwell
-from stepwell.operating import export_to
 from tests.hostile.arguments import said
 from tests.hostile.texts import CORPUS
 from tests.support.command_line import Place

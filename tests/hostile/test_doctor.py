@@ -23,8 +23,8 @@ from stepwell import (
     PostgresCheckpointStorage,
     SQLiteCheckpointStorage,
 )
+from stepwell.admin import Examined, Finding, examine
 from stepwell.cli.app import stepwell
-from stepwell.operating import Examined, Finding, examine
 from tests.support.operating_runs import Order, asking, counting
 from tests.support.postgres_server import ask, dsn, fresh_schema
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stepwell.core.errors import DurabilityError
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.file import FileStore
+from stepwell.errors import DurabilityError
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.files.store import FileStore
 from stepwell.testing import FailingDisk
 from tests.hostile.texts import CORPUS, changed, flipped
 from tests.hostile.victim import only_typed

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stepwell import Executor, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
+from stepwell.admin import draw, export_to, report_run
 from stepwell.cli.app import COMMANDS, Program, stepwell
-from stepwell.core.visible import visible, visible_json
 from stepwell.declarative import AgentWorkflow, AgentWorkflowInstance, equals
-from stepwell.operating import draw, export_to, report_run
-from stepwell.viz import WorkflowViz
+from stepwell.model.visible_text import visible, visible_json
+from stepwell.viz.picture import WorkflowViz
 
 HIDDEN = "".join(
     [

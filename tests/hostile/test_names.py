@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepwell import InMemoryCheckpointStorage, StepwellError
-from stepwell.durable.limits import LONGEST
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.file import FileStore
-from stepwell.stores.file_layout import safe_name
-from stepwell.stores.memory import MemoryStore
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.limits import LONGEST
+from stepwell.stores.files.layout import safe_name
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from tests.hostile.victim import only_typed
 from tests.support.payments import AMOUNT, OUTPUTS, Payment, build
 from tests.support.postgres_server import dsn, fresh_schema

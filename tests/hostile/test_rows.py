@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from tests.hostile.texts import CORPUS
 from tests.hostile.victim import only_typed
 from tests.support.payments import RUN, Payment

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, model_validator
 
 from stepwell import CheckpointCorrupt, CodecError, InMemoryCheckpointStorage, Seal, StepwellError, WorkflowCheckpoint
-from stepwell.durable.codec import Codec
-from stepwell.durable.guard import Guarded
-from stepwell.stores.memory import MemoryStore
-from stepwell.testing.rules_samples import record
+from stepwell.codec.codec import Codec
+from stepwell.storage.integrity import Guarded
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing.store_rules.samples import record
 from tests.hostile.texts import CORPUS, DEEP, flipped
 
 KEY = Seal({"k": bytes(range(32))}, "k")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepwell import CheckpointCorrupt
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.storage.built_in_storage import BuiltInStorage
 from tests.hostile.texts import CORPUS, changed, flipped
 from tests.hostile.victim import RUN, Moment, Order, Text, build, moments, read_everything
 

@@ -22,12 +22,12 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.durable.codec import DEFAULT_CODEC
-from stepwell.durable.ports import Along, Pending, Record, RunEntry, Wake
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.durable.sums import summed
-from stepwell.runtime.answering import post_answers
-from stepwell.stores.memory import MemoryStore
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.engine.responses import post_answers
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.checksums import summed
+from stepwell.storage.port import Along, Pending, Record, RunEntry, Wake
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FakeClock
 from tests.support import figures
 

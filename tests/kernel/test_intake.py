@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from stepwell import Executor, RunError, WorkflowContext, WorkflowRunState, handler, response_handler
-from stepwell.core.model import Checkpoint, Delivery, Message, Outcome, Plan, RunHeader, Stamp
-from stepwell.core.parcel import copied
-from stepwell.core.request import Request
 from stepwell.graph.graph import Graph
 from stepwell.kernel import Answer, apply, events, fork, intake, merge, request_events
+from stepwell.model.payload import copied
+from stepwell.model.request import Request
+from stepwell.model.superstep import Checkpoint, Delivery, Message, Outcome, Plan, RunHeader, Stamp
 
 AT = Stamp("id", "2026-01-01T00:00:00+00:00")
 HEADER = RunHeader("r", "w", {}, "")

@@ -10,25 +10,6 @@ from msgspec.structs import replace
 
 from stepwell import RoutingFailed, StateConflict, executor
 from stepwell import WorkflowRunState as State
-from stepwell.core.events import WorkflowErrorDetails, WorkflowEvent
-from stepwell.core.model import (
-    Appended,
-    Assigned,
-    Checkpoint,
-    Commit,
-    CommitKind,
-    Deleted,
-    Delivery,
-    Edited,
-    Message,
-    Outcome,
-    Output,
-    Routed,
-    RunHeader,
-    Sent,
-    Stamp,
-)
-from stepwell.core.parcel import Parcel, copied
 from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
 from stepwell.graph.graph import Graph
 from stepwell.kernel import (
@@ -44,6 +25,25 @@ from stepwell.kernel import (
     plan,
     route,
     waiting_joins,
+)
+from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
+from stepwell.model.payload import Parcel, copied
+from stepwell.model.superstep import (
+    Appended,
+    Assigned,
+    Checkpoint,
+    Commit,
+    CommitKind,
+    Deleted,
+    Delivery,
+    Edited,
+    Message,
+    Outcome,
+    Output,
+    Routed,
+    RunHeader,
+    Sent,
+    Stamp,
 )
 
 NOW = Stamp("id-of-now", "2026-01-01T00:00:00+00:00")

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from stepwell import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, WorkflowRunState, handler
-from stepwell.core.errors import MigrationFailed
-from stepwell.core.model import (
+from stepwell.errors import MigrationFailed
+from stepwell.graph.migration import Migration
+from stepwell.kernel import Migrator, plan
+from stepwell.model.payload import Parcel, copied
+from stepwell.model.request import Request
+from stepwell.model.superstep import (
     Appended,
     Assigned,
     Checkpoint,
@@ -22,10 +26,6 @@ from stepwell.core.model import (
     Sent,
     Stamp,
 )
-from stepwell.core.parcel import Parcel, copied
-from stepwell.core.request import Request
-from stepwell.graph.migrations import Migration
-from stepwell.kernel import Migrator, plan
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 AT = "2026-01-01T00:00:00+00:00"

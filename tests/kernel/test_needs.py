@@ -19,10 +19,10 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.core.model import Checkpoint, Child, Memory, Message, Note, Outcome, Reply, RunHeader, Sent, Stamp
-from stepwell.core.parcel import Parcel, copied
-from stepwell.core.request import Request
-from stepwell.kernel.needs import members, unmet
+from stepwell.kernel.compatibility import members, unmet
+from stepwell.model.payload import Parcel, copied
+from stepwell.model.request import Request
+from stepwell.model.superstep import Checkpoint, Child, Memory, Message, Note, Outcome, Reply, RunHeader, Sent, Stamp
 
 JOIN = "all of b, c -> d"
 

@@ -17,12 +17,12 @@ import psycopg
 import pytest
 
 from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from stepwell.core.errors import CommitConflict, StoreUnavailable
-from stepwell.durable.ownership import this_process
-from stepwell.durable.ports import Along
-from stepwell.stores.postgres_store import PostgresStore
+from stepwell.errors import CommitConflict, StoreUnavailable
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along
+from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing import STORE_RULES, Ledger, StoreRule, crash_everywhere
-from stepwell.testing.rules_samples import fill, numbers, record
+from stepwell.testing.store_rules.samples import fill, numbers, record
 from tests.support import figures
 from tests.support.pgbouncer import PgBouncer, bouncer, installed
 from tests.support.postgres_proxy import SilentLine

@@ -8,11 +8,11 @@ import pytest
 
 from stepwell import AgentExecutor, Message, RunError, SQLiteCheckpointStorage, Workflow
 from stepwell.agents import Budget, BudgetRequest, Calls, Fails, ScriptedAgent, ToolApprovalRequest
-from stepwell.durable.storage import BuiltInStorage
 from stepwell.orchestrations import AgentRequestInfoResponse, GroupChatBuilder, GroupChatState
-from stepwell.stores.memory import MemoryStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import crash_everywhere
-from stepwell.testing.wrapping import WrappedStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 
 
 def in_turn(state: GroupChatState) -> str:

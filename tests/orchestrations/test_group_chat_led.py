@@ -10,7 +10,7 @@ from stepwell import AgentExecutor, AgentResponse, InMemoryCheckpointStorage, Me
 from stepwell.agents import Calls, Fails, Says, ScriptedAgent, conversation_key
 from stepwell.agents.scripted import Move
 from stepwell.orchestrations import AgentOrchestrationOutput, GroupChatBuilder
-from stepwell.orchestrations.group_chat_values import NotADecision, decision_in
+from stepwell.orchestrations.group_chat.values import NotADecision, decision_in
 from stepwell.testing import crash_everywhere
 
 

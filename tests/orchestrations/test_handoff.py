@@ -20,11 +20,11 @@ from stepwell import (
     executor,
 )
 from stepwell.agents import Answer, Calls, ScriptedAgent, ToolApprovalRequest, Turn, conversation_key
-from stepwell.durable.storage import BuiltInStorage
 from stepwell.orchestrations import HandoffAgentUserRequest, HandoffBuilder, HandoffSentEvent
-from stepwell.stores.memory import MemoryStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import ScriptedHuman, crash_everywhere
-from stepwell.testing.wrapping import WrappedStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 
 create_response, terminate = HandoffAgentUserRequest.create_response, HandoffAgentUserRequest.terminate
 

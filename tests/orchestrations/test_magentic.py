@@ -21,16 +21,16 @@ from stepwell import (
     handler,
 )
 from stepwell.agents import Calls, ScriptedAgent, conversation_key, usage_in
-from stepwell.durable.storage import BuiltInStorage
 from stepwell.orchestrations import (
     MagenticBuilder,
     MagenticOrchestratorEventType,
     MagenticProgressLedgerItem,
     StandardMagenticManager,
 )
-from stepwell.stores.memory import MemoryStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import crash_everywhere
-from stepwell.testing.wrapping import WrappedStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 from tests.orchestrations.managed import PROMPTS, final, in_turn, ledger, managing, said_by, state_of, team
 
 

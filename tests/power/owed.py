@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.storage.built_in_storage import BuiltInStorage
 
 from .recording import Call
 from .story import RUN

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from stepwell import FileCheckpointStorage, FullHistory, LatestOnly, SQLiteCheckpointStorage
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores import file_layout, sqlite, sqlite_schema
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.files import layout as file_layout
+from stepwell.stores.sqlite import schema as sqlite_schema
+from stepwell.stores.sqlite import store as sqlite
 
 from .story import FIRST, RUN, Watch, answer, build
 

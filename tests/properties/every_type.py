@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from stepwell.durable.codec import Codec
+from stepwell.codec.codec import Codec
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepwell import HandlerFailed, StepChanged
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.memory import MemoryStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from tests.properties.branching import Node, Trouble, World, programs
 from tests.support.crashing import Crash, CrashingStore
 

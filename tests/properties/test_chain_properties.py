@@ -12,16 +12,18 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from stepwell.core.model import Checkpoint, Commit, Delivery, Outcome, Plan, RunHeader, Stamp
-from stepwell.core.state import StateView
-from stepwell.durable import chain, edits, wire
-from stepwell.durable.archive import StoreArchive
-from stepwell.durable.codec import Codec
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.durable.texts import json_of
+from stepwell.codec.codec import Codec
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, begin, merge, restore
-from stepwell.stores.memory import MemoryStore
+from stepwell.model.state import StateView
+from stepwell.model.superstep import Checkpoint, Commit, Delivery, Outcome, Plan, RunHeader, Stamp
+from stepwell.storage import deltas as edits
+from stepwell.storage import snapshot_chain as chain
+from stepwell.storage.archive import StoreArchive
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.json_text import json_of
+from stepwell.storage.wire import format as wire
+from stepwell.stores.memory.store import MemoryStore
 from tests.properties.edits import EXECUTORS, Edit, Step, first_steps, steps
 
 quick = settings(max_examples=80, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))

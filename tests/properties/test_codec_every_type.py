@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stepwell.core.errors import CodecError
-from stepwell.durable.codec_numpy import NUMPY_BY_TAG
-from stepwell.durable.codec_values import VALUES_BY_TAG
+from stepwell.codec.numpy_arrays import NUMPY_BY_TAG
+from stepwell.codec.standard_values import VALUES_BY_TAG
+from stepwell.errors import CodecError
 from tests.properties.every_type import CODEC, EVERY_TYPE, VALUES
 from tests.properties.spelling import WRAPPINGS, spelled
 

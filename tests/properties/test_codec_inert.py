@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, model_validator
 
-from stepwell.core.errors import CodecError
-from stepwell.durable.codec import Codec
-from stepwell.durable.codec_classes import tag_of
+from stepwell.codec.classes import tag_of
+from stepwell.codec.codec import Codec
+from stepwell.errors import CodecError
 from tests.properties.every_type import EVERY_TYPE, VALUES
 
 quick = settings(max_examples=250, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
@@ -123,8 +123,8 @@ ATTACKS = [
     "os:system", "posix:system", "subprocess:Popen", "builtins:eval", "builtins:exec", "builtins:__import__",
     "builtins:open", "builtins:type", "builtins:object", "builtins:BaseException", "pickle:Unpickler",
     "types:FunctionType", "types:CodeType", "importlib:import_module", "ctypes:CDLL", "threading:Thread",
-    "pathlib:Path", "antigravity:geohash", "this:s", "os.path:join", "stepwell.durable.codec:Codec",
-    "stepwell.durable.codec:register_checkpoint_type", "stepwell.stores.file:FileStore", "sys:modules",
+    "pathlib:Path", "antigravity:geohash", "this:s", "os.path:join", "stepwell.codec.codec:Codec",
+    "stepwell.codec.codec:register_checkpoint_type", "stepwell.stores.files.store:FileStore", "sys:modules",
     "collections:namedtuple", "enum:Enum", "enum:EnumMeta", "dataclasses:make_dataclass", "..:x", ":", "a:b:c",
     "builtins:ValueError.__init__", "os:environ.copy", "functools:partial", "operator:attrgetter",
 ]  # fmt: skip

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from stepwell.core.errors import CodecError
-from stepwell.durable.codec import register_checkpoint_type
-from stepwell.durable.codec_classes import tag_of
+from stepwell.codec.classes import tag_of
+from stepwell.codec.codec import register_checkpoint_type
+from stepwell.errors import CodecError
 from tests.properties.every_type import CODEC, EVERY_TYPE
 from tests.properties.spelling import WRAPPINGS, spelled
 

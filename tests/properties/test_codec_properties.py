@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from stepwell.core.errors import CodecError
-from stepwell.durable.codec import Codec, encoded, register_checkpoint_type
+from stepwell.codec.codec import Codec, encoded, register_checkpoint_type
+from stepwell.errors import CodecError
 
 
 class Colour(Enum):

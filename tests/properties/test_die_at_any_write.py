@@ -22,10 +22,10 @@ from stepwell import (
     handler,
     persistent,
 )
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.file import FileStore
-from stepwell.stores.memory import MemoryStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from tests.support.crashing import Crash, CrashingStore
 
 

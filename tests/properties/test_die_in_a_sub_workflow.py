@@ -26,11 +26,11 @@ from stepwell import (
     persistent,
     response_handler,
 )
-from stepwell.durable.ids import idempotency_key
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.file import FileStore
-from stepwell.stores.memory import MemoryStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.ids import idempotency_key
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing import crash_everywhere
 from tests.support.crashing import Crash
 from tests.support.nesting import Ask, End, Ok, SixMethods, Start

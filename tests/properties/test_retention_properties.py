@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 from stepwell import FullHistory, LatestOnly, Retention, WorkflowRunResult
-from stepwell.durable import chain
-from stepwell.durable.ports import Record
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.memory import MemoryStore
+from stepwell.storage import snapshot_chain as chain
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.port import Record
+from stepwell.stores.memory.store import MemoryStore
 from tests.properties.errands import Answer, Question, Work, office, works
 
 quick = settings(

@@ -10,14 +10,14 @@ from typing import Any
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from stepwell.core.model import Checkpoint, Message, Outcome, Plan, RunHeader, Sent, Stamp
-from stepwell.core.parcel import copied
-from stepwell.durable.archive import StoreArchive
-from stepwell.durable.codec import Codec
+from stepwell.codec.codec import Codec
+from stepwell.engine.edge_conditions import ask_routes
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, begin, merge, plan
-from stepwell.runtime.routing import ask_routes
-from stepwell.stores.memory import MemoryStore
+from stepwell.model.payload import copied
+from stepwell.model.superstep import Checkpoint, Message, Outcome, Plan, RunHeader, Sent, Stamp
+from stepwell.storage.archive import StoreArchive
+from stepwell.stores.memory.store import MemoryStore
 from tests.properties.webs import NAMES, Model, Sending, Way, Web, webs
 
 quick = settings(max_examples=120, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from stepwell import InMemoryCheckpointStorage, StateConflict, WorkflowBuilder, WorkflowContext, executor
-from stepwell.core.events import WorkflowRunState
-from stepwell.core.model import Checkpoint, Delivery, Outcome, Plan, RunHeader, Stamp
-from stepwell.core.parcel import Pack, copied
-from stepwell.core.state import StateView
-from stepwell.durable.codec import Codec
+from stepwell.codec.codec import Codec
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, merge
+from stepwell.model.event import WorkflowRunState
+from stepwell.model.payload import Pack, copied
+from stepwell.model.state import StateView
+from stepwell.model.superstep import Checkpoint, Delivery, Outcome, Plan, RunHeader, Stamp
 from tests.properties.pages import REDUCERS, Conflict, Page, Sight, Turn, came_to, committed, reducers, turns
 
 quick = settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))

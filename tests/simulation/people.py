@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from stepwell import RequestError
-from stepwell.durable import clock
-from stepwell.durable.ports import Pending
+from stepwell.storage import clock
+from stepwell.storage.port import Pending
 from tests.simulation.plan import Node, chance
 from tests.simulation.script import Question, answer_to, is_ignored
 

@@ -11,12 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell import CommitConflict, kernel
-from stepwell.core.model import Memory
-from stepwell.durable.archive import StoreArchive
-from stepwell.durable.ports import NOTHING_ALONG
-from stepwell.runtime import branches, engine, storing
-from stepwell.runtime.timers import Notes
-from stepwell.stores.memory import MemoryStore
+from stepwell.engine import branches
+from stepwell.engine import commit as storing
+from stepwell.engine import drive as engine
+from stepwell.engine.superstep_log import Notes
+from stepwell.model.superstep import Memory
+from stepwell.storage.archive import StoreArchive
+from stepwell.storage.port import NOTHING_ALONG
+from stepwell.stores.memory.store import MemoryStore
 from tests.simulation.growing import plan_of
 from tests.simulation.loop import simulated_loop
 from tests.simulation.shrink import broken_by, smallest

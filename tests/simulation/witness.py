@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stepwell import StoreUnavailable, WorkflowEvent
-from stepwell.durable.ids import idempotency_key
+from stepwell.storage.ids import idempotency_key
 from stepwell.testing import Crash, CrashingStore
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Intake

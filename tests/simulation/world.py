@@ -10,17 +10,10 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
-from stepwell import (
-    CommitConflict,
-    RequestError,
-    RunBusy,
-    StoreUnavailable,
-    WorkflowContext,
-    WorkflowRunResult,
-)
-from stepwell.core import model as core_model
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.memory import MemoryStore
+from stepwell import CommitConflict, RequestError, RunBusy, StoreUnavailable, WorkflowContext, WorkflowRunResult
+from stepwell.model import superstep as core_model
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import Crash, Ledger
 from tests.simulation import verdict
 from tests.simulation.actors import WORLD, ScriptedFailure, build, result_of

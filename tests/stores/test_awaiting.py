@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.stores.awaiting import Awaited, wake_up
+from stepwell.stores.thread_work import Awaited, wake_up
 
 
 def in_a_thread(work: Any) -> None:

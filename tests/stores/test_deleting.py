@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepwell import (
-    Executor,
-    Workflow,
-    WorkflowBuilder,
-    WorkflowContext,
-    handler,
-    response_handler,
-)
+from stepwell import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
 
 
 class Asker(Executor):

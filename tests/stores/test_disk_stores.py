@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.durable.ports import Store
-from stepwell.stores.file import FileStore
-from stepwell.stores.sqlite import SQLiteStore
-from stepwell.testing.rules_samples import names
+from stepwell.storage.port import Store
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.store_rules.samples import names
 
 pytestmark = pytest.mark.process
 
@@ -25,11 +25,11 @@ STORES: dict[str, Callable[[Path], Store]] = {
 
 BEGIN = """
 import asyncio, json, sys, time
-from stepwell.core.errors import CommitConflict
-from stepwell.durable.ports import Along
-from stepwell.stores.file import FileStore
-from stepwell.stores.sqlite import SQLiteStore
-from stepwell.testing.rules_samples import question, record
+from stepwell.errors import CommitConflict
+from stepwell.storage.port import Along
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.store_rules.samples import question, record
 
 store = {kind}({path!r})
 """

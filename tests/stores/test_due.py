@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stepwell.durable import clock
-from stepwell.durable.due import DueRun
-from stepwell.durable.ports import Along
-from stepwell.testing.rules_samples import record
+from stepwell.storage import clock
+from stepwell.storage.due_runs import DueRun
+from stepwell.storage.port import Along
+from stepwell.testing.store_rules.samples import record
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -15,20 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.core.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
-from stepwell.durable.ownership import this_process
-from stepwell.durable.ports import Along
-from stepwell.stores import file_layout, file_lock
-from stepwell.stores.file import FileStore
-from stepwell.stores.file_layout import safe_name
-from stepwell.testing.rules_samples import ODD_IDS, fill, meaning, numbers, places, record, text
+from stepwell.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along
+from stepwell.stores.files import layout as file_layout
+from stepwell.stores.files import lock as file_lock
+from stepwell.stores.files.layout import safe_name
+from stepwell.stores.files.store import FileStore
+from stepwell.testing.store_rules.samples import ODD_IDS, fill, meaning, numbers, places, record, text
 from tests.support.spies import first, spy
 
 RACE = """
 import asyncio, sys, time
-from stepwell.core.errors import CommitConflict
-from stepwell.stores.file import FileStore
-from stepwell.testing.rules_samples import record
+from stepwell.errors import CommitConflict
+from stepwell.stores.files.store import FileStore
+from stepwell.testing.store_rules.samples import record
 
 async def main():
     store, won = FileStore({path!r}), []
@@ -48,9 +49,9 @@ asyncio.run(main())
 
 ENDLESS = """
 import asyncio, sys
-from stepwell.durable.ports import Along
-from stepwell.stores.file import FileStore
-from stepwell.testing.rules_samples import record
+from stepwell.storage.port import Along
+from stepwell.stores.files.store import FileStore
+from stepwell.testing.store_rules.samples import record
 
 async def main():
     store = FileStore({path!r})

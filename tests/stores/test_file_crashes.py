@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import CheckpointCorrupt
-from stepwell.durable.ownership import this_process
-from stepwell.durable.ports import Along
-from stepwell.stores import file_layout, file_run
-from stepwell.stores.file import FileStore
-from stepwell.testing.rules_samples import about, names, places, question, record
+from stepwell.errors import CheckpointCorrupt
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along
+from stepwell.stores.files import layout as file_layout
+from stepwell.stores.files import run_folder as file_run
+from stepwell.stores.files.store import FileStore
+from stepwell.testing.store_rules.samples import about, names, places, question, record
 from tests.support.spies import spy
 
 ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime", "pwrite")

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import CheckpointCorrupt, CommitConflict, DurabilityError
-from stepwell.durable.ownership import this_process
-from stepwell.durable.ports import Along, Store
-from stepwell.stores import file_folders, file_lock, file_run
-from stepwell.stores.file import FileStore
-from stepwell.stores.memory import MemoryStore
-from stepwell.testing.rules_samples import about, fill, meanings, numbers, question, record
+from stepwell.errors import CheckpointCorrupt, CommitConflict, DurabilityError
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along, Store
+from stepwell.stores.files import folders as file_folders
+from stepwell.stores.files import lock as file_lock
+from stepwell.stores.files import run_folder as file_run
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing.store_rules.samples import about, fill, meanings, numbers, question, record
 from tests.support.spies import spy
 
 

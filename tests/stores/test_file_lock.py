@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.core.errors import StoreUnavailable
-from stepwell.stores import file_lock
-from stepwell.stores.file_layout import LOCK
-from stepwell.stores.file_lock import WORD, hint_in, hint_of, leave_hint, locked, word_in, word_of, write_word
+from stepwell.errors import StoreUnavailable
+from stepwell.stores.files import lock as file_lock
+from stepwell.stores.files.layout import LOCK
+from stepwell.stores.files.lock import WORD, hint_in, hint_of, leave_hint, locked, word_in, word_of, write_word
 
 HINT = "boot 123 000000000001.json"
 

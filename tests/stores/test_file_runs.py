@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
-from stepwell.durable.ownership import this_process
-from stepwell.durable.ports import Along
-from stepwell.stores import file_layout, file_lock, file_run
-from stepwell.stores.file import FileStore
-from stepwell.testing.rules_samples import about, fill, listed, meaning, numbers, places, record
+from stepwell.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along
+from stepwell.stores.files import layout as file_layout
+from stepwell.stores.files import lock as file_lock
+from stepwell.stores.files import run_folder as file_run
+from stepwell.stores.files.store import FileStore
+from stepwell.testing.store_rules.samples import about, fill, listed, meaning, numbers, places, record
 from tests.support.spies import first, spy
 
 

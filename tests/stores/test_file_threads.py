@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.durable.ports import Along, Entry, Pending, Record
-from stepwell.stores.file import FileStore
+from stepwell.storage.port import Along, Entry, Pending, Record
+from stepwell.stores.files.store import FileStore
 
 pytestmark = pytest.mark.process
 
@@ -21,8 +21,8 @@ AT = "2026-01-01T00:00:00+00:00"
 # once may crash the process.
 READER = """
 import asyncio, faulthandler, sys, threading
-from stepwell.durable.ownership import this_process
-from stepwell.stores.file import FileStore
+from stepwell.storage.lease import this_process
+from stepwell.stores.files.store import FileStore
 
 faulthandler.enable()
 sys.setswitchinterval(1e-6)

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from stepwell.stores import postgres_link, sqlite_connections
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.sqlite import SQLiteStore
-from stepwell.testing.rules_samples import fill
+from stepwell.stores.postgres import link as postgres_link
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.sqlite import connections as sqlite_connections
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.store_rules.samples import fill
 from tests.support.postgres_server import dsn, fresh_schema
 
 pytestmark = pytest.mark.process
@@ -30,7 +31,7 @@ def look():
     print(len(opened), *map(is_closed, opened), any(thread.is_alive() for thread in writers))
 
 {make}
-from stepwell.testing.rules_samples import fill
+from stepwell.testing.store_rules.samples import fill
 
 asyncio.run(fill(store, "r", 1))
 asyncio.run(store.head("r"))
@@ -157,13 +158,13 @@ def ended(connect: str, make: str) -> list[str]:
 
 
 def test_a_program_that_ends_closes_its_sqlite_stores(tmp_path: Path) -> None:
-    make = f"from stepwell.stores.sqlite import SQLiteStore\nstore = SQLiteStore({str(tmp_path / 'runs.db')!r})"
+    make = f"from stepwell.stores.sqlite.store import SQLiteStore\nstore = SQLiteStore({str(tmp_path / 'runs.db')!r})"
     assert ended(ON_SQLITE, make) == ["2", "True", "True", "False"]
 
 
 def test_a_program_that_ends_closes_its_postgres_stores(schema: str) -> None:
     make = (
-        f"from stepwell.stores.postgres_store import PostgresStore\nstore = PostgresStore({dsn()!r}, schema={schema!r})"
+        f"from stepwell.stores.postgres.store import PostgresStore\nstore = PostgresStore({dsn()!r}, schema={schema!r})"
     )
     count, *closed, writing = ended(ON_POSTGRES, make)
     assert int(count) >= 1
@@ -173,7 +174,7 @@ def test_a_program_that_ends_closes_its_postgres_stores(schema: str) -> None:
 
 HANDLERS = """
 import asyncio, atexit
-from stepwell.core.errors import StoreUnavailable
+from stepwell.errors import StoreUnavailable
 
 @atexit.register
 def too_late():
@@ -194,7 +195,7 @@ def late():
         assert "the program is ending" in str(error)
         print("refused")
 
-from stepwell.testing.rules_samples import fill
+from stepwell.testing.store_rules.samples import fill
 asyncio.run(fill(store, "r", 1))
 """
 
@@ -202,8 +203,9 @@ asyncio.run(fill(store, "r", 1))
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_store_that_is_used_when_the_program_ends_says_so(kind: str, tmp_path: Path, schema: str) -> None:
     makes = {
-        "sqlite": f"from stepwell.stores.sqlite import SQLiteStore\nstore = SQLiteStore({str(tmp_path / 'runs.db')!r})",
-        "postgres": "from stepwell.stores.postgres_store import PostgresStore\n"
+        "sqlite": "from stepwell.stores.sqlite.store import SQLiteStore\n"
+        f"store = SQLiteStore({str(tmp_path / 'runs.db')!r})",
+        "postgres": "from stepwell.stores.postgres.store import PostgresStore\n"
         f"store = PostgresStore({dsn()!r}, schema={schema!r})",
     }
     command = [sys.executable, "-W", "error", "-X", "dev", "-c", HANDLERS.format(make=makes[kind])]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import NewerFormat, StoreUnavailable
-from stepwell.durable.ports import Store
-from stepwell.stores.file import FileStore
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.sqlite import SQLiteStore
-from stepwell.testing.rules_samples import meanings, record
+from stepwell.errors import NewerFormat, StoreUnavailable
+from stepwell.storage.port import Store
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.store_rules.samples import meanings, record
 from tests.support.next_format import NEXT, know_the_next_format
 from tests.support.postgres_server import ask, dsn, fresh_schema
 

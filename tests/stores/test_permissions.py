@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from stepwell import DefinitionError, FileCheckpointStorage, Message, SQLiteCheckpointStorage
+from stepwell.admin import export_to, report_to
 from stepwell.cli.app import stepwell
 from stepwell.declarative import JsonTranscriptStore
-from stepwell.operating import export_to, report_to
 from tests.support.operating_runs import Order, asking, counting
 
 

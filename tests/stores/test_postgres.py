@@ -23,16 +23,19 @@ from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
 from stepwell import PostgresCheckpointStorage
-from stepwell.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
-from stepwell.durable import clock
-from stepwell.durable.ownership import Owner, this_process
-from stepwell.durable.ports import Along
-from stepwell.stores import postgres_access, postgres_errors, postgres_link, postgres_store
-from stepwell.stores.postgres_connection import Watched
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.postgres_tables import FORMAT
+from stepwell.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
+from stepwell.storage import clock
+from stepwell.storage.lease import Owner, this_process
+from stepwell.storage.port import Along
+from stepwell.stores.postgres import access as postgres_access
+from stepwell.stores.postgres import errors as postgres_errors
+from stepwell.stores.postgres import link as postgres_link
+from stepwell.stores.postgres import store as postgres_store
+from stepwell.stores.postgres.connection import Watched
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.postgres.tables import FORMAT
 from stepwell.testing import STORE_RULES, StoreRule
-from stepwell.testing.rules_samples import ODD_IDS, after, fill, meaning, numbers, question, record, text
+from stepwell.testing.store_rules.samples import ODD_IDS, after, fill, meaning, numbers, question, record, text
 from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import Server, ask, dsn, fresh_schema, own_server
@@ -44,10 +47,10 @@ PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
 BEGIN = """
 import asyncio, sys
-from stepwell.core.errors import CommitConflict
-from stepwell.durable.ports import Along
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.testing.rules_samples import record
+from stepwell.errors import CommitConflict
+from stepwell.storage.port import Along
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.store_rules.samples import record
 
 store = PostgresStore({dsn!r}, schema={schema!r}, patience=600)
 """

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import CommitConflict
-from stepwell.durable.ownership import this_process
-from stepwell.durable.ports import Along
-from stepwell.stores import postgres_access, postgres_direct
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.testing.rules_samples import fill, numbers, on, record
+from stepwell.errors import CommitConflict
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along
+from stepwell.stores.postgres import access as postgres_access
+from stepwell.stores.postgres import direct as postgres_direct
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.store_rules.samples import fill, numbers, on, record
 from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_server import ask, dsn, fresh_schema
 from tests.support.spies import spy

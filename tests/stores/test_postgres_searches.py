@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from stepwell.durable.ownership import this_process
-from stepwell.durable.ports import ANY_RUN, About, Along, Sieve
-from stepwell.stores import postgres_queries as queries
-from stepwell.stores.postgres_queries import Values, checkpoints_query, inbox_query, runs_query
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.testing.rules_samples import fill, on, question, record
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import ANY_RUN, About, Along, Sieve
+from stepwell.stores.postgres import queries as queries
+from stepwell.stores.postgres.queries import Values, checkpoints_query, inbox_query, runs_query
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.store_rules.samples import fill, on, question, record
 from tests.support.postgres_server import ask, dsn, fresh_schema
 
 pytestmark = pytest.mark.process

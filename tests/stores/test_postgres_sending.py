@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from stepwell.stores.postgres_sending import Statement
+from stepwell.stores.postgres.sender import Statement
 from tests.support.postgres_server import ask, dsn
 
 pytestmark = pytest.mark.process

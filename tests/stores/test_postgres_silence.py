@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from stepwell.core.errors import StoreUnavailable
-from stepwell.durable.ownership import this_process
-from stepwell.durable.ports import Along
-from stepwell.stores.postgres_patience import Patience
-from stepwell.stores.postgres_silence import ANSWERED, Session, is_at_work
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.testing.rules_samples import fill, numbers, record
+from stepwell.errors import StoreUnavailable
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along
+from stepwell.stores.postgres.patience import Patience
+from stepwell.stores.postgres.silence import ANSWERED, Session, is_at_work
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.store_rules.samples import fill, numbers, record
 from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_proxy import Pooler, SilentLine, writes
 from tests.support.postgres_server import Server, ask, dsn, fresh_schema, own_server
@@ -334,7 +334,7 @@ async def test_the_server_has_nothing_to_complain_of_when_a_process_reads_while_
 async def test_what_a_connection_needs_to_notice_a_dead_line_is_set_unless_the_dsn_says_otherwise(schema: str) -> None:
     from psycopg.conninfo import conninfo_to_dict
 
-    from stepwell.stores.postgres_link import UNLESS_SAID_OTHERWISE, Link
+    from stepwell.stores.postgres.link import UNLESS_SAID_OTHERWISE, Link
 
     names = {"connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"}
     assert {*names, "tcp_user_timeout"} <= set(UNLESS_SAID_OTHERWISE)

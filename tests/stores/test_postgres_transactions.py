@@ -29,10 +29,10 @@ from stepwell import (
     WorkflowContext,
     handler,
 )
-from stepwell.core.errors import CodecError, CommitConflict, StoreUnavailable
-from stepwell.durable.ownership import this_process
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.testing.rules_samples import fill
+from stepwell.errors import CodecError, CommitConflict, StoreUnavailable
+from stepwell.storage.lease import this_process
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.store_rules.samples import fill
 from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import ask, dsn, fresh_schema
 from tests.support.spies import first, spy

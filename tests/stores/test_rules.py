@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.durable.ports import Store
-from stepwell.stores.file import FileStore
-from stepwell.stores.memory import MemoryStore
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.storage.port import Store
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing import STORE_RULES, StoreRule
 from tests.support.lanes import marks_of
 from tests.support.postgres_server import dsn, fresh_schema

@@ -15,20 +15,21 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
-from stepwell.durable.ownership import this_process
-from stepwell.stores import sqlite_access, sqlite_connections
-from stepwell.stores import sqlite_queries as sql
-from stepwell.stores.sqlite import SQLiteStore
-from stepwell.stores.sqlite_schema import FORMAT
-from stepwell.testing.rules_samples import after, fill, meaning, numbers, record, text
+from stepwell.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
+from stepwell.storage.lease import this_process
+from stepwell.stores.sqlite import access as sqlite_access
+from stepwell.stores.sqlite import connections as sqlite_connections
+from stepwell.stores.sqlite import queries as sql
+from stepwell.stores.sqlite.schema import FORMAT
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.store_rules.samples import after, fill, meaning, numbers, record, text
 from tests.support.spies import spy
 
 RACE = """
 import asyncio, sys, time
-from stepwell.core.errors import CommitConflict
-from stepwell.stores.sqlite import SQLiteStore
-from stepwell.testing.rules_samples import record
+from stepwell.errors import CommitConflict
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.store_rules.samples import record
 
 async def main():
     store, won = SQLiteStore({path!r}), []
@@ -48,9 +49,9 @@ asyncio.run(main())
 
 ENDLESS = """
 import asyncio, sys
-from stepwell.durable.ports import Along
-from stepwell.stores.sqlite import SQLiteStore
-from stepwell.testing.rules_samples import record
+from stepwell.storage.port import Along
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.store_rules.samples import record
 
 async def main():
     store = SQLiteStore({path!r})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.durable.ports import Along, Sieve
-from stepwell.stores.sqlite import SQLiteStore
-from stepwell.stores.sqlite_runs import inbox, search
-from stepwell.testing.rules_samples import about, fill, listed, on, question, record
+from stepwell.storage.port import Along, Sieve
+from stepwell.stores.sqlite.run_list import inbox, search
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.store_rules.samples import about, fill, listed, on, question, record
 
 COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body"
 WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, 0, '{{}}')"

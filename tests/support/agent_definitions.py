@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stepwell import FullHistory, LatestOnly
-from stepwell.declarative.checking import problems
-from stepwell.declarative.conditions import AllOf, AnyOf, Condition, FieldCondition, Not
+from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, FieldCondition, Not
+from stepwell.declarative.conditions.operators import KINDS
 from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
-from stepwell.declarative.kinds import KINDS
+from stepwell.declarative.validation import problems
 
 ODD = [
     "no",

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stepwell.core.errors import CheckpointCorrupt, CommitConflict
-from stepwell.durable.ownership import Owner
-from stepwell.durable.ports import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve
-from stepwell.stores.memory import MemoryStore
+from stepwell.errors import CheckpointCorrupt, CommitConflict
+from stepwell.storage.lease import Owner
+from stepwell.storage.port import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve
+from stepwell.stores.memory.store import MemoryStore
 
 
 class AppendsWithoutCheck(MemoryStore):

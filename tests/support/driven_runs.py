@@ -112,7 +112,7 @@ quitting = WorkflowBuilder(name="quitting", start_executor=quit_here).build()
 
 
 def poets() -> AgentWorkflow:
-    from stepwell.agents import ScriptedAgent  # what the other processes need not load
+    from stepwell.agents import ScriptedAgent
     from stepwell.declarative import AgentWorkflow
 
     poet = ScriptedAgent("poet", lambda messages: f"An ode to {messages[-1].text}")

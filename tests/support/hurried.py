@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from stepwell.durable import clock
+from stepwell.storage import clock
 
 BEGINNING = 1_800_000_000.0
 

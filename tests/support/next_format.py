@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from stepwell.stores import file_folders, postgres_access, postgres_transaction, sqlite, sqlite_schema  # noqa: F401
-
-from stepwell.stores import file_layout, postgres_schema, postgres_tables  # isort: skip
+from stepwell.stores.files import layout as file_layout
+from stepwell.stores.postgres import schema as postgres_schema
+from stepwell.stores.postgres import tables as postgres_tables
+from stepwell.stores.sqlite import schema as sqlite_schema
 
 NEXT = 2
 

@@ -15,7 +15,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.durable.storage import BuiltInStorage
+from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.testing import Ledger
 
 AMOUNT = 30

@@ -8,8 +8,8 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from stepwell.stores.postgres_functions import FUNCTIONS
-from stepwell.stores.postgres_tables import FORMAT, STEPS
+from stepwell.stores.postgres.functions import FUNCTIONS
+from stepwell.stores.postgres.tables import FORMAT, STEPS
 from tests.support.postgres_server import ask, dsn
 
 

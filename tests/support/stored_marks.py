@@ -10,21 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepwell import (
-    Executor,
-    LatestOnly,
-    Workflow,
-    WorkflowBuilder,
-    WorkflowContext,
-    handler,
-    response_handler,
-)
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.file import FileStore
-from stepwell.stores.memory import MemoryStore
-from stepwell.stores.postgres_queries import TABLES
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell import Executor, LatestOnly, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.postgres.queries import TABLES
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from tests.support.postgres_server import ask, dsn, fresh_schema
 
 BACK_ENDS = ("memory", "sqlite", "file", "postgres")

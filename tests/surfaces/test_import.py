@@ -48,8 +48,13 @@ def test_the_import_alone_loads_nothing_that_takes_time() -> None:
 def test_a_name_loads_no_store_and_no_agents_unless_it_is_one() -> None:
     say = "import sys; print(*(name for name in sys.modules if name.startswith('stepwell')))"
     loaded = printed(f"from stepwell import Executor, RunInfo, SQLiteCheckpointStorage; {say}").split()
-    assert "stepwell.stores.sqlite" in loaded
-    not_needed = ("stepwell.stores.file", "stepwell.stores.postgres", "stepwell.agents", "stepwell.runtime")
+    assert "stepwell.stores.sqlite.store" in loaded
+    not_needed = (
+        "stepwell.stores.files.store",
+        "stepwell.stores.postgres.storage",
+        "stepwell.agents",
+        "stepwell.engine",
+    )
     assert [name for name in loaded if name.startswith(not_needed)] == []
 
 
@@ -62,13 +67,13 @@ async def echo(said: str, ctx: WorkflowContext[None, str]) -> None:
     await ctx.yield_output(said)
 workflow = WorkflowBuilder(start_executor=echo, checkpoint_storage="memory").build()
 assert workflow.run_sync("hello").get_outputs() == ["hello"]
-no_need = ("stepwell.agents", "stepwell.stores.file", "stepwell.stores.sqlite", "stepwell.stores.postgres")
+no_need = ("stepwell.agents", "stepwell.stores.files", "stepwell.stores.sqlite", "stepwell.stores.postgres")
 print(*(name for name in sys.modules if name.startswith(no_need)))
 """
     assert printed(define) == "\n"
 
 
-@pytest.mark.parametrize("room", ["stepwell", "stepwell.operating"])
+@pytest.mark.parametrize("room", ["stepwell", "stepwell.admin"])
 def test_type_checkers_and_python_are_told_the_same_names(room: str) -> None:
     module: Any = import_module(room)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
@@ -111,21 +116,21 @@ print(failed)
 
 
 def test_a_value_of_ours_is_read_by_a_program_that_has_not_loaded_its_class() -> None:
-    from stepwell.agents.asking import AgentInputRequest
-    from stepwell.durable.codec import DEFAULT_CODEC
+    from stepwell.agents.requests import AgentInputRequest
+    from stepwell.codec.codec import DEFAULT_CODEC
 
     stored = DEFAULT_CODEC.encode([stepwell.Message("user", "hello"), AgentInputRequest("clerk", 7)])
     read = f"""
 import sys
-from stepwell.durable.codec import DEFAULT_CODEC
-assert "stepwell.agents.values" not in sys.modules
+from stepwell.codec.codec import DEFAULT_CODEC
+assert "stepwell.agents.messages" not in sys.modules
 print(DEFAULT_CODEC.decode({stored!r}))
 """
     assert printed(read) == f"{DEFAULT_CODEC.decode(stored)}\n"
 
 
 def test_looking_for_someone_who_watches_a_run_loads_nothing() -> None:
-    look = "from stepwell.runtime.telemetry import observer\nassert observer('orders', 'run-1', None, False) is None"
+    look = "from stepwell.engine.telemetry import observer\nassert observer('orders', 'run-1', None, False) is None"
     assert packages_after(look).isdisjoint(OPTIONAL)
 
 

@@ -15,7 +15,7 @@ import pytest
 import stepwell
 from stepwell import FileCheckpointStorage, PostgresCheckpointStorage, StepwellError, StoreUnavailable
 from stepwell.declarative import JsonTranscriptStore
-from stepwell.durable.ownership import LEASE, process_start
+from stepwell.storage.lease import LEASE, process_start
 from tests.interpreters import VERSIONS
 from tests.support.without_posix import MODULES, NAMES
 
@@ -24,21 +24,21 @@ SOURCE = ROOT / "src" / "stepwell"
 ADAPTERS = "stepwell.agents.adapters."  # they load the libraries of others
 NAMED = {(module.__name__, name) for module, names in NAMES.items() for name in names}
 REFUSED_ELSEWHERE = {  # they need POSIX: their stores refuse to be opened without it
-    *("stores/file_layout.py", "stores/file_lock.py"),
-    *("declarative/files.py", "declarative/transcripts.py"),
+    *("stores/files/layout.py", "stores/files/lock.py"),
+    *("declarative/files/durable_files.py", "declarative/transcripts.py"),
 }
 ASKED_FOR = {  # each looks whether the name is there before it uses it, or whether this is Linux
-    "durable/system.py": {"register_at_fork"},
-    "durable/permissions.py": {"fchmod"},
-    "durable/clock.py": {"clock_gettime", "CLOCK_BOOTTIME"},
-    "stores/sqlite_access.py": {"register_at_fork"},
-    "stores/postgres_access.py": {"register_at_fork"},
-    "cli/asking.py": {"readline"},
+    "storage/system.py": {"register_at_fork"},
+    "storage/permissions.py": {"fchmod"},
+    "storage/clock.py": {"clock_gettime", "CLOCK_BOOTTIME"},
+    "stores/sqlite/access.py": {"register_at_fork"},
+    "stores/postgres/access.py": {"register_at_fork"},
+    "cli/forms/prompts.py": {"readline"},
 }
 RUNTIME = ("claims", "durability", "fences", "position", "requests", "restoring", "retry", "running", "steps", "timers")
 ENGINE = [  # a part of the tests of the engine that takes seconds
-    *("tests/core", "tests/graph", "tests/kernel", "tests/durable/test_ownership.py"),
-    *(f"tests/runtime/test_{name}.py" for name in RUNTIME),
+    *("tests/model", "tests/graph", "tests/kernel", "tests/storage/test_ownership.py"),
+    *(f"tests/engine/test_{name}.py" for name in RUNTIME),
     "tests/surfaces/test_platforms.py::test_every_module_loads",
 ]
 ENOUGH = 900  # tests; fewer would mean that the selection has gone wrong

@@ -21,9 +21,9 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.stores.file import FileStore
-from stepwell.stores.memory import MemoryStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing import Ledger, NotTheSame, crash_everywhere
 
 

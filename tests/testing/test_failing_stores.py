@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import CommitConflict, StoreUnavailable
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.file import FileStore
-from stepwell.stores.memory import MemoryStore
-from stepwell.stores.postgres_store import PostgresStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.errors import CommitConflict, StoreUnavailable
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing import FailingStore, FakeClock, Ledger, NotTheSame, ScriptedHuman, SlowStore, crash_everywhere
-from stepwell.testing.rules_samples import record
+from stepwell.testing.store_rules.samples import record
 from tests.support.payments import AMOUNT, EFFECTS, OUTPUTS, RUN, Payment, build
 from tests.support.postgres_server import dsn, fresh_schema
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
-from stepwell.durable.guard import Guarded
-from stepwell.durable.ownership import Owner, this_process
-from stepwell.durable.storage import BuiltInStorage
-from stepwell.stores.file import FileStore
-from stepwell.stores.sqlite import SQLiteStore
+from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.integrity import Guarded
+from stepwell.storage.lease import Owner, this_process
+from stepwell.stores.files.store import FileStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing import ConfinedSQLiteStore, FailingDisk, Ledger, torn
-from stepwell.testing.rules_samples import record
+from stepwell.testing.store_rules.samples import record
 from tests.support.payments import EFFECTS, OUTPUTS, RUN, Payment
 
 STEP_ONCE = [

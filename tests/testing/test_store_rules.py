@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stepwell.core.errors import StepwellError
-from stepwell.durable.ports import Store
-from stepwell.stores.memory import MemoryStore
+from stepwell.errors import StepwellError
+from stepwell.storage.port import Store
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import STORE_RULES, StoreRule
 from tests.support import broken_stores as broken
 from tests.support.lanes import marks_of

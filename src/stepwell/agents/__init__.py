@@ -1,25 +1,11 @@
 """Agents in workflows: what an agent must look like, an agent as an executor, agents of other libraries."""
 
-from .adapting import agent_of, is_agent
-from .asking import (
-    AgentInputRequest,
-    AgentInputResponse,
-    BudgetRequest,
-    BudgetResponse,
-    ToolApprovalRequest,
-    ToolApprovalResponse,
-    ToolOutcomeRequest,
-    ToolOutcomeResponse,
-)
-from .budget import Budget
-from .calling import CurrentToolCall, current_tool_call
-from .executor import AgentExecutor
-from .function import FunctionAgent
-from .protocol import Agent
-from .replies import Answer, ModelReply, ToolCall
-from .scripted import Asks, Calls, Fails, Says, ScriptedAgent
-from .turn import Interrupted, Turn
-from .values import (
+from stepwell.agents.agent import Agent
+from stepwell.agents.agent_types import agent_of, is_agent
+from stepwell.agents.budget import Budget
+from stepwell.agents.executor import AgentExecutor
+from stepwell.agents.function_agent import FunctionAgent
+from stepwell.agents.messages import (
     AgentExecutorRequest,
     AgentExecutorResponse,
     AgentResponse,
@@ -31,6 +17,20 @@ from .values import (
     messages_of,
     usage_in,
 )
+from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.requests import (
+    AgentInputRequest,
+    AgentInputResponse,
+    BudgetRequest,
+    BudgetResponse,
+    ToolApprovalRequest,
+    ToolApprovalResponse,
+    ToolOutcomeRequest,
+    ToolOutcomeResponse,
+)
+from stepwell.agents.scripted import Asks, Calls, Fails, Says, ScriptedAgent
+from stepwell.agents.tool_call_context import CurrentToolCall, current_tool_call
+from stepwell.agents.turn import Interrupted, Turn
 
 __all__ = [
     "Agent",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from .asking import BudgetKind
-from .values import Usage
+from stepwell.agents.messages import Usage
+from stepwell.agents.requests import BudgetKind
 
 
 @dataclass(frozen=True, slots=True)

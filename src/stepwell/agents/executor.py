@@ -8,13 +8,21 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, get_args
 
-from ..graph.context import WorkflowContext
-from ..graph.executor import Executor
-from ..graph.handlers import handler, response_handler
-from ..graph.policy import RetryPolicy
-from ..runtime.context import HandlerContext
-from .adapting import agent_of, name_of_agent
-from .asking import (
+from stepwell.agents.agent_types import agent_of, name_of_agent
+from stepwell.agents.budget import Budget
+from stepwell.agents.conversation import AgentContext, conversation_of, hear, length_of, say, send_on
+from stepwell.agents.messages import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
+    Message,
+    Usage,
+    messages_of,
+    total,
+    usage_key,
+)
+from stepwell.agents.replies import Answer
+from stepwell.agents.requests import (
     ANSWERED_BY,
     AgentInputRequest,
     AgentInputResponse,
@@ -28,21 +36,13 @@ from .asking import (
     ToolOutcomeRequest,
     ToolOutcomeResponse,
 )
-from .budget import Budget
-from .given import Given, Past, Rules, tool_names
-from .hearing import AgentContext, conversation_of, hear, length_of, say, send_on
-from .replies import Answer
-from .turn import Turn, give_way
-from .values import (
-    AgentExecutorRequest,
-    AgentExecutorResponse,
-    AgentResponse,
-    Message,
-    Usage,
-    messages_of,
-    total,
-    usage_key,
-)
+from stepwell.agents.turn import Turn, give_way
+from stepwell.agents.turn_input import Given, Past, Rules, tool_names
+from stepwell.engine.handler_context import HandlerContext
+from stepwell.graph.context import WorkflowContext
+from stepwell.graph.executor import Executor
+from stepwell.graph.handler import handler, response_handler
+from stepwell.graph.retry import RetryPolicy
 
 STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one turn
 ContextMode = Literal["full", "last_agent", "custom"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .values import Message, Usage
+from stepwell.agents.messages import Message, Usage
 
 
 @dataclass(frozen=True, slots=True)

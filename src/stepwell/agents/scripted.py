@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .given import tool_names
-from .replies import Answer, ModelReply, ToolCall
-from .turn import Interrupted, Turn
-from .values import Message, Usage
+from stepwell.agents.messages import Message, Usage
+from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.turn import Interrupted, Turn
+from stepwell.agents.turn_input import tool_names
 
 
 @dataclass(frozen=True, slots=True)

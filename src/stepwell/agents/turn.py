@@ -14,13 +14,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from ..core.errors import RunError
-from ..core.events import WorkflowEvent
-from ..durable.answers import NotOfType, answer_as, schema_of
-from ..durable.calls import describe_value
-from ..durable.ids import idempotency_key
-from ..runtime.context import HandlerContext
-from .asking import (
+from stepwell.agents.messages import AgentResponseUpdate, Message, Usage
+from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.requests import (
     AgentInputRequest,
     AgentInputResponse,
     BudgetRequest,
@@ -31,11 +27,15 @@ from .asking import (
     ToolOutcomeRequest,
     ToolOutcomeResponse,
 )
-from .calling import _CURRENT, CurrentToolCall
-from .given import Given, Past, Rules
-from .replies import Answer, ModelReply, ToolCall
-from .turn_places import TurnPlaces
-from .values import AgentResponseUpdate, Message, Usage
+from stepwell.agents.tool_call_context import _CURRENT, CurrentToolCall
+from stepwell.agents.turn_input import Given, Past, Rules
+from stepwell.agents.turn_places import TurnPlaces
+from stepwell.engine.handler_context import HandlerContext
+from stepwell.errors import RunError
+from stepwell.model.event import WorkflowEvent
+from stepwell.storage.ids import idempotency_key
+from stepwell.storage.response_types import NotOfType, answer_as, schema_of
+from stepwell.storage.step_calls import describe_value
 
 RunTool = Callable[[dict[str, Any]], Awaitable[Any]]
 """Really calls a tool, with these arguments; gives data."""

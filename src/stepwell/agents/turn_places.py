@@ -1,6 +1,6 @@
 """Where the steps and questions of a turn stand: in which part of it, and there by their order.
 
-A part is a branch of the handler that takes the turn (see runtime/branches.py), unless it is named: libraries start and
+A part is a branch of the handler that takes the turn (see engine/branches.py), unless it is named: libraries start and
 end tasks as they like, so what they call is placed by name.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..runtime.handler_steps import HandlerSteps
-from .replies import ToolCall
+from stepwell.agents.replies import ToolCall
+from stepwell.engine.handler_steps import HandlerSteps
 
 
 class TurnPlaces:

@@ -1,5 +1,5 @@
 """`python -m stepwell.cli`, where the script `stepwell` is not on the path."""
 
-from .main import main
+from stepwell.cli.main import main
 
 main()

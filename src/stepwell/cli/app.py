@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from .failing import OK, Ending, silenced
-from .settings import Settings, everywhere
-from .streams import make_writable
+from stepwell.cli.failures import OK, Ending, silenced
+from stepwell.cli.settings import Settings, everywhere
+from stepwell.cli.std_streams import make_writable
 
 COMMANDS = (
     "list",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from .secrets import without_secrets
-from .settings import Settings
+from stepwell.cli.secrets import without_secrets
+from stepwell.cli.settings import Settings
 
 
 def command_line(*words: str) -> str:

@@ -26,7 +26,7 @@ def _main() -> NoReturn:
             raise
         print(MISSING, file=sys.stderr)
         sys.exit(2)
-    from .app import stepwell
+    from stepwell.cli.app import stepwell
 
     try:
         sys.exit(stepwell.main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .failing import USAGE, CommandFailed
+from stepwell.cli.failures import USAGE, CommandFailed
 
 
 def said_in_project(name: str) -> tuple[str, Path] | None:

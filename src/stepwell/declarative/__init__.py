@@ -1,7 +1,7 @@
 """Workflows said by the names of their agents, and as data: `AgentWorkflow`."""
 
-from .builder import AgentWorkflow
-from .conditions import (
+from stepwell.declarative.builder import AgentWorkflow
+from stepwell.declarative.conditions.condition import (
     CallableCondition,
     Condition,
     ConditionFailed,
@@ -25,9 +25,10 @@ from .conditions import (
     not_exists,
     starts_with,
 )
-from .definition import Approval, Definition, Edge, Node, Retries
-from .errors import LoopLimit, MissingInput, OutputRejected, WorkflowTimeout
-from .events import (
+from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
+from stepwell.declarative.diagram import to_mermaid
+from stepwell.declarative.errors import LoopLimit, MissingInput, OutputRejected, WorkflowTimeout
+from stepwell.declarative.events import (
     AgentEvent,
     ApprovalRequestedEvent,
     WorkflowAgentCompletedEvent,
@@ -40,13 +41,12 @@ from .events import (
     WorkflowLayerStartedEvent,
     WorkflowStartedEvent,
 )
-from .instance import AgentWorkflowInstance, AgentWorkflowResult, AgentWorkflowStream
-from .messages import NodeApprovalRequest, NodeApprovalResponse, Outcome
-from .picture import to_mermaid
-from .reading import from_data, from_json, from_yaml
-from .schema import schema
-from .transcripts import InMemoryTranscriptStore, JsonTranscriptStore, TranscriptStore
-from .writing import to_data, to_json, to_yaml
+from stepwell.declarative.files.reader import from_data, from_json, from_yaml
+from stepwell.declarative.files.schema import schema
+from stepwell.declarative.files.writer import to_data, to_json, to_yaml
+from stepwell.declarative.instance import AgentWorkflowInstance, AgentWorkflowResult, AgentWorkflowStream
+from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse, Outcome
+from stepwell.declarative.transcripts import InMemoryTranscriptStore, JsonTranscriptStore, TranscriptStore
 
 __all__ = [
     "AgentEvent",

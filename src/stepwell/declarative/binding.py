@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..agents.adapting import agent_of
-from ..core.errors import DefinitionError
-from ..durable.codec import register_checkpoint_type
-from ..durable.codec_kinds import is_storable
-from ..durable.contract import CheckpointStorage
-from ..workflow.agent import WorkflowAgent
-from ..workflow.builder import WorkflowBuilder
-from ..workflow.nested_agent import WorkflowAgentExecutor
-from ..workflow.workflow import Workflow
-from .checking import problems
-from .conductor import Conductor
-from .deciding import Plan
-from .definition import Definition, Node
-from .node import NodeExecutor, tools_of
-from .team import TeamNode, inside
-from .transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
+from stepwell.agents.agent_types import agent_of
+from stepwell.codec.class_kinds import is_storable
+from stepwell.codec.codec import register_checkpoint_type
+from stepwell.declarative.conductor import Conductor
+from stepwell.declarative.definition import Definition, Node
+from stepwell.declarative.node import NodeExecutor, tools_of
+from stepwell.declarative.schedule import Plan
+from stepwell.declarative.transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
+from stepwell.declarative.validation import problems
+from stepwell.declarative.workflow_node import TeamNode, inside
+from stepwell.errors import DefinitionError
+from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.workflows.builder import WorkflowBuilder
+from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
+from stepwell.workflows.workflow import Workflow
+from stepwell.workflows.workflow_agent import WorkflowAgent
 
 AgentFactory = Callable[[Mapping[str, Any]], Any]
 """Makes an agent from the configuration of a node."""

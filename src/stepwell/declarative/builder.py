@@ -8,16 +8,25 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Self, get_args
 
-from ..core.errors import DefinitionError
-from ..core.model import FullHistory, Retention
-from ..workflow.storages import StorageLike, storage_of
-from .binding import AgentFactory, Bindings
-from .conditions import CallableCondition, Condition
-from .definition import Approval, Conversation, Definition, Edge, ErrorMode, Node, OutputMode, Retries
-from .definitions import load_definition
-from .instance import AgentWorkflowInstance, Stores, runs_in, stored_definition
-from .reading import from_json, from_yaml
-from .transcripts import JsonTranscriptStore, TranscriptStore
+from stepwell.declarative.binding import AgentFactory, Bindings
+from stepwell.declarative.conditions.condition import CallableCondition, Condition
+from stepwell.declarative.definition import (
+    Approval,
+    Conversation,
+    Definition,
+    Edge,
+    ErrorMode,
+    Node,
+    OutputMode,
+    Retries,
+)
+from stepwell.declarative.definition_store import load_definition
+from stepwell.declarative.files.reader import from_json, from_yaml
+from stepwell.declarative.instance import AgentWorkflowInstance, Stores, runs_in, stored_definition
+from stepwell.declarative.transcripts import JsonTranscriptStore, TranscriptStore
+from stepwell.errors import DefinitionError
+from stepwell.model.superstep import FullHistory, Retention
+from stepwell.workflows.storage_options import StorageLike, storage_of
 
 When = Condition | Callable[[Mapping[str, Any]], bool]
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from ..core.errors import GraphChanged
-from ..core.parcel import Parcel
-from ..durable import clock
-from ..graph.context import WorkflowContext
-from ..graph.executor import Executor
-from ..graph.handlers import handler
-from ..runtime.context import HandlerContext
-from .deciding import Deciding, Decision, Layer, Plan, Stand, TooManyLoops, last_of
-from .definition import Definition
-from .errors import LoopLimit, WorkflowTimeout
-from .evaluation import evaluate_all
-from .messages import Begin, Decided, Done, Go, Outcome
+from stepwell.declarative.conditions.evaluation import evaluate_all
+from stepwell.declarative.definition import Definition
+from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
+from stepwell.declarative.messages import Begin, Decided, Done, Go, Outcome
+from stepwell.declarative.schedule import Deciding, Decision, Layer, Plan, Stand, TooManyLoops, last_of
+from stepwell.engine.handler_context import HandlerContext
+from stepwell.errors import GraphChanged
+from stepwell.graph.context import WorkflowContext
+from stepwell.graph.executor import Executor
+from stepwell.graph.handler import handler
+from stepwell.model.payload import Parcel
+from stepwell.storage import clock
 
 CONDUCTOR = "conductor"
 _VALUES = "values/"

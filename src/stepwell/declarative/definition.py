@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..core.model import FullHistory, Retention
-from .conditions import Condition
+from stepwell.declarative.conditions.condition import Condition
+from stepwell.model.superstep import FullHistory, Retention
 
 FORMAT = 1
 """Of a definition as it is stored."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.errors import RunError
+from stepwell.errors import RunError
 
 
 class MissingInput(RunError):

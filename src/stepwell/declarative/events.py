@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..agents.values import AgentResponseUpdate
-from ..core.events import WorkflowErrorDetails, WorkflowEvent
-from .conductor import CONDUCTOR
-from .deciding import Decision, Layer
-from .definition import Definition
-from .messages import Decided, Done, Go, Outcome
-from .team import node_of
+from stepwell.agents.messages import AgentResponseUpdate
+from stepwell.declarative.conductor import CONDUCTOR
+from stepwell.declarative.definition import Definition
+from stepwell.declarative.messages import Decided, Done, Go, Outcome
+from stepwell.declarative.schedule import Decision, Layer
+from stepwell.declarative.workflow_node import node_of
+from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
 
 
 @dataclass(frozen=True, slots=True)

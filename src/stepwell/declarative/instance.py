@@ -8,27 +8,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from ..core.errors import CheckpointMissing, DefinitionError
-from ..core.events import WorkflowEvent, WorkflowRunState
-from ..core.model import Checkpoint, FullHistory, Retention
-from ..durable.archive import Archive
-from ..durable.codec import Codec
-from ..durable.contract import CheckpointStorage
-from ..durable.ids import new_run_id
-from ..durable.storage import BuiltInStorage, open_archive
-from ..workflow.storages import OF_KIND
-from ..workflow.workflow import Workflow
-from .binding import Bindings, bound
-from .conductor import check_ways
-from .deciding import Plan
-from .definition import Definition
-from .definitions import save_definition
-from .events import ApprovalRequestedEvent, NamedEvent, Teller
-from .messages import Begin, Outcome
-from .picture import to_mermaid
-from .reading import from_json
-from .transcripts import TranscriptStore
-from .writing import to_json, to_yaml
+from stepwell.codec.codec import Codec
+from stepwell.declarative.binding import Bindings, bound
+from stepwell.declarative.conductor import check_ways
+from stepwell.declarative.definition import Definition
+from stepwell.declarative.definition_store import save_definition
+from stepwell.declarative.diagram import to_mermaid
+from stepwell.declarative.events import ApprovalRequestedEvent, NamedEvent, Teller
+from stepwell.declarative.files.reader import from_json
+from stepwell.declarative.files.writer import to_json, to_yaml
+from stepwell.declarative.messages import Begin, Outcome
+from stepwell.declarative.schedule import Plan
+from stepwell.declarative.transcripts import TranscriptStore
+from stepwell.errors import CheckpointMissing, DefinitionError
+from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.superstep import Checkpoint, FullHistory, Retention
+from stepwell.storage.archive import Archive
+from stepwell.storage.built_in_storage import BuiltInStorage, open_archive
+from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.storage.ids import new_run_id
+from stepwell.workflows.storage_options import OF_KIND
+from stepwell.workflows.workflow import Workflow
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .deciding import Decision
+from stepwell.declarative.schedule import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,25 +13,25 @@ from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..agents.executor import AgentExecutor, OpenTurn
-from ..agents.hearing import AgentContext, conversation_of
-from ..agents.replies import Answer
-from ..agents.turn import Turn
-from ..agents.values import AgentExecutorResponse, AgentResponse, Message
-from ..core.errors import DurabilityError, HandlerTimeout
-from ..core.events import WorkflowEvent
-from ..graph.context import WorkflowContext
-from ..graph.handlers import handler, response_handler
-from ..runtime.context import HandlerContext
-from .conductor import CONDUCTOR, Begun, Values, time_left, took_too_long
-from .deciding import Plan, Stand, led_by, progress
-from .definition import Node, Retries
-from .errors import OutputRejected, WorkflowTimeout
-from .evaluation import evaluate
-from .inputs import prompt_of
-from .messages import Done, Go, NodeApprovalRequest, NodeApprovalResponse
-from .outputs import outputs_of
-from .transcripts import Threads
+from stepwell.agents.conversation import AgentContext, conversation_of
+from stepwell.agents.executor import AgentExecutor, OpenTurn
+from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message
+from stepwell.agents.replies import Answer
+from stepwell.agents.turn import Turn
+from stepwell.declarative.conditions.evaluation import evaluate
+from stepwell.declarative.conductor import CONDUCTOR, Begun, Values, time_left, took_too_long
+from stepwell.declarative.definition import Node, Retries
+from stepwell.declarative.errors import OutputRejected, WorkflowTimeout
+from stepwell.declarative.messages import Done, Go, NodeApprovalRequest, NodeApprovalResponse
+from stepwell.declarative.node_input import prompt_of
+from stepwell.declarative.node_output import outputs_of
+from stepwell.declarative.schedule import Plan, Stand, led_by, progress
+from stepwell.declarative.transcripts import Threads
+from stepwell.engine.handler_context import HandlerContext
+from stepwell.errors import DurabilityError, HandlerTimeout
+from stepwell.graph.context import WorkflowContext
+from stepwell.graph.handler import handler, response_handler
+from stepwell.model.event import WorkflowEvent
 
 NodeContext = WorkflowContext[Done | AgentExecutorResponse, AgentResponse]
 

@@ -14,12 +14,12 @@ from typing import Protocol
 
 import msgspec
 
-from ..agents.values import Message
-from ..core.errors import CheckpointCorrupt
-from ..durable.system import require_posix
-from ..runtime.threads import in_thread
-from .definition import Conversation
-from .files import locked, safe_name, write_at
+from stepwell.agents.messages import Message
+from stepwell.declarative.definition import Conversation
+from stepwell.declarative.files.durable_files import locked, safe_name, write_at
+from stepwell.engine.threads import in_thread
+from stepwell.errors import CheckpointCorrupt
+from stepwell.storage.system import require_posix
 
 FORMAT = 1
 

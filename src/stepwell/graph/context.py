@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Never
 
-from ..core.events import WorkflowEvent
-from .policy import RetryPolicy
+from stepwell.graph.retry import RetryPolicy
+from stepwell.model.event import WorkflowEvent
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -10,12 +10,12 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, ClassVar, Self
 
-from ..core.errors import DefinitionError
-from ..core.parcel import Parcel, plain_copy
-from .handlers import HandlerSpec, is_marked, read_method
-from .persistent import persistent_names
-from .policy import NO_LIMITS, Limits, RetryPolicy, limits
-from .types import describe, is_instance_of, most_specific
+from stepwell.errors import DefinitionError
+from stepwell.graph.handler import HandlerSpec, is_marked, read_method
+from stepwell.graph.persistent import persistent_names
+from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy, limits
+from stepwell.graph.type_matching import describe, is_instance_of, most_specific
+from stepwell.model.payload import Parcel, plain_copy
 
 
 class HandlerTable:

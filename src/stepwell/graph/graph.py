@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..core.state import Reducer
-from .edges import Direct, Edge, Select, Switch
-from .executor import Executor
+from stepwell.graph.edges import Direct, Edge, Select, Switch
+from stepwell.graph.executor import Executor
+from stepwell.model.state import Reducer
 
 OutputKind = Literal["output", "intermediate"]
 OnUnroutable = Literal["fail", "drop"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Generic, Self, TypeVar, overload
 
-from ..core.parcel import plain_copy
+from stepwell.model.payload import plain_copy
 
 T = TypeVar("T")
 

@@ -16,14 +16,14 @@ no task: the same checkpoint, verdicts and outcomes give the same commit, always
     events        commit                          → what observers may be told
 """
 
-from .history import apply, begin, cancel, fail, fork, is_at_rest, park, restore
-from .intake import Answer, Arrival, Input, intake
-from .merging import Merged, inner_id, merge
-from .migrating import Migrator, migrated
-from .needs import unmet, untaken
-from .planning import plan, status_of, waiting_joins
-from .routing import route
-from .telling import events, output_events, request_events
+from stepwell.kernel.commit_events import events, output_events, request_events
+from stepwell.kernel.compatibility import unmet, untaken
+from stepwell.kernel.intake import Answer, Arrival, Input, intake
+from stepwell.kernel.lifecycle import apply, begin, cancel, fail, fork, is_at_rest, park, restore
+from stepwell.kernel.merge import Merged, inner_id, merge
+from stepwell.kernel.migrate import Migrator, migrated
+from stepwell.kernel.plan import plan, status_of, waiting_joins
+from stepwell.kernel.route import route
 
 __all__ = [
     "Answer",

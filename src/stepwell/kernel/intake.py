@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..core.model import Checkpoint, Commit, CommitKind, Message, Reply, Stamp
-from ..core.parcel import Parcel
-from ..graph.graph import Graph
-from .merging import Merged
-from .planning import plan, status_of
+from stepwell.graph.graph import Graph
+from stepwell.kernel.merge import Merged
+from stepwell.kernel.plan import plan, status_of
+from stepwell.model.payload import Parcel
+from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Message, Reply, Stamp
 
 
 class Answer(msgspec.Struct, frozen=True):

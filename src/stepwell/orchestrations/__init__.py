@@ -1,9 +1,9 @@
 """Teams of agents in well-known shapes, each built into a plain workflow."""
 
-from .concurrent import ConcurrentBuilder
-from .group_chat import GroupChatBuilder
-from .group_chat_orchestrator import GroupChatOrchestrator
-from .group_chat_values import (
+from stepwell.orchestrations.concurrent import ConcurrentBuilder
+from stepwell.orchestrations.group_chat.builder import GroupChatBuilder
+from stepwell.orchestrations.group_chat.orchestrator import GroupChatOrchestrator
+from stepwell.orchestrations.group_chat.values import (
     AgentOrchestrationOutput,
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
@@ -12,12 +12,12 @@ from .group_chat_values import (
     GroupChatResponseReceivedEvent,
     GroupChatState,
 )
-from .handoff import HandoffBuilder
-from .handoff_agents import HandoffAgentUserRequest, HandoffSentEvent
-from .magentic import MagenticBuilder
-from .magentic_managers import MagenticContext, MagenticManagerBase, StandardMagenticManager
-from .magentic_orchestrator import MagenticOrchestrator
-from .magentic_values import (
+from stepwell.orchestrations.handoff.agents import HandoffAgentUserRequest, HandoffSentEvent
+from stepwell.orchestrations.handoff.builder import HandoffBuilder
+from stepwell.orchestrations.magentic.builder import MagenticBuilder
+from stepwell.orchestrations.magentic.managers import MagenticContext, MagenticManagerBase, StandardMagenticManager
+from stepwell.orchestrations.magentic.orchestrator import MagenticOrchestrator
+from stepwell.orchestrations.magentic.values import (
     MagenticOrchestratorEvent,
     MagenticOrchestratorEventType,
     MagenticPlanReviewRequest,
@@ -26,9 +26,9 @@ from .magentic_values import (
     MagenticProgressLedgerItem,
     MagenticTaskLedger,
 )
-from .participants import DEFAULT_TEAM_ITERATIONS, Participant, participants_of
-from .reviewing import AgentRequestInfoResponse
-from .sequential import SequentialBuilder
+from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, participants_of
+from stepwell.orchestrations.review import AgentRequestInfoResponse
+from stepwell.orchestrations.sequential import SequentialBuilder
 
 __all__ = [
     "DEFAULT_TEAM_ITERATIONS",

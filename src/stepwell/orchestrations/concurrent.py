@@ -6,17 +6,17 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Never, Self
 
-from ..agents.values import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, total
-from ..core.errors import RunError
-from ..graph.context import WorkflowContext
-from ..graph.edges import name_of
-from ..graph.executor import Executor
-from ..graph.handlers import handler
-from ..runtime.threads import in_thread
-from ..workflow.builder import WorkflowBuilder
-from ..workflow.storages import StorageLike
-from .participants import DEFAULT_TEAM_ITERATIONS, Opening, Participant, takes
-from .reviewing import ReviewingTeamBuilder
+from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, total
+from stepwell.engine.threads import in_thread
+from stepwell.errors import RunError
+from stepwell.graph.context import WorkflowContext
+from stepwell.graph.edges import name_of
+from stepwell.graph.executor import Executor
+from stepwell.graph.handler import handler
+from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Opening, Participant, takes
+from stepwell.orchestrations.review import ReviewingTeamBuilder
+from stepwell.workflows.builder import WorkflowBuilder
+from stepwell.workflows.storage_options import StorageLike
 
 Result = AgentExecutorResponse | AgentResponse | Message | list[Message] | str
 """What participants may send: agents an AgentExecutorResponse, teams an AgentResponse, others also plain messages."""

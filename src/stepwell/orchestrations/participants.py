@@ -7,19 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
-from ..agents.adapting import is_agent
-from ..agents.executor import AgentExecutor
-from ..agents.values import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, messages_of
-from ..core.errors import DefinitionError
-from ..graph.context import WorkflowContext
-from ..graph.executor import Executor
-from ..graph.handlers import handler
-from ..graph.types import is_type_compatible
-from ..workflow.agent import WorkflowAgent
-from ..workflow.builder import WorkflowBuilder
-from ..workflow.nested_agent import WorkflowAgentExecutor
-from ..workflow.storages import StorageLike
-from ..workflow.workflow import Workflow
+from stepwell.agents.agent_types import is_agent
+from stepwell.agents.executor import AgentExecutor
+from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, messages_of
+from stepwell.errors import DefinitionError
+from stepwell.graph.context import WorkflowContext
+from stepwell.graph.executor import Executor
+from stepwell.graph.handler import handler
+from stepwell.graph.type_matching import is_type_compatible
+from stepwell.workflows.builder import WorkflowBuilder
+from stepwell.workflows.storage_options import StorageLike
+from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
+from stepwell.workflows.workflow import Workflow
+from stepwell.workflows.workflow_agent import WorkflowAgent
 
 DEFAULT_TEAM_ITERATIONS = 10_000
 """Supersteps that a team may take since the last message from outside: its own limits should end it long before."""

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from ..agents.executor import AgentExecutor
-from ..agents.values import AgentExecutorResponse, AgentResponse, Message
-from ..graph.context import WorkflowContext
-from ..graph.executor import Executor
-from ..graph.handlers import handler
-from ..graph.types import describe
-from ..workflow.builder import WorkflowBuilder
-from ..workflow.nested_agent import WorkflowAgentExecutor
-from ..workflow.storages import StorageLike
-from .participants import DEFAULT_TEAM_ITERATIONS, Opening, Participant, takes
-from .reviewing import ReviewingTeamBuilder
+from stepwell.agents.executor import AgentExecutor
+from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message
+from stepwell.graph.context import WorkflowContext
+from stepwell.graph.executor import Executor
+from stepwell.graph.handler import handler
+from stepwell.graph.type_matching import describe
+from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Opening, Participant, takes
+from stepwell.orchestrations.review import ReviewingTeamBuilder
+from stepwell.workflows.builder import WorkflowBuilder
+from stepwell.workflows.storage_options import StorageLike
+from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
 
 
 class InputConversation(Opening):

@@ -1,17 +1,17 @@
 """Tools to test workflows and stores with: what Stepwell's own tests are made of."""
 
-from .clocks import FakeClock
-from .confined import ConfinedSQLiteStore
-from .crashing import Crash, CrashingStore
-from .disk import FailingDisk
-from .everywhere import CrashReport, NotTheSame, crash_everywhere
-from .failing import FailingStore
-from .human import ScriptedHuman
-from .ledger import Ledger
-from .rules import STORE_RULES
-from .rules_base import StoreRule
-from .slow import SlowStore
-from .tearing import torn
+from stepwell.testing.clock import FakeClock
+from stepwell.testing.crash_runs import CrashReport, NotTheSame, crash_everywhere
+from stepwell.testing.faults.crash import Crash, CrashingStore
+from stepwell.testing.faults.disk import FailingDisk
+from stepwell.testing.faults.failing import FailingStore
+from stepwell.testing.faults.slow import SlowStore
+from stepwell.testing.faults.sqlite import ConfinedSQLiteStore
+from stepwell.testing.faults.torn_write import torn
+from stepwell.testing.human import ScriptedHuman
+from stepwell.testing.ledger import Ledger
+from stepwell.testing.store_rules.catalogue import STORE_RULES
+from stepwell.testing.store_rules.rule import StoreRule
 
 __all__ = [
     "STORE_RULES",

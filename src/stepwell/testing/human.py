@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from ..core.errors import RequestError, RequestExpired
-from ..core.events import WorkflowEvent, WorkflowRunState
-from ..workflow.result import WorkflowRunResult
-from .clocks import FakeClock
+from stepwell.errors import RequestError, RequestExpired
+from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.testing.clock import FakeClock
+from stepwell.workflows.result import WorkflowRunResult
 
 GoOn = Callable[[Mapping[str, Any]], Awaitable[WorkflowRunResult]]
 """Goes on with a run that waits, with these answers."""

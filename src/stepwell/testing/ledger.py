@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ..graph.context import WorkflowContext
+from stepwell.graph.context import WorkflowContext
 
 
 class Ledger:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any
 
-from ..core.events import WorkflowEvent, WorkflowRunState
-from ..core.model import Retention
-from ..durable.ports import Store
-from ..durable.storage import BuiltInStorage
-from ..workflow.result import WorkflowRunResult
-from ..workflow.workflow import Workflow
-from .clocks import FakeClock
-from .human import ScriptedHuman
-from .ledger import Ledger
-from .wrapping import Call, WrappedStore
+from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.superstep import Retention
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.port import Store
+from stepwell.testing.clock import FakeClock
+from stepwell.testing.faults.wrapped_store import Call, WrappedStore
+from stepwell.testing.human import ScriptedHuman
+from stepwell.testing.ledger import Ledger
+from stepwell.workflows.result import WorkflowRunResult
+from stepwell.workflows.workflow import Workflow
 
 Answer = Callable[[WorkflowEvent], Any]
 """A scripted human: the answer to a `request_info` event; may be async."""

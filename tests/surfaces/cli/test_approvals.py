@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import AgentExecutorResponse, AgentResponse, Message
-from stepwell.agents.asking import (
+from stepwell.agents.requests import (
     AgentInputRequest,
     AgentInputResponse,
     BudgetRequest,
@@ -19,15 +19,15 @@ from stepwell.agents.asking import (
     ToolOutcomeRequest,
     ToolOutcomeResponse,
 )
-from stepwell.cli.approvals import schema_for, shown
-from stepwell.cli.forms import form_of
-from stepwell.cli.schemas import problems
+from stepwell.cli.forms.agent_forms import schema_for, shown
+from stepwell.cli.forms.json_schema import problems
+from stepwell.cli.forms.schema_form import form_of
+from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse
-from stepwell.durable.answers import answer_as, schema_of, type_words
-from stepwell.durable.codec import DEFAULT_CODEC
-from stepwell.orchestrations.handoff_agents import HandoffAgentUserRequest
-from stepwell.orchestrations.magentic_values import MagenticPlanReviewRequest, MagenticPlanReviewResponse
-from stepwell.orchestrations.reviewing import AgentRequestInfoResponse
+from stepwell.orchestrations.handoff.agents import HandoffAgentUserRequest
+from stepwell.orchestrations.magentic.values import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from stepwell.orchestrations.review import AgentRequestInfoResponse
+from stepwell.storage.response_types import answer_as, schema_of, type_words
 
 PARAMETERS = {
     "type": "object",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepwell import Migration, WorkflowBuilder
-from stepwell.operating import report_run
+from stepwell.admin import report_run
 from tests.support.command_line import Place, Say
 from tests.support.operating_runs import Desk
 

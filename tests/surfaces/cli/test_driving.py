@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepwell import SQLiteCheckpointStorage
-from stepwell.operating import answer
+from stepwell.admin import answer
 from tests.support.command_line import Place, Say
 from tests.support.driven_runs import READY
 from tests.support.nesting import Asker, alone, deep

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from stepwell import WorkflowEvent, WorkflowRunState
-from stepwell.cli.scene import Scene
-from stepwell.cli.telling import Heard
-from stepwell.core.parcel import copied
-from stepwell.core.request import Request
+from stepwell.cli.views.events import Heard
+from stepwell.cli.views.scene import Scene
+from stepwell.model.payload import copied
+from stepwell.model.request import Request
 from tests.support.command_line import Say
 from tests.support.driven_runs import DONE, GATE, REACHED
 from tests.support.launching import heeding_interrupts

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from stepwell import Retention, SQLiteCheckpointStorage
-from stepwell.operating import find_run, patched
-from stepwell.operating.differing import load_document
-from stepwell.operating.naming import find_checkpoint
+from stepwell.admin import find_run, patched
+from stepwell.admin.diffs.checkpoints import load_document
+from stepwell.admin.lookup import find_checkpoint
 from tests.support.command_line import Place, Say
 from tests.support.operating_runs import asking, counting
 from tests.support.terminal import Terminal

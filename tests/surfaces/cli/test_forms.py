@@ -20,11 +20,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from stepwell.cli.forms import END, LEFT_OUT, Prompt, Unfillable, form_of
-from stepwell.cli.readers import Unfit, labels_of, read_anything, read_choice, read_number, read_text, read_yes
-from stepwell.cli.schemas import problems
-from stepwell.durable.answers import answer_as, schema_of
-from stepwell.durable.codec_plain import INT_MAX, INT_MIN
+from stepwell.cli.forms.json_schema import problems
+from stepwell.cli.forms.schema_form import END, LEFT_OUT, Prompt, Unfillable, form_of
+from stepwell.cli.forms.value_parsers import (
+    Unfit,
+    labels_of,
+    read_anything,
+    read_choice,
+    read_number,
+    read_text,
+    read_yes,
+)
+from stepwell.codec.plain_json import INT_MAX, INT_MIN
+from stepwell.storage.response_types import answer_as, schema_of
 
 quick = settings(deadline=None, suppress_health_check=list(HealthCheck))
 PATIENCE = 300  # prompts: a form that asks more in these tests never ends

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from stepwell.cli.failing import CommandFailed
-from stepwell.cli.inputs import message_of, open_message_of, text_of
-from stepwell.durable.codec import Codec
+from stepwell.cli.failures import CommandFailed
+from stepwell.cli.input_option import message_of, open_message_of, text_of
+from stepwell.codec.codec import Codec
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepwell import Seal, SQLiteCheckpointStorage
-from stepwell.operating import fork
+from stepwell.admin import fork
 from tests.support.command_line import Place, Say, damage
 from tests.support.operating_runs import counting
 from tests.support.terminal import Terminal

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from stepwell import PostgresCheckpointStorage
 from stepwell.cli.app import stepwell
 from stepwell.cli.hints import typed
-from stepwell.cli.output import table
 from stepwell.cli.settings import Settings
+from stepwell.cli.views.output import table
 from tests.support.command_line import Place, Say, postgres_address
 from tests.support.launching import heeding_interrupts
 from tests.support.postgres_server import fresh_schema
@@ -169,7 +169,7 @@ def test_a_server_may_be_away_for_longer_while_a_run_is_driven(
             patience.add(known["patience"])
             super().__init__(dsn, **known)
 
-    monkeypatch.setattr("stepwell.stores.postgres.PostgresCheckpointStorage", Noting)
+    monkeypatch.setattr("stepwell.stores.postgres.storage.PostgresCheckpointStorage", Noting)
     with fresh_schema() as schema:
         assert say("run", "heard:echoing", "--input", "x", "--store", postgres_address(schema)).exit_code == 0
         assert 30.0 in patience

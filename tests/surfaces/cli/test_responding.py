@@ -22,9 +22,9 @@ from stepwell import (
     handler,
     response_handler,
 )
+from stepwell.admin import answer, open_questions
 from stepwell.agents import Calls, ScriptedAgent
-from stepwell.agents.values import Message
-from stepwell.operating import answer, open_questions
+from stepwell.agents.messages import Message
 from tests.support.command_line import Place, Say, ran
 from tests.support.nesting import Asker, alone, around
 from tests.support.operating_runs import Order, asking

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.cli.times import moment_of, span_of
+from stepwell.cli.time_parser import moment_of, span_of
 
 NOW = datetime(2026, 11, 16, 10, 0, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell import WorkflowRunState
-from stepwell.cli.words import STATUS, deadline, leaf, length, printable, status_word, tree
+from stepwell.cli.views.text import STATUS, deadline, leaf, length, printable, status_word, tree
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JSON = st.recursive(

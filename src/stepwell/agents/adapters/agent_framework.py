@@ -32,11 +32,11 @@ from agent_framework import (
 from agent_framework import Message as FrameworkMessage
 from agent_framework.exceptions import UserInputRequiredException
 
-from ...core.errors import DefinitionError, RunError
-from ..protocol import Agent
-from ..replies import Answer, ModelReply, ToolCall
-from ..turn import Interrupted, Turn
-from ..values import Message, Usage
+from stepwell.agents.agent import Agent
+from stepwell.agents.messages import Message, Usage
+from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.turn import Interrupted, Turn
+from stepwell.errors import DefinitionError, RunError
 
 _SIGNALS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
 """Errors by which a tool or a middleware steers the library; not results of a tool."""

@@ -19,11 +19,11 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
 
-from ...core.errors import RunError
-from ..replies import ModelReply, ToolCall
-from ..turn import Interrupted
-from .langgraph import COURSE, Course, LangChainAgent, results_for, text_in, usage_of
-from .langgraph_asking import parameters_of, text_of
+from stepwell.agents.adapters.langgraph.graph import COURSE, Course, LangChainAgent, results_for, text_in, usage_of
+from stepwell.agents.adapters.langgraph.interrupts import parameters_of, text_of
+from stepwell.agents.replies import ModelReply, ToolCall
+from stepwell.agents.turn import Interrupted
+from stepwell.errors import RunError
 
 __all__ = ["LangChainAgent", "StepwellMiddleware"]
 

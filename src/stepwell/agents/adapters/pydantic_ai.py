@@ -41,11 +41,11 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApp
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset
 from pydantic_core import to_json, to_jsonable_python
 
-from ..asking import ToolApprovalRequest, ToolApprovalResponse
-from ..protocol import Agent
-from ..replies import Answer, ModelReply, ToolCall
-from ..turn import Interrupted, Turn, denial
-from ..values import Message, Usage
+from stepwell.agents.agent import Agent
+from stepwell.agents.messages import Message, Usage
+from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
+from stepwell.agents.turn import Interrupted, Turn, denial
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 _CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)

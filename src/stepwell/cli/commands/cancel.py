@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...core.model import is_text
-from ..output import document, note
-from ..running import on_the_store
-from ..settings import as_json, everywhere
-from ..words import status_word
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import document, note
+from stepwell.cli.views.text import status_word
+from stepwell.model.superstep import is_text
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
-    from ...operating.cancelling import Cancelled
+    from stepwell.admin.cancellation import Cancelled
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("cancel")
@@ -33,8 +33,8 @@ def command(run: str, reason: str | None, json: bool) -> None:
         raise click.BadParameter("that is no text in UTF-8", param_hint="--reason")
 
     async def work(storage: BuiltInStorage) -> None:
-        from ...operating.cancelling import cancel
-        from ..answers import refusals
+        from stepwell.admin.cancellation import cancel
+        from stepwell.cli.forms.answers import refusals
 
         with refusals():  # of a run that works for another
             ended = await cancel(storage, run, reason=reason, told=_waiting)

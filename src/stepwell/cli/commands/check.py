@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..failing import NOT_THIS_CODE, ended
-from ..loading import code_of
-from ..output import document, note, table
-from ..running import on_the_store
-from ..settings import as_json, everywhere
-from ..words import counted, status_word
+from stepwell.cli.code_loader import code_of
+from stepwell.cli.failures import NOT_THIS_CODE, ended
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import document, note, table
+from stepwell.cli.views.text import counted, status_word
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
-    from ...operating.checking import Checked, CheckedRun
+    from stepwell.admin.deploy_check import Checked, CheckedRun
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("check")
@@ -36,7 +36,7 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
     code = code_of(workflow)
 
     async def work(storage: BuiltInStorage) -> Checked:
-        from ...operating.checking import check
+        from stepwell.admin.deploy_check import check
 
         return await check(storage, await code.workflow(), stored_as=stored_as, every=every)
 

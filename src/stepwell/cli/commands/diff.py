@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..changes import told, words
-from ..failing import USAGE, CommandFailed
-from ..output import document, json_value, lines
-from ..running import on_the_store
-from ..settings import as_json, everywhere
+from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.changes import told, words
+from stepwell.cli.views.output import document, json_value, lines
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
-    from ...operating.differing import Difference
+    from stepwell.admin.diffs.checkpoints import Difference
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("diff")
@@ -42,7 +42,7 @@ def command(one: str, other: str | None, patch: bool, full: bool, json: bool) ->
 
 
 async def _found(storage: BuiltInStorage, one: str, other: str | None) -> Difference:
-    from ...operating.differing import NotForked, diff, diff_from_parent
+    from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
 
     if other is not None:
         return await diff(storage, one, other)

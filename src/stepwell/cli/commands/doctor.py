@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..failing import FAILED, OK, ended
-from ..kinds import Format, Kind
-from ..loading import code_of
-from ..output import document, lines, note
-from ..running import on_the_store
-from ..settings import Settings, as_json, everywhere
-from ..stores import meant
-from ..words import counted, printable, status_word
+from stepwell.cli.code_loader import code_of
+from stepwell.cli.failures import FAILED, OK, ended
+from stepwell.cli.settings import Settings, as_json, everywhere
+from stepwell.cli.stores.kinds import Format, Kind
+from stepwell.cli.stores.option import meant
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import document, lines, note
+from stepwell.cli.views.text import counted, printable, status_word
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
-    from ...operating.examining import Examined, Finding
+    from stepwell.admin.doctor.examination import Examined, Finding
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 EVERY = 0.2  # seconds; so often the line that tells how far it is is written anew
 
@@ -45,7 +45,7 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
         told.finding("warning", _older_words(kind, known))
 
     async def work(storage: BuiltInStorage) -> None:
-        from ...operating.examining import Examined, examine
+        from stepwell.admin.doctor.examination import Examined, examine
 
         await _check_readable(storage)
         line = _Line()
@@ -75,7 +75,7 @@ def _older_words(kind: Kind, known: Format | None) -> str:
 async def _check_readable(storage: BuiltInStorage) -> None:
     """Raises CannotUnseal or NewerFormat if the keys of the store were not given, or it is too new: then nothing can be
     said of what is in it. Whatever else is wrong is a finding."""
-    from ...core.errors import CannotUnseal, DurabilityError, NewerFormat
+    from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
 
     try:
         for run in await storage.store.runs(limit=1):

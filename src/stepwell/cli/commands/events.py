@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..output import json_line, lines
-from ..running import on_the_store
-from ..settings import as_json, everywhere
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import json_line, lines
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("events")
@@ -25,8 +25,8 @@ def command(run: str, json: bool) -> None:
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        from ...operating.naming import find_run
-        from ..telling import history
+        from stepwell.admin.lookup import find_run
+        from stepwell.cli.views.events import history
 
         async for heard in history(storage, (await find_run(storage, run)).run_id):
             if json:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..confirming import confirm, must_be_asked
-from ..failing import USAGE, CommandFailed
-from ..output import document, note
-from ..running import on_the_store
-from ..settings import as_json, everywhere
-from ..words import counted
+from stepwell.cli.confirmation import confirm, must_be_asked
+from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import document, note
+from stepwell.cli.views.text import counted
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 STDOUT = "-"
 
@@ -67,7 +67,7 @@ def command(
 
 
 async def _meant(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, int | None]:
-    from ...operating.naming import find_checkpoint, find_run
+    from stepwell.admin.lookup import find_checkpoint, find_run
 
     if not html:
         return (await find_run(storage, run)).run_id, None
@@ -95,7 +95,7 @@ def _why_not(target: Path) -> str:
 async def _file(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
-    from ...operating.exporting import export_run, export_to
+    from stepwell.admin.transfer.exporter import export_run, export_to
 
     if target == STDOUT:
         data = await export_run(storage, run_id, without=without, unsealed=True)
@@ -108,7 +108,7 @@ async def _file(
 async def _page(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
-    from ...operating.pages import report_run, write_page
+    from stepwell.admin.report.page import report_run, write_page
 
     page = await report_run(await _redacted(storage, run_id, without), run_id, number=number)
     if target == STDOUT:
@@ -122,9 +122,9 @@ async def _redacted(storage: BuiltInStorage, run_id: str, without: tuple[str, ..
     """A storage with the run in it, from which everything private was removed."""
     if not without:
         return storage
-    from ...operating.exporting import export_run
-    from ...operating.importing import import_run
-    from ...stores.memory import InMemoryCheckpointStorage
+    from stepwell.admin.transfer.exporter import export_run
+    from stepwell.admin.transfer.importer import import_run
+    from stepwell.stores.memory.store import InMemoryCheckpointStorage
 
     copy = InMemoryCheckpointStorage()
     data = await export_run(storage, run_id, without=without, unsealed=True)

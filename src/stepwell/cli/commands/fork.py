@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..hints import command_line
-from ..output import document, lines, note
-from ..running import on_the_store
-from ..settings import as_json, everywhere
-from ..words import leaf, printable
+from stepwell.cli.hints import command_line
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import document, lines, note
+from stepwell.cli.views.text import leaf, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...core.events import CheckpointInfo
-    from ...durable.storage import BuiltInStorage
-    from ...operating.differing import Difference
+    from stepwell.admin.diffs.checkpoints import Difference
+    from stepwell.model.event import CheckpointInfo
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 _WORDS = {str: "text", bool: "yes or no", int: "number", float: "number", list: "list", dict: "mapping"}
 
@@ -37,7 +37,7 @@ def _pairs(context: click.Context, option: click.Parameter, given: tuple[str, ..
 
 def _values(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
     """PATH=VALUE, several times, with values that are JSON or else texts."""
-    from ..readers import read_anything
+    from stepwell.cli.forms.value_parsers import read_anything
 
     return {name: read_anything(text) for name, text in _pairs(context, option, given).items()}
 
@@ -77,9 +77,9 @@ def command(
     wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": answers, "tags": tags or None}
 
     async def work(storage: BuiltInStorage) -> None:
-        from ...core.events import CheckpointInfo
-        from ...operating.forking import fork, preview_fork
-        from ..answers import refusals
+        from stepwell.admin.forks.fork import fork, preview_fork
+        from stepwell.cli.forms.answers import refusals
+        from stepwell.model.event import CheckpointInfo
 
         with refusals():
             await _check_answers(storage, checkpoint, answers)
@@ -94,7 +94,7 @@ def command(
 
 
 def _show(found: Difference, json: bool) -> None:
-    from ..changes import told, words
+    from stepwell.cli.views.changes import told, words
 
     if json:
         document(**told(found))
@@ -112,9 +112,9 @@ def _tell(made: CheckpointInfo, json: bool) -> None:
 
 async def _check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
     """Raises CommandFailed for what is no answer to a question that is open there."""
-    from ...operating.naming import find_checkpoint
-    from ...operating.questions import questions_at
-    from ..answers import check_answer
+    from stepwell.admin.lookup import find_checkpoint
+    from stepwell.admin.requests import questions_at
+    from stepwell.cli.forms.answers import check_answer
 
     if not answers:
         return

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...core.errors import CannotUnseal, CheckpointCorrupt, CodecError
-from ..failing import NOT_FOUND, USAGE, CommandFailed
-from ..output import document, lines, note
-from ..running import on_the_store
-from ..settings import as_json, everywhere
-from ..words import counted, printable
+from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import document, lines, note
+from stepwell.cli.views.text import counted, printable
+from stepwell.errors import CannotUnseal, CheckpointCorrupt, CodecError
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
-    from ...operating.importing import Imported
+    from stepwell.admin.transfer.importer import Imported
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 STDIN = "-"
 HINTS = {
@@ -78,8 +78,8 @@ def _read(file: str) -> bytes | None:
 
 
 async def _imported(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> Imported:
-    from ...operating.import_errors import ImportRefused
-    from ...operating.importing import import_from, import_run
+    from stepwell.admin.transfer.import_errors import ImportRefused
+    from stepwell.admin.transfer.importer import import_from, import_run
 
     try:
         if data is not None:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..output import document, note, table
-from ..running import on_the_store
-from ..settings import as_json, everywhere, tagged
-from ..times import a_moment
-from ..words import STATUS, moment, status_word
+from stepwell.cli.settings import as_json, everywhere, tagged
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.time_parser import a_moment
+from stepwell.cli.views.output import document, note, table
+from stepwell.cli.views.text import STATUS, moment, status_word
 
 if TYPE_CHECKING:
-    from ...durable.runs import RunInfo
-    from ...durable.storage import BuiltInStorage
+    from stepwell.storage.built_in_storage import BuiltInStorage
+    from stepwell.storage.run_list import RunInfo
 
 
 @click.command("list")
@@ -76,13 +76,13 @@ def command(
 
 
 async def _found(storage: BuiltInStorage, name: str) -> RunInfo:
-    from ...operating.naming import find_run
+    from stepwell.admin.lookup import find_run
 
     return await find_run(storage, name)
 
 
 async def _holding(storage: BuiltInStorage, text: str, known: dict[str, Any], limit: int) -> list[RunInfo]:
-    from ...operating.searching import search
+    from stepwell.admin.run_search import search
 
     found: list[RunInfo] = []
     async for one in search(storage, text, **known):

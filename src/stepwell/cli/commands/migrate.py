@@ -6,12 +6,12 @@ import asyncio
 
 import click
 
-from ..failing import CommandFailed
-from ..kinds import Format
-from ..output import document, lines
-from ..settings import Settings, as_json, everywhere
-from ..stores import meant
-from ..words import counted
+from stepwell.cli.failures import CommandFailed
+from stepwell.cli.settings import Settings, as_json, everywhere
+from stepwell.cli.stores.kinds import Format
+from stepwell.cli.stores.option import meant
+from stepwell.cli.views.output import document, lines
+from stepwell.cli.views.text import counted
 
 
 @click.command("migrate")

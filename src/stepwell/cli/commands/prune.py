@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..confirming import confirm, must_be_asked
-from ..failing import USAGE, CommandFailed
-from ..output import document, lines, note
-from ..running import on_the_store
-from ..settings import as_json, everywhere
-from ..times import a_span
-from ..words import STATUS, counted, printable
+from stepwell.cli.confirmation import confirm, must_be_asked
+from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.time_parser import a_span
+from stepwell.cli.views.output import document, lines, note
+from stepwell.cli.views.text import STATUS, counted, printable
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
-    from ...operating.keeping import Keep
-    from ...operating.pruning import PruneReport
+    from stepwell.admin.retention.policy import Keep
+    from stepwell.admin.retention.pruner import PruneReport
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 SHOWN = 20  # runs of a list; JSON has them all
 _HOW = "--dry-run says what would go, --yes takes it away"
@@ -89,7 +89,7 @@ def _policy(
     runs: Sequence[str], last: int | None, age: timedelta | None, statuses: Sequence[str], whole: bool
 ) -> Keep | None:
     """What is kept; None: nothing of the named runs."""
-    from ...operating.keeping import Keep
+    from stepwell.admin.retention.policy import Keep
 
     if whole:
         if not runs or last is not None or age is not None or statuses:
@@ -104,8 +104,8 @@ def _policy(
 
 
 async def _pruned(storage: BuiltInStorage, policy: Keep | None, runs: Sequence[str], *, dry_run: bool) -> PruneReport:
-    from ...operating.naming import find_run
-    from ...operating.pruning import delete_runs, prune
+    from stepwell.admin.lookup import find_run
+    from stepwell.admin.retention.pruner import delete_runs, prune
 
     named = [(await find_run(storage, run)).run_id for run in runs]
     if policy is None:
@@ -114,7 +114,7 @@ async def _pruned(storage: BuiltInStorage, policy: Keep | None, runs: Sequence[s
 
 
 async def _compacted(storage: BuiltInStorage) -> int:
-    from ...core.errors import DurabilityError
+    from stepwell.errors import DurabilityError
 
     try:
         return await storage.compact()

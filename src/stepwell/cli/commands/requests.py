@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..output import document, note, table
-from ..running import on_the_store
-from ..settings import as_json, everywhere
-from ..times import a_span
-from ..words import deadline, length
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.time_parser import a_span
+from stepwell.cli.views.output import document, note, table
+from stepwell.cli.views.text import deadline, length
 
 if TYPE_CHECKING:
-    from ...durable.pending import PendingRequest
-    from ...durable.storage import BuiltInStorage
+    from stepwell.storage.built_in_storage import BuiltInStorage
+    from stepwell.storage.pending_requests import PendingRequest
 
 
 @click.command("requests")
@@ -49,7 +49,7 @@ def command(
         raise click.UsageError("say --overdue or --due-within, not both: what is overdue is due within any span")
 
     async def work(storage: BuiltInStorage) -> None:
-        from ...durable import clock
+        from stepwell.storage import clock
 
         now = clock.now()
         found = await storage.pending_requests(
@@ -84,20 +84,20 @@ async def _answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[
     runs = list({one.run_id for one in page})
     if not runs or not await asyncio.to_thread(storage.store.mailed, runs):
         return set()
-    from ...operating.questions import answered_among
+    from stepwell.admin.requests import answered_among
 
     return await answered_among(storage, page)
 
 
 async def _run_id(storage: BuiltInStorage, name: str) -> str:
-    from ...operating.naming import find_run
+    from stepwell.admin.lookup import find_run
 
     return (await find_run(storage, name)).run_id
 
 
 async def _last(storage: BuiltInStorage, name: str) -> PendingRequest:
     """The last one of the page before. Raises NotFound if it is not open any more."""
-    from ...operating.naming import NotFound
+    from stepwell.admin.lookup import NotFound
 
     for n in range(len(name)):  # both may have a slash in them
         if name[n] == "/":

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..failing import INTERRUPTED, NOT_FOUND, USAGE, CommandFailed
-from ..hints import command_line
-from ..output import lines, note
-from ..running import on_the_store
-from ..settings import Settings, everywhere
-from ..words import deadline, length, printable, status_word, tree
+from stepwell.cli.failures import INTERRUPTED, NOT_FOUND, USAGE, CommandFailed
+from stepwell.cli.hints import command_line
+from stepwell.cli.settings import Settings, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import lines, note
+from stepwell.cli.views.text import deadline, length, printable, status_word, tree
 
 if TYPE_CHECKING:
-    from ...durable.storage import BuiltInStorage
-    from ...operating.questions import Question
+    from stepwell.admin.requests import Question
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 _GIVE = "give the answer with --json VALUE, --json @FILE or --json -"
 _PAGE = 500  # questions of the inbox
@@ -41,7 +41,7 @@ def command(run: str | None, request: str | None, given: str | None) -> None:
     in: a process that does so now, or else `stepwell resume`. Ends with 3 if the question is not open, or answered
     already.
     """
-    from ..answers import check_answer, check_unanswered, read_json
+    from stepwell.cli.forms.answers import check_answer, check_unanswered, read_json
 
     value = None if given is None else read_json(_text(given), "the answer")
     question = _chosen(on_the_store(lambda storage: _open(storage, run, request)))
@@ -56,7 +56,7 @@ def command(run: str | None, request: str | None, given: str | None) -> None:
 
 
 def _text(given: str) -> str:
-    from ..inputs import text_of
+    from stepwell.cli.input_option import text_of
 
     try:
         return text_of("@-" if given == "-" else given)
@@ -66,9 +66,9 @@ def _text(given: str) -> str:
 
 async def _open(storage: BuiltInStorage, run: str | None, request: str | None) -> list[Question]:
     """The open questions that may be meant; at least one."""
-    from ...operating.naming import NotFound, find_run
-    from ...operating.questions import open_questions
-    from ..answers import meant_by, refusals
+    from stepwell.admin.lookup import NotFound, find_run
+    from stepwell.admin.requests import open_questions
+    from stepwell.cli.forms.answers import meant_by, refusals
 
     if run is None:
         return await _inbox(storage, "")
@@ -92,8 +92,8 @@ async def _open(storage: BuiltInStorage, run: str | None, request: str | None) -
 
 async def _inbox(storage: BuiltInStorage, said: str) -> list[Question]:
     """The open questions of all runs whose ids begin so, as many as a person can choose from."""
-    from ...operating.questions import open_questions
-    from ..answers import meant_by
+    from stepwell.admin.requests import open_questions
+    from stepwell.cli.forms.answers import meant_by
 
     runs = [run_id async for run_id in _asking(storage, said)]
     if not runs and not said:
@@ -104,7 +104,7 @@ async def _inbox(storage: BuiltInStorage, said: str) -> list[Question]:
 
 async def _asking(storage: BuiltInStorage, said: str) -> AsyncIterator[str]:
     """The runs with questions whose ids begin so, as many as are shown; in any case those of just that id."""
-    from ..answers import begins
+    from stepwell.cli.forms.answers import begins
 
     last, left = None, _SHOWN
     while page := await storage.pending_requests(after=last, limit=_PAGE if said else _SHOWN):
@@ -119,8 +119,8 @@ async def _asking(storage: BuiltInStorage, said: str) -> AsyncIterator[str]:
 
 async def _gone(storage: BuiltInStorage, run_id: str, request: str, questions: list[Question]) -> CommandFailed:
     """What became of a question that is not open, as far as the last commits say it."""
-    from ...durable.codec import DEFAULT_CODEC
-    from ...durable.wire import read_commit
+    from stepwell.codec.codec import DEFAULT_CODEC
+    from stepwell.storage.wire.format import read_commit
 
     there = ", ".join(repr(one.request_id) for one in questions) or "none"
     told = f"run {run_id!r} does not ask {request!r}; open are: {there}"
@@ -137,8 +137,8 @@ async def _gone(storage: BuiltInStorage, run_id: str, request: str, questions: l
 
 def _chosen(questions: list[Question]) -> Question:
     """The one that is meant; whoever is there is asked if several may be."""
-    from ..asking import asked, somebody_is_there
-    from ..forms import one_of
+    from stepwell.cli.forms.prompts import asked, somebody_is_there
+    from stepwell.cli.forms.schema_form import one_of
 
     waiting = [one for one in questions if not one.answered] or questions
     if len(waiting) == 1:
@@ -152,9 +152,9 @@ def _chosen(questions: list[Question]) -> Question:
 
 def _filled_in(question: Question) -> Any:
     """What a person types into the form of the question, and wants to be sent."""
-    from ..approvals import schema_for
-    from ..asking import asked, somebody_is_there
-    from ..forms import Unfillable, form_of, yes_or_no
+    from stepwell.cli.forms.agent_forms import schema_for
+    from stepwell.cli.forms.prompts import asked, somebody_is_there
+    from stepwell.cli.forms.schema_form import Unfillable, form_of, yes_or_no
 
     if not somebody_is_there():
         told = f"{question.request_id!r} wants {question.response_type}, and nobody is there to be asked for it"
@@ -175,9 +175,9 @@ def _filled_in(question: Question) -> Any:
 
 
 def _introduce(question: Question) -> None:
-    from ...durable import clock
-    from ...durable.damage import moment
-    from ..approvals import shown
+    from stepwell.cli.forms.agent_forms import shown
+    from stepwell.storage import clock
+    from stepwell.storage.damage import moment
 
     what = f"the question {question.request_id!r}"
     asked_at, now = moment(question.asked_at, what), clock.now()
@@ -190,9 +190,9 @@ def _introduce(question: Question) -> None:
 
 async def _send(storage: BuiltInStorage, question: Question, value: Any) -> None:
     """Leave the answer, if the question is still the one that was read."""
-    from ...operating.answering import answer
-    from ...operating.questions import open_questions
-    from ..answers import check_unanswered, refusals
+    from stepwell.admin.requests import open_questions
+    from stepwell.admin.responses import answer
+    from stepwell.cli.forms.answers import check_unanswered, refusals
 
     with refusals():
         now = await open_questions(storage, question.run_id)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..driving import drive
-from ..settings import as_json, durable, everywhere, followed
+from stepwell.cli.drive import drive
+from stepwell.cli.settings import as_json, durable, everywhere, followed
 
 if TYPE_CHECKING:
-    from ...core.model import Checkpoint
-    from ...declarative.instance import AgentWorkflowInstance
-    from ...durable.storage import BuiltInStorage
-    from ...runtime.deferring import Durability
-    from ...runtime.stream import RunStream
-    from ...workflow.result import WorkflowRunResult
-    from ...workflow.workflow import Workflow
+    from stepwell.declarative.instance import AgentWorkflowInstance
+    from stepwell.engine.durability import Durability
+    from stepwell.engine.stream import RunStream
+    from stepwell.model.superstep import Checkpoint
+    from stepwell.storage.built_in_storage import BuiltInStorage
+    from stepwell.workflows.result import WorkflowRunResult
+    from stepwell.workflows.workflow import Workflow
 
 
 @click.command("resume")
@@ -43,7 +43,7 @@ def command(
     """
 
     async def begin(made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage) -> RunStream[WorkflowRunResult]:
-        from ..loading import workflow_of
+        from stepwell.cli.code_loader import workflow_of
 
         built = workflow_of(made)
         head = await _head(storage, built, run)
@@ -58,9 +58,9 @@ def command(
 
 async def _head(storage: BuiltInStorage, workflow: Workflow, name: str) -> Checkpoint:
     """Where the run is. Raises CommandFailed if that is not what was named."""
-    from ...operating.naming import NotFound, find_checkpoint
-    from ..failing import USAGE, CommandFailed
-    from ..hints import command_line
+    from stepwell.admin.lookup import NotFound, find_checkpoint
+    from stepwell.cli.failures import USAGE, CommandFailed
+    from stepwell.cli.hints import command_line
 
     found = await find_checkpoint(storage, name)
     head = await workflow.archive_on(storage).head(found.run_id)
@@ -79,12 +79,12 @@ async def _check_code(
     made: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
 ) -> None:
     """Raises CommandFailed if this code cannot go on with the run. One that is done is only told again."""
-    from ...core.errors import GraphChanged
-    from ...operating.checking import why_stranded
-    from ...workflow.workflow import Workflow
-    from ..failing import NOT_THIS_CODE, CommandFailed
-    from ..hints import command_line
-    from ..loading import workflow_of
+    from stepwell.admin.deploy_check import why_stranded
+    from stepwell.cli.code_loader import workflow_of
+    from stepwell.cli.failures import NOT_THIS_CODE, CommandFailed
+    from stepwell.cli.hints import command_line
+    from stepwell.errors import GraphChanged
+    from stepwell.workflows.workflow import Workflow
 
     if head.status.value == "IDLE":
         return

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..driving import drive
-from ..settings import as_json, durable, everywhere, followed, tagged
+from stepwell.cli.drive import drive
+from stepwell.cli.settings import as_json, durable, everywhere, followed, tagged
 
 if TYPE_CHECKING:
-    from ...declarative.instance import AgentWorkflowInstance
-    from ...durable.storage import BuiltInStorage
-    from ...runtime.deferring import Durability
-    from ...runtime.stream import RunStream
-    from ...workflow.result import WorkflowRunResult
-    from ...workflow.workflow import Workflow
+    from stepwell.declarative.instance import AgentWorkflowInstance
+    from stepwell.engine.durability import Durability
+    from stepwell.engine.stream import RunStream
+    from stepwell.storage.built_in_storage import BuiltInStorage
+    from stepwell.workflows.result import WorkflowRunResult
+    from stepwell.workflows.workflow import Workflow
 
 
 @click.command("run")
@@ -44,14 +44,14 @@ def command(
 
     Ends with 0 if the run is done, 1 if it failed, 4 if it waits.
     """
-    from ..failing import USAGE, CommandFailed
-    from ..inputs import text_of
+    from stepwell.cli.failures import USAGE, CommandFailed
+    from stepwell.cli.input_option import text_of
 
     text = None if given is None else text_of(given)
 
     async def begin(made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage) -> RunStream[WorkflowRunResult]:
-        from ...durable.ids import new_run_id
-        from ..loading import workflow_of
+        from stepwell.cli.code_loader import workflow_of
+        from stepwell.storage.ids import new_run_id
 
         name = run_id if run_id is not None else new_run_id()
         message = await _message(made, storage, text, name)
@@ -68,8 +68,8 @@ async def _message(
     made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
 ) -> Any:
     """What the run begins with."""
-    from ...workflow.workflow import Workflow
-    from ..inputs import message_of, open_message_of
+    from stepwell.cli.input_option import message_of, open_message_of
+    from stepwell.workflows.workflow import Workflow
 
     if isinstance(made, Workflow):
         return message_of(text, made.input_types, made.definition.codec)

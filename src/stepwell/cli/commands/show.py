@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..output import document, lines
-from ..questions import questions
-from ..running import on_the_store
-from ..settings import as_json, everywhere
-from ..words import moment, printable, status_word, tree
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import document, lines
+from stepwell.cli.views.requests import questions
+from stepwell.cli.views.text import moment, printable, status_word, tree
 
 if TYPE_CHECKING:
-    from ...core.model import Checkpoint, Commit
-    from ...durable.storage import BuiltInStorage
+    from stepwell.model.superstep import Checkpoint, Commit
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 RECENT = 500  # commits in which calls are counted
 
@@ -35,8 +35,8 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        from ...operating.documents import document_of
-        from ..progress import progress_of
+        from stepwell.admin.diffs.documents import document_of
+        from stepwell.cli.views.progress import progress_of
 
         name = run if checkpoint is None else await _inside(storage, run, checkpoint)
         at, commit, commits = await _read(storage, name, None if full else RECENT)
@@ -56,7 +56,7 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
 
 async def _inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
     """The name of a checkpoint of a run. Raises NotFound if it is one of another run."""
-    from ...operating.naming import NotFound, find_checkpoint, find_run
+    from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
 
     run_id = (await find_run(storage, run)).run_id
     if checkpoint.lstrip("-").isdigit():
@@ -69,10 +69,10 @@ async def _inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
 
 async def _read(storage: BuiltInStorage, name: str, recent: int | None) -> tuple[Checkpoint, Commit, list[Commit]]:
     """The checkpoint, the commit that led to it, and the commits up to it that are kept: all, or the last so many."""
-    from ...durable.archive import StoreArchive
-    from ...durable.codec import DEFAULT_CODEC
-    from ...durable.wire import read_commit
-    from ...operating.naming import entry_of, find_checkpoint
+    from stepwell.admin.lookup import entry_of, find_checkpoint
+    from stepwell.codec.codec import DEFAULT_CODEC
+    from stepwell.storage.archive import StoreArchive
+    from stepwell.storage.wire.format import read_commit
 
     entry = await entry_of(storage.store, await find_checkpoint(storage, name))
     at, commit = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)

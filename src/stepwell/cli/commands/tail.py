@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..output import note
-from ..running import on_the_store
-from ..settings import as_json, everywhere
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.stores.session import on_the_store
+from stepwell.cli.views.output import note
 
 if TYPE_CHECKING:
-    from ...core.model import Checkpoint, Message
-    from ...durable.runs import RunInfo
-    from ...durable.storage import BuiltInStorage
-    from ..following import Follower
-    from ..telling import Heard
+    from stepwell.cli.views.events import Heard
+    from stepwell.cli.views.follow import Follower
+    from stepwell.model.superstep import Checkpoint, Message
+    from stepwell.storage.built_in_storage import BuiltInStorage
+    from stepwell.storage.run_list import RunInfo
 
 SILENCE = 15.0  # seconds after which it is said, once, that nothing happens
 
@@ -43,7 +43,7 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
         raise click.UsageError("--wait goes with --follow")
 
     async def work(storage: BuiltInStorage) -> tuple[str, str] | None:
-        from ...operating.naming import find_run
+        from stepwell.admin.lookup import find_run
 
         found = await find_run(storage, run)
         if not follow:
@@ -61,7 +61,7 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
 
 
 async def _last(storage: BuiltInStorage, run: RunInfo, count: int) -> list[Heard]:
-    from ..telling import latest
+    from stepwell.cli.views.events import latest
 
     return await latest(storage, run.run_id, run.number, count)
 
@@ -73,15 +73,15 @@ def _tell(events: list[Heard], reader: Follower) -> None:
 
 def _plain(json: bool) -> Follower:
     """Events are the data of this command: they go to stdout."""
-    from ..following import JsonLines, Lines
+    from stepwell.cli.views.follow import JsonLines, Lines
 
     return JsonLines() if json else Lines(sys.stdout)
 
 
 async def _reader(storage: BuiltInStorage, run: RunInfo, json: bool) -> tuple[Follower, list[str]]:
     """Whoever sees what comes, and who is called next. Only a picture needs to know that, and the graph."""
-    from ..following import Picture, can_draw
-    from ..scene import Scene
+    from stepwell.cli.views.follow import Picture, can_draw
+    from stepwell.cli.views.scene import Scene
 
     if json or not can_draw(sys.stdout):
         return _plain(json), []
@@ -92,9 +92,9 @@ async def _reader(storage: BuiltInStorage, run: RunInfo, json: bool) -> tuple[Fo
 
 
 async def _checkpoint(storage: BuiltInStorage, run: RunInfo) -> Checkpoint:
-    from ...durable.archive import StoreArchive
-    from ...durable.codec import DEFAULT_CODEC
-    from ...operating.naming import NotFound
+    from stepwell.admin.lookup import NotFound
+    from stepwell.codec.codec import DEFAULT_CODEC
+    from stepwell.storage.archive import StoreArchive
 
     at = await StoreArchive(storage.store, DEFAULT_CODEC).head(run.run_id)
     if at is None:
@@ -104,7 +104,7 @@ async def _checkpoint(storage: BuiltInStorage, run: RunInfo) -> Checkpoint:
 
 async def _tell_coming(storage: BuiltInStorage, run: RunInfo, wait: bool, reader: Follower) -> str:
     """Until the run rests; its status then."""
-    from ..telling import following, heard_of
+    from stepwell.cli.views.events import following, heard_of
 
     status, news = run.status.value, monotonic()
     async for commit in following(storage, run.run_id, run.number):
@@ -131,8 +131,8 @@ def _rests(status: str, wait: bool) -> bool:
 
 
 def _end(run_id: str, status: str) -> None:
-    from ..failing import FAILED, WAITING, ended
-    from ..words import status_word
+    from stepwell.cli.failures import FAILED, WAITING, ended
+    from stepwell.cli.views.text import status_word
 
     if status == "IDLE":
         return

@@ -6,9 +6,9 @@ import asyncio
 
 import click
 
-from ..loading import code_of
-from ..output import document, lines
-from ..settings import as_json, everywhere
+from stepwell.cli.code_loader import code_of
+from stepwell.cli.settings import as_json, everywhere
+from stepwell.cli.views.output import document, lines
 
 FORMS = {"mermaid": "to_mermaid", "dot": "to_digraph", "text": "to_text"}
 
@@ -24,7 +24,7 @@ def command(workflow: str, form: str, json: bool) -> None:
     WORKFLOW is a workflow, a builder, or a function without arguments that gives one. MODULE is looked for in the
     working directory, too. Importing it runs its code.
     """
-    from ...viz import WorkflowViz
+    from stepwell.viz.picture import WorkflowViz
 
     found = asyncio.run(code_of(workflow).workflow())
     picture = getattr(WorkflowViz(found), FORMS[form])()

@@ -30,14 +30,14 @@ from agents import (
 from agents.run import DEFAULT_MAX_TURNS
 from pydantic_core import to_json
 
-from ...asking import ToolApprovalRequest, ToolApprovalResponse
-from ...protocol import Agent
-from ...replies import Answer
-from ...turn import Interrupted, Turn, denial
-from ...values import Message
-from .models import StepModel, StepProvider
-from .steps import PLACE, Broken, Steps
-from .tools import check, stepped
+from stepwell.agents.adapters.openai_agents.models import StepModel, StepProvider
+from stepwell.agents.adapters.openai_agents.steps import PLACE, Broken, Steps
+from stepwell.agents.adapters.openai_agents.tools import check, stepped
+from stepwell.agents.agent import Agent
+from stepwell.agents.messages import Message
+from stepwell.agents.replies import Answer
+from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
+from stepwell.agents.turn import Interrupted, Turn, denial
 
 REWRITTEN = {"stepwell": "what was said before was rewritten to this"}
 """Stands in the history where the SDK replaced the conversation, as filters of handoffs do."""

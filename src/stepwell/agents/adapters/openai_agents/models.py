@@ -37,10 +37,10 @@ from openai.types.responses.response_prompt_param import ResponsePromptParam
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from ....core.errors import StepwellError
-from ...replies import ModelReply, ToolCall
-from ...values import Usage as Used
-from .steps import PLACE, Broken, Invoker, Steps, id_in
+from stepwell.agents.adapters.openai_agents.steps import PLACE, Broken, Invoker, Steps, id_in
+from stepwell.agents.messages import Usage as Used
+from stepwell.agents.replies import ModelReply, ToolCall
+from stepwell.errors import StepwellError
 
 _OUTPUT: TypeAdapter[list[ResponseOutputItem]] = TypeAdapter(list[ResponseOutputItem])
 _USAGE: TypeAdapter[Usage] = TypeAdapter(Usage)

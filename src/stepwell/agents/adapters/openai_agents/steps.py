@@ -10,11 +10,11 @@ from typing import Any
 
 from agents import FunctionTool
 
-from ....core.errors import StepwellError
-from ...asking import ToolApprovalResponse
-from ...replies import ToolCall
-from ...turn import Turn
-from ...values import Usage, total
+from stepwell.agents.messages import Usage, total
+from stepwell.agents.replies import ToolCall
+from stepwell.agents.requests import ToolApprovalResponse
+from stepwell.agents.turn import Turn
+from stepwell.errors import StepwellError
 
 
 class Broken(BaseException):

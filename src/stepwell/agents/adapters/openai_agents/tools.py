@@ -29,12 +29,12 @@ from agents.tool import get_function_tool_origin, invoke_function_tool
 from agents.tool_context import ToolContext
 from pydantic_core import to_jsonable_python
 
-from ....core.errors import DefinitionError, StepwellError
-from ...replies import ToolCall
-from ...turn import RunTool
-from ...values import Usage
-from .models import StepModel, arguments_of
-from .steps import PLACE, Broken, Invoker, Steps, id_in, outside
+from stepwell.agents.adapters.openai_agents.models import StepModel, arguments_of
+from stepwell.agents.adapters.openai_agents.steps import PLACE, Broken, Invoker, Steps, id_in, outside
+from stepwell.agents.messages import Usage
+from stepwell.agents.replies import ToolCall
+from stepwell.agents.turn import RunTool
+from stepwell.errors import DefinitionError, StepwellError
 
 
 def check(tool: Tool) -> None:

@@ -1,0 +1,65 @@
+"""What type checkers see of `stepwell.admin`: every name and its home. `__init__.py` says it to Python."""
+
+from stepwell.admin.cancellation import Cancelled, cancel
+from stepwell.admin.deploy_check import Checked, CheckedRun, check
+from stepwell.admin.diffs.checkpoints import Difference, NotForked, diff, diff_from_parent
+from stepwell.admin.diffs.json_diff import Change, compare, patched
+from stepwell.admin.doctor.examination import Examined, Finding, examine
+from stepwell.admin.forks.fork import fork, preview_fork
+from stepwell.admin.lookup import Ambiguous, NotFound, find_checkpoint, find_run
+from stepwell.admin.report.drawing import Progress, draw
+from stepwell.admin.report.page import report_run, report_to
+from stepwell.admin.requests import Question, open_questions
+from stepwell.admin.responses import answer
+from stepwell.admin.retention.policy import Keep
+from stepwell.admin.retention.pruner import PruneReport, delete_runs, prune
+from stepwell.admin.run_search import Holding, search
+from stepwell.admin.state_edits import EditRefused
+from stepwell.admin.transfer.exporter import Exported, export_run, export_to
+from stepwell.admin.transfer.import_errors import ImportRefused
+from stepwell.admin.transfer.importer import Imported, import_from, import_run
+
+__all__ = [
+    "Ambiguous",
+    "Cancelled",
+    "Change",
+    "Checked",
+    "CheckedRun",
+    "Difference",
+    "EditRefused",
+    "Examined",
+    "Exported",
+    "Finding",
+    "Holding",
+    "ImportRefused",
+    "Imported",
+    "Keep",
+    "NotForked",
+    "NotFound",
+    "Progress",
+    "PruneReport",
+    "Question",
+    "answer",
+    "cancel",
+    "check",
+    "compare",
+    "delete_runs",
+    "diff",
+    "diff_from_parent",
+    "draw",
+    "examine",
+    "export_run",
+    "export_to",
+    "find_checkpoint",
+    "find_run",
+    "fork",
+    "import_from",
+    "import_run",
+    "open_questions",
+    "patched",
+    "preview_fork",
+    "prune",
+    "report_run",
+    "report_to",
+    "search",
+]

@@ -1,0 +1,137 @@
+"""A run stopped on purpose, by somebody who does not have its program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from stepwell import kernel
+from stepwell.admin.lookup import NotFound, find_run
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.engine import lease_renewal as claims
+from stepwell.engine.commit import store
+from stepwell.engine.responses import check_free
+from stepwell.errors import RunBusy
+from stepwell.model.event import WorkflowRunState
+from stepwell.model.superstep import Checkpoint, Stamp, is_text
+from stepwell.storage import clock
+from stepwell.storage.archive import StoreArchive
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.ids import checkpoint_id, new_run_id
+from stepwell.storage.lease import this_process
+from stepwell.storage.signals import cancel_key, cancel_letter
+
+_OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
+_LOOK_EVERY = 0.25  # seconds between two looks at a run that somebody else drives
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Where a run ended that was to be cancelled."""
+
+    run_id: str
+    status: WorkflowRunState  # CANCELLED, or IDLE if it was done first
+    number: int
+    changed: bool  # False if it had ended so before
+    driver: str | None  # who drove it and was told to stop, in words; None if nobody did
+
+
+async def cancel(
+    storage: BuiltInStorage, run: str, *, reason: str | None = None, told: Callable[[str], None] | None = None
+) -> Cancelled:
+    """Stop a run on purpose: it ends CANCELLED at its last commit, and can be resumed on purpose.
+
+    If nobody drives it, that is committed at once. Whoever drives it is told by mail, as `RunHandle.cancel` does, and
+    this waits until it has stopped; handlers may clean up. `told` is called once, with who that is. Whoever stops
+    waiting leaves the wish behind. A run that is done or cancelled stays as it is.
+
+    `reason` becomes part of the history, as a `warning`: of the commit that cancels the run, or of one right after it
+    if that was made by whoever drove it.
+
+    Raises NotFound or Ambiguous for the run, RunError for one that works for another, and ValueError for a reason that
+    cannot be stored.
+    """
+    if reason is not None and not is_text(reason):
+        raise ValueError(f"the reason {reason!r} holds half a character and cannot be stored")
+    run_id = (await find_run(storage, run)).run_id
+    archive = StoreArchive(storage.store, DEFAULT_CODEC)
+    before = await _head(archive, run_id)
+    check_free(before)
+    if before.status in _OVER:
+        return Cancelled(run_id, before.status, before.number, changed=False, driver=None)
+    driver: str | None = None
+    while True:
+        try:
+            at = await _stopped_here(archive, run_id, reason)
+        except RunBusy as busy:
+            at = await _head(archive, run_id)
+            await archive.post(run_id, cancel_key(at.header.epoch, before.number), cancel_letter(before.number))
+            if driver is None and told is not None:
+                told(busy.owner)
+            driver = busy.owner
+            await asyncio.sleep(_LOOK_EVERY)
+        if over := await _over_since(archive, before, at):
+            if driver is not None and reason and over[0] is WorkflowRunState.CANCELLED:
+                await _say_why(archive, run_id, over[1], reason)
+            return Cancelled(run_id, *over, changed=True, driver=driver)
+
+
+async def _stopped_here(archive: StoreArchive, run_id: str, reason: str | None) -> Checkpoint:
+    """Commit that a run was stopped which nobody drives. Raises RunBusy if somebody does."""
+    async with _held(archive, run_id):
+        at = await _head(archive, run_id)
+        return at if at.status in _OVER else await _commit(archive, at, reason)
+
+
+async def _say_why(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
+    """Commit why a run was stopped which its driver has stopped; unless it goes on already, and it matters no more."""
+    while (await _head(archive, run_id)).number == number:
+        try:
+            async with _held(archive, run_id):
+                at = await _head(archive, run_id)
+                if at.number == number:
+                    await _commit(archive, at, reason)
+        except RunBusy:  # who drove it is just letting it go
+            await asyncio.sleep(_LOOK_EVERY)
+
+
+@asynccontextmanager
+async def _held(archive: StoreArchive, run_id: str) -> AsyncIterator[None]:
+    held = await claims.claim(archive, run_id, this_process(new_run_id()), _no_news)
+    try:
+        yield
+    finally:
+        await claims.let_go(held)
+
+
+async def _commit(archive: StoreArchive, at: Checkpoint, reason: str | None) -> Checkpoint:
+    stamp = Stamp(checkpoint_id(at.run_id, at.header.epoch, at.number + 1), clock.stamp())
+    commit = replace(kernel.cancel(at, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
+    after = kernel.apply(at.header, at, commit)
+    wishes = tuple(key for key, _ in await archive.mail(at.run_id) if key.startswith("cancel/"))
+    await store(archive, commit, after, before=at, consumed=wishes)
+    return after
+
+
+async def _over_since(archive: StoreArchive, before: Checkpoint, at: Checkpoint) -> tuple[WorkflowRunState, int] | None:
+    """Where it ended since, also if it went on after that."""
+    if at.number == before.number:
+        return None
+    made = await archive.commits(before.run_id, after=before.number)
+    ends = [(commit.status, commit.number) for commit in made if commit.status in _OVER]
+    return ends[0] if ends else (at.status, at.number) if at.status in _OVER else None
+
+
+async def _head(archive: StoreArchive, run_id: str) -> Checkpoint:
+    head = await archive.head(run_id)
+    if head is None:
+        raise NotFound(f"run {run_id!r} has gone meanwhile")
+    return head
+
+
+def _no_news() -> None:
+    """Mail that comes while it is being stopped is for whoever goes on with it."""

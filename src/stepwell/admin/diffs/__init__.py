@@ -1,0 +1,1 @@
+"""Differences between two checkpoints, as data and in words."""

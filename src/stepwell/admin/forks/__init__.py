@@ -1,0 +1,1 @@
+"""New runs that continue from a checkpoint of another, with changes."""

@@ -1,0 +1,261 @@
+"""A run as a page that a person opens offline: one file of HTML, without a script, a font or an address to fetch."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from stepwell.admin.diffs.documents import document_of
+from stepwell.admin.report.drawing import draw
+from stepwell.admin.report.json_tree import Tree, brief
+from stepwell.admin.report.markup import escaped, shortened
+from stepwell.admin.report.timeline import Chronicle, Row, chronicle
+from stepwell.admin.transfer.redaction import LOCK
+from stepwell.model.event import WorkflowErrorDetails
+from stepwell.model.payload import Parcel
+from stepwell.model.request import Request
+from stepwell.model.superstep import Commit, Done
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.json_text import json_of
+from stepwell.storage.permissions import creating
+
+_ROWS = 200  # commits
+_CHANGES = 30  # lines of what one of them changed
+_VALUES, _NAMES = 4_000, 1_000  # values of all trees of a part, and names in it
+_CHARACTERS, _TEXT = 1_000_000, 5_000  # of all long texts of a part, and of one message or traceback
+_DONE, _OUTPUTS, _OUTPUT = 20, 3, 300  # executors of a commit, outputs of one, characters of an output
+_DRAWN = 300  # executors: a larger graph is no help to anybody
+
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--back:#f6f8fa;--bad:#cf222e}
+@media (prefers-color-scheme:dark){:root{
+--ink:#e6edf3;--soft:#9aa4ae;--paper:#0d1117;--line:#30363d;--back:#161b22;--bad:#ff7b72}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);
+margin:0 auto;max-width:70rem;padding:1rem 1.5rem}
+h1{font-size:1.5rem;margin-bottom:.2rem}h2{margin-top:2.2rem;border-bottom:1px solid var(--line)}
+.soft{color:var(--soft)}.bad{color:var(--bad)}.scroll{overflow-x:auto}
+table{border-collapse:collapse;width:100%}
+th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid var(--line)}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem}dt{color:var(--soft)}dd{margin:0}
+code,pre{font:13px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}
+pre{white-space:pre-wrap;background:var(--back);padding:.6rem}
+ul{margin:.2rem 0;padding-left:1.2rem}summary{cursor:pointer}tr.chosen{background:var(--back)}
+""".replace("\n", "")
+
+
+async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None = None) -> str:
+    """A run as one HTML page: what it is, its graph with what became of each executor, its open questions, its commits
+    with what each of them changed, and what it holds.
+
+    `number` chooses the commit whose graph, questions and state are shown; without it, the newest. Everything that is
+    stored is shown as text, whatever it says. No class of the program is needed. Of a long history the middle is left
+    out, and of large values the end; the page says so. Its size is bounded, whatever the run holds.
+
+    Raises CheckpointMissing if there is no such run or commit, CheckpointCorrupt if a record is damaged.
+    """
+    told = await chronicle(storage.store, run_id, number, rows=_ROWS, changes=_CHANGES)
+    return "".join(_page(told))
+
+
+async def report_to(
+    path: str | os.PathLike[str], storage: BuiltInStorage, run_id: str, *, number: int | None = None
+) -> None:
+    """As `report_run`, into a file. A new one can be read by its owner only; one that is there stays as it is."""
+    await asyncio.to_thread(write_page, path, await report_run(storage, run_id, number=number))
+
+
+def write_page(path: str | os.PathLike[str], page: str) -> None:
+    """Write a page to a file that its owner alone can read, if it is new."""
+    with open(path, "w", encoding="utf-8", newline="\n", opener=creating()) as file:
+        file.write(page)
+
+
+def _page(told: Chronicle) -> Iterator[str]:
+    header = told.at.header
+    name = escaped(f"Run {header.run_id} of {header.workflow}")
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>'
+    # should anything ever get past the escaping, it finds a page that fetches and runs nothing
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    yield f'{name}</title><meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
+    yield f"<h1>{name}</h1>"
+    yield from _about(told)
+    yield from _graph(told)
+    yield from _questions(told.at.requests.values())
+    yield from _commits(told)
+    yield from _held(told)
+    yield "</body></html>\n"
+
+
+def _about(told: Chronicle) -> Iterator[str]:
+    at, head, header = told.at, told.seen.at, told.at.header
+    if LOCK in at.executors:
+        yield "<p><b>Private values were removed from this run when it was exported: it cannot be resumed.</b></p>"
+    facts: list[tuple[str, object]] = [
+        ("Status", head.status.value),
+        ("Began", told.began),
+        ("Last commit", f"{head.stamp.at} (number {head.number}, after {_count(head.iteration, 'superstep')})"),
+        ("Shown here", f"commit {at.number}, checkpoint {at.stamp.checkpoint_id}"),
+    ]
+    facts += [("Sleeps until", head.wake)] if head.wake else []
+    facts += [(f"Tag {key}", value) for key, value in header.tags.items()]
+    if header.parent_id is not None:
+        parent = "" if header.parent_run is None else f" (commit {header.parent_number} of run {header.parent_run})"
+        facts.append(("Forked from", f"checkpoint {header.parent_id}{parent}"))
+    facts += [("Works for", f"run {header.caller}")] if header.caller else []
+    facts += [("Moved back", _count(header.epoch, "time"))] if header.epoch else []
+    facts += [
+        ("Run inside", f"{c.run_id}, at {c.executor}, waits at its commit {c.number}") for c in at.children.values()
+    ]
+    if told.seen.memory:
+        facts.append(
+            ("Under way", f"{_count(len(told.seen.memory), 'result')} noted in a superstep that is not committed")
+        )
+    if told.seen.mail:
+        facts.append(("Mail", f"{_count(len(told.seen.mail), 'letter')} not taken in"))
+    yield (
+        "<dl>"
+        + "".join(f"<dt>{escaped(key)}</dt><dd>{escaped(shortened(str(value), _OUTPUT))}</dd>" for key, value in facts)
+        + "</dl>"
+    )
+
+
+def _graph(told: Chronicle) -> Iterator[str]:
+    signature = told.at.header.signature
+    yield "<h2>Graph</h2>"
+    if len(signature.get("executors", ())) > _DRAWN:
+        yield f"<p>It has {len(signature['executors']):,} executors: too many for a picture.</p>"
+        return
+    title = f"Workflow {told.at.header.workflow} at commit {told.at.number}"
+    yield f'<div class="scroll">{draw(signature, progress=told.progress, title=title)}</div>'
+
+
+def _questions(requests: Iterable[Request]) -> Iterator[str]:
+    found = list(requests)
+    if not found:
+        return
+    yield f"<h2>Open questions</h2><p>{_count(len(found), 'question')} waiting for an answer.</p>"
+    for request in found[:_DONE]:
+        until = f", until {request.deadline}" if request.deadline else ""
+        yield f"<h3>{escaped(request.id)}</h3><p>Asked by <b>{escaped(request.executor)}</b> at {escaped(request.at)}"
+        yield f"{escaped(until)}; wants a <code>{escaped(shortened(request.response_type, _OUTPUT))}</code>.</p>"
+        yield f"<div>{Tree(_TEXT).html(_plain(request.payload), _ROWS)}</div>"
+    yield _rest(len(found) - _DONE, "questions")
+
+
+def _commits(told: Chronicle) -> Iterator[str]:
+    yield '<h2>Commits</h2><div class="scroll"><table><thead><tr>'
+    yield "".join(f'<th scope="col">{name}</th>' for name in ("No.", "When", "What", "Superstep", "What was done"))
+    yield "</tr></thead><tbody>"
+    before: str | None = None
+    for row in told.first:
+        yield from _row(row, before, told.at.number)
+        before = row.commit.stamp.at
+    if told.left_out:
+        yield f'<tr><td colspan="5" class="soft">… {_count(told.left_out, "commit")} in between left out …</td></tr>'
+        before = None
+    for row in told.last:
+        yield from _row(row, before, told.at.number)
+        before = row.commit.stamp.at
+    yield "</tbody></table></div>"
+
+
+def _row(row: Row, before: str | None, chosen: int) -> Iterator[str]:
+    commit = row.commit
+    look = ' class="chosen"' if commit.number == chosen else ""
+    later = "" if before is None else _later(before, commit.stamp.at)
+    kind = commit.kind.value if commit.restored is None else f"{commit.kind.value} to {commit.restored}"
+    yield f'<tr{look}><th scope="row">{commit.number}</th>'
+    yield f'<td>{escaped(commit.stamp.at)}<br><span class="soft">{later}</span></td>'
+    yield f'<td>{escaped(kind)}<br><span class="soft">{escaped(commit.status.value)}</span></td>'
+    yield f"<td>{commit.iteration}</td><td>"
+    for done in commit.done[:_DONE]:
+        yield from _done(done)
+    yield _rest(len(commit.done) - _DONE, "executors")
+    for failure in commit.failures[:_OUTPUTS]:
+        yield _failure(failure)
+    for words in commit.migrated[:_DONE]:
+        yield f"<div>{escaped(shortened(words, _OUTPUT))}</div>"
+    for warning in commit.warnings[:_OUTPUTS]:
+        yield f"<div>warning: {escaped(shortened(warning, _OUTPUT))}</div>"
+    yield from _changed(row, commit)
+    yield "</td></tr>"
+
+
+def _done(done: Done) -> Iterator[str]:
+    again = f", attempt {done.attempts}" if done.attempts > 1 else ""
+    said = [f"sent {_count(len(done.sent), 'message')}"] if done.sent else []
+    said += [f"asked {shortened(', '.join(done.asked), _OUTPUT)}"] if done.asked else []
+    yield f"<div><b>{escaped(done.executor)}</b>{again}{escaped(': ' + ', '.join(said) if said else '')}</div>"
+    for output in done.outputs[:_OUTPUTS]:
+        yield f"<div>{escaped(output.kind)}: <code>{escaped(brief(_plain(output.payload), _OUTPUT))}</code></div>"
+    yield _rest(len(done.outputs) - _OUTPUTS, "outputs")
+
+
+def _failure(failure: WorkflowErrorDetails) -> str:
+    who = f"{failure.executor_id}: " if failure.executor_id else ""
+    words = f"failed: {who}{failure.error_type}: {shortened(failure.message, _TEXT)}"
+    said = f'<div class="bad">{escaped(words)}</div>'
+    if failure.traceback:
+        said += f"<details><summary>Traceback</summary><pre>{escaped(failure.traceback[-_TEXT:])}</pre></details>"
+    return said
+
+
+def _changed(row: Row, commit: Commit) -> Iterator[str]:
+    if row.changes is None:
+        if commit.number:
+            yield '<div class="soft">what was before it is not kept</div>'
+        return
+    count = len(row.changes) + row.more_changes
+    if count:
+        lines = "\n".join(shortened(line, _OUTPUT) for line in row.changes) + (
+            f"\n… and {row.more_changes:,} more" if row.more_changes else ""
+        )
+        yield f"<details><summary>{_count(count, 'change')}</summary><pre>{escaped(lines)}</pre></details>"
+
+
+def _held(told: Chronicle) -> Iterator[str]:
+    document = document_of(told.at)
+    document["executors"].pop(LOCK, None)
+    yield f"<h2>State at commit {told.at.number}</h2>"
+    titles = {"state": "State", "executors": "Kept by executors", "messages": "On their way", "held": "Held by fan-ins"}
+    for key, title in titles.items():
+        yield f"<h3>{title}</h3>" + (_names(document[key]) if document[key] else '<p class="soft">nothing</p>')
+
+
+def _names(values: Any) -> str:
+    """Each value by its name, folded or not."""
+    pairs = list(values.items()) if isinstance(values, dict) else list(enumerate(values))
+    tree, most = Tree(_CHARACTERS), max(_VALUES // max(len(pairs), 1), _DONE)
+    rows = []
+    for key, value in pairs[:_NAMES]:
+        rows.append(f"<li><b>{escaped(shortened(str(key), _OUTPUT))}</b>: {tree.html(value, most)}</li>")
+    return f"<ul>{''.join(rows)}</ul>{_rest(len(pairs) - _NAMES, 'values')}"
+
+
+def _plain(parcel: Parcel) -> Any:
+    return msgspec.json.decode(json_of(parcel))
+
+
+def _later(before: str, at: str) -> str:
+    return f"{_span(datetime.fromisoformat(at) - datetime.fromisoformat(before))} later"
+
+
+def _span(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    if abs(seconds) < 60:
+        return f"{seconds:.3f} s"
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _rest(number: int, what: str) -> str:
+    return f'<div class="soft">… and {number:,} more {what}, left out</div>' if number > 0 else ""

@@ -1,0 +1,71 @@
+"""Answers in plain JSON, by somebody who does not have the program that asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stepwell.admin.lookup import NotFound, find_run
+from stepwell.admin.state_edits import check_plain
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.engine.responses import check_free, has_passed
+from stepwell.errors import RequestExpired, UnknownRequest
+from stepwell.model.request import Request
+from stepwell.model.superstep import Checkpoint, RunHeader
+from stepwell.storage.archive import StoreArchive
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.ids import new_run_id
+from stepwell.storage.signals import plain_key, plain_letter
+
+
+async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any) -> None:
+    """Leave an answer to an open question of a run, in plain JSON. Durable when it returns.
+
+    Whoever drives the run next makes it into the type that was asked for and takes it in. If that cannot be done, the
+    question stays open: that drive raises ResponseRejected, or tells a `warning` if there is something else to go on
+    with, and another answer can be given. The first that fits is taken; one given as `responses` of the workflow goes
+    before.
+
+    Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the question, RunError for a run that
+    works for another one, and EditRefused for what is no JSON.
+    """
+    found = await find_run(storage, run)
+    archive = StoreArchive(storage.store, DEFAULT_CODEC)
+    at = await archive.head(found.run_id)
+    if at is None:
+        raise NotFound(f"run {found.run_id!r} has gone meanwhile")
+    check_free(at)
+    await post_letters(archive, at.header, plain_letters(at, {request_id: value}))
+
+
+def plain_letters(at: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, bytes]]:
+    """Answers to open questions, ready to be posted. Raises as `answer` does, before anything has changed."""
+    return [(_open(at, id), _letter(id, value)) for id, value in responses.items()]
+
+
+async def post_letters(archive: StoreArchive, header: RunHeader, letters: list[tuple[Request, bytes]]) -> None:
+    for request, letter in letters:
+        await archive.post(header.run_id, plain_key(header.epoch, request, new_run_id()), letter)
+
+
+def _open(at: Checkpoint, id: str) -> Request:
+    request = at.requests.get(id)
+    if request is None:
+        known = ", ".join(map(repr, at.requests)) or "none"
+        raise UnknownRequest(
+            f"run {at.run_id!r} does not ask {id!r} at commit {at.number}; open are: {known}",
+            run_id=at.run_id,
+            request_id=id,
+        )
+    if has_passed(request.deadline):
+        raise RequestExpired(
+            f"the answer to {id!r} came too late: its deadline was {request.deadline}", run_id=at.run_id, request_id=id
+        )
+    return request
+
+
+def _letter(id: str, value: Any) -> bytes:
+    check_plain(value, f"the answer to {id!r}")
+    return plain_letter(id, msgspec.json.encode(value))

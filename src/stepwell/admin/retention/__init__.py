@@ -1,0 +1,1 @@
+"""Which checkpoints and runs may go, and how they are removed."""

@@ -1,0 +1,1 @@
+"""Runs as files: exported from one store, imported into another."""

@@ -1,0 +1,347 @@
+"""An exported run put into a store, where it goes on exactly where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
+
+import msgspec
+from msgspec.structs import replace
+
+from stepwell.admin.retention.inventory import SIDE_BY_SIDE, together
+from stepwell.admin.transfer.container import LetterLine, Line, MemoryLine, Reader, RecordLine, RunLine, compact
+from stepwell.admin.transfer.import_check import Checked, Open, Seen, after, check
+from stepwell.admin.transfer.import_errors import ImportRefused as ImportRefused
+from stepwell.admin.transfer.snapshots import PARTLY_HERE
+from stepwell.errors import DefinitionError, StoreUnavailable
+from stepwell.model.superstep import Checkpoint, Retention
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.ids import checkpoint_id
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along, Record, Store
+from stepwell.storage.record import about_of, pending_of, wake_of
+from stepwell.storage.wire.shapes import WireCommit
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(WireCommit).decode
+_LEASE = 600.0  # seconds that an import may be silent before somebody else may have the run
+_RENEW_EVERY = 100  # records
+
+MAX_MEMORY = 2**30  # bytes: a file that needs more may be made to fill the memory; the caller can allow more
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did."""
+
+    run_id: str
+    runs: tuple[str, ...]  # those that were written; the others were there already
+    records: int
+    redacted: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # runs that are referred to, and are not in the file
+
+
+async def import_run(
+    storage: BuiltInStorage,
+    data: bytes,
+    *,
+    run_id: str | None = None,
+    to_look_at: bool = False,
+    max_memory: int | None = MAX_MEMORY,
+) -> Imported:
+    """Put an exported run into a storage. A resume goes on exactly where the run was, with what was finished in the
+    superstep under way, the mail it had not read, and the runs inside.
+
+    All of the file is checked before anything is written; one that is damaged or cut short is refused with
+    CheckpointCorrupt, one of a newer version with NewerFormat. An import that is cut short leaves a run that cannot be
+    resumed; importing again makes it good.
+
+    A run that is there already is left alone if it is the very same, and refused with ImportRefused if not. With
+    `run_id` it is imported under another name. Its keys for the world outside are derived from its name, so that is
+    refused while it has something under way: import it as it is, and fork it. A redacted run is only imported
+    `to_look_at`: it cannot be resumed or forked.
+
+    A file that unpacks to more than can be read in about `max_memory` bytes is refused with ImportRefused, too; None
+    trusts it.
+    """
+    source = _Source(lambda: io.BytesIO(data), "the exported run", max_memory)
+    return await _import(storage, source, run_id, to_look_at)
+
+
+async def import_from(
+    path: str | os.PathLike[str],
+    storage: BuiltInStorage,
+    *,
+    run_id: str | None = None,
+    to_look_at: bool = False,
+    max_memory: int | None = MAX_MEMORY,
+) -> Imported:
+    """As `import_run`, from a file, which is read twice, a record at a time."""
+    source = _Source(partial(_opened, path), f"the file {os.fspath(path)!r}", max_memory)
+    return await _import(storage, source, run_id, to_look_at)
+
+
+def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    return open(path, "rb")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where an exported run is read from, any number of times."""
+
+    opened: Open
+    name: str
+    max_memory: int | None
+
+    def lines(self) -> Iterator[Line]:
+        with self.opened() as file, Reader(file, self.name, self.max_memory) as reader:
+            yield from reader.lines()
+
+
+async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, to_look_at: bool) -> Imported:
+    if not isinstance(storage, BuiltInStorage):
+        raise DefinitionError(f"a run is imported into one of the built-in storages, not a {type(storage).__name__}")
+    checked = await asyncio.to_thread(check, source.opened, source.name, source.max_memory)
+    header = checked.header
+    if header.redacted and not to_look_at:
+        raise ImportRefused(
+            f"run {header.run_id!r} was exported without {', '.join(header.redacted)}, so it cannot be resumed",
+            "; to look at it in a storage of its own, say to_look_at=True",
+            run_id=header.run_id,
+            reason="redacted",
+        )
+    new_name = None if run_id in (None, header.run_id) else run_id
+    if new_name is not None:
+        _check_renamable(checked, new_name)
+    there = await _already_there(storage.store, checked, source, new_name)
+    importing = _Import(storage.store, there, header.run_id, new_name)
+    try:
+        for line in source.lines():
+            await importing.take(line)
+        await importing.finish()
+    except StoreUnavailable:
+        await importing.undo()
+        raise
+    finally:
+        await importing.let_go()
+    return Imported(
+        new_name or header.run_id, tuple(importing.written), importing.records, header.redacted, header.missing
+    )
+
+
+def _check_renamable(checked: Checked, run_id: str) -> None:
+    main = checked.runs[checked.header.run_id]
+    name = main.line.run_id
+    if main.busy:
+        raise ImportRefused(
+            f"run {name!r} has something under way, and what it has begun outside is known there by keys that are "
+            f"derived from its name",
+            ": import it under its own name, and fork it to have it under another",
+            run_id=name,
+            reason="busy",
+        )
+    inside = [seen for seen in checked.runs.values() if seen.line.role == "inside"]
+    if any(seen.retention is Retention.LatestOnly for seen in inside):
+        raise ImportRefused(
+            f"run {name!r} has runs inside that keep only their latest, so they cannot work for it under the name "
+            f"{run_id!r}",
+            ": import it under its own name, and fork it",
+            run_id=name,
+            reason="busy",
+        )
+
+
+async def _already_there(store: Store, checked: Checked, source: _Source, new_name: str | None) -> set[str]:
+    """The runs that need not be written. Raises RunError if one of that name is there, and is another."""
+    there: set[str] = set()
+    for id, seen in checked.runs.items():
+        stored_as = new_name if new_name is not None and seen.line.role == "run" else id
+        if await store.head(stored_as) is None:
+            continue
+        if await _is_partly_here(store, stored_as) and await _cleared_away(store, stored_as):
+            continue
+        exact = seen.line.role == "run" or (seen.line.role == "inside" and new_name is None)
+        if new_name == stored_as or not await _is_same(store, source, seen, exact=exact):
+            raise ImportRefused(
+                f"a run {stored_as!r} is stored here already, and is not the one in {source.name}",
+                ": give the imported run another name with run_id, or import it elsewhere",
+                run_id=stored_as,
+                reason="there",
+            )
+        there.add(id)
+    return there
+
+
+async def _is_partly_here(store: Store, run_id: str) -> bool:
+    return any(key == PARTLY_HERE for key, _ in await store.mail(run_id))
+
+
+async def _cleared_away(store: Store, run_id: str) -> bool:
+    """Whether what an import that was cut short has left is gone; False if it is whole by now.
+
+    Raises RunBusy if that import is still under way.
+    """
+    owner = this_process(f"import {uuid.uuid4()}")
+    await store.claim(run_id, owner, seconds=_LEASE)
+    try:
+        if not await _is_partly_here(store, run_id):
+            return False
+        await store.drop(run_id)
+        return True
+    finally:
+        await store.release(run_id, owner)
+
+
+async def _is_same(store: Store, source: _Source, seen: Seen, *, exact: bool) -> bool:
+    """Whether a stored run is the one in the file, whatever white space is in either; unless `exact`, it may have gone
+    on since."""
+    run_id = seen.line.run_id
+    head = await store.head(run_id)
+    if exact and (head is None or head.entry.number != seen.line.head):
+        return False
+    memory, mail = await store.recall(run_id, seen.line.place), dict(await store.mail(run_id))
+    for line in _lines_of(source, run_id):
+        match line:
+            case RecordLine(entry=entry):
+                found = await store.history(run_id, after=entry.number - 1, upto=entry.number)
+                if [Record(r.entry, compact(r.body)) for r in found] != [line.record]:
+                    return False
+            case MemoryLine(key=key) if exact:
+                if key not in memory or compact(memory[key]) != line.text:
+                    return False
+            case LetterLine(key=key) if exact:
+                if key not in mail or compact(mail[key]) != line.text:
+                    return False
+    return True
+
+
+def _lines_of(source: _Source, run_id: str) -> Iterator[Line]:
+    inside = False
+    for line in source.lines():
+        if isinstance(line, RunLine):
+            inside = line.run_id == run_id
+        elif inside:
+            yield line
+
+
+class _Import:
+    """Writes the runs of a file, one after the other. Each is claimed, and marked until all of it is there."""
+
+    def __init__(self, store: Store, there: set[str], main: str, new_name: str | None) -> None:
+        self._store, self._there, self._main, self._new_name = store, there, main, new_name
+        self._owner = this_process(f"import {uuid.uuid4()}")
+        self._run: _Writing | None = None
+        # said by the class itself: one derived from it may write in another way
+        in_order = vars(type(getattr(store, "inner", store))).get("in_order", False)
+        self._at_once = SIDE_BY_SIDE if in_order else 1
+        self._waiting: list[tuple[Record, Along]] = []
+        self.written: list[str] = []
+        self.records = 0
+
+    async def take(self, line: Line) -> None:
+        if isinstance(line, RunLine):
+            await self.finish()
+            if line.run_id not in self._there:
+                await self._begin(line)
+        elif self._run is not None:
+            await self._write(self._run, line)
+
+    async def _begin(self, line: RunLine) -> None:
+        renamed = _Renamed(self._new_name) if self._new_name and line.run_id == self._main else None
+        name = renamed.run_id if renamed else line.run_id
+        self._run = _Writing(line, name, renamed, await self._store.claim(name, self._owner, seconds=_LEASE))
+        if await self._store.head(name) is not None:  # since we looked; it may have gone on, too
+            raise ImportRefused(
+                f"a run {name!r} was stored here meanwhile", ": import it again", run_id=name, reason="there"
+            )
+        await self._store.post(name, PARTLY_HERE, b'{"format":1,"kind":"import"}')
+        self.written.append(name)
+
+    async def _write(self, run: _Writing, line: Line) -> None:
+        match line:
+            case MemoryLine(key=key):
+                await self._store.remember(run.name, run.line.place, key, line.text, fence=run.fence)
+            case LetterLine(key=key):
+                await self._store.post(run.name, key, line.text)
+            case RecordLine():
+                run.last = run.renamed.record(line.record) if run.renamed else line.record
+                run.at, _ = after(run.at, run.last)
+                about = None if run.at is None else about_of(run.at.header)
+                self._waiting.append((run.last, Along(about=about, fence=run.fence)))
+                if len(self._waiting) >= self._at_once:
+                    await self._put()
+                self.records += 1
+                if self.records % _RENEW_EVERY == 0:
+                    await asyncio.to_thread(self._store.renew, {run.name: run.fence}, seconds=_LEASE)
+
+    async def _put(self) -> None:
+        """Store the records that wait, in their order."""
+        waiting, self._waiting = self._waiting, []
+        await together(self._store.put(record, along) for record, along in waiting)
+
+    async def finish(self) -> None:
+        """The run is whole: take the mark away, and say what it asks and when it wants to be woken, all at once."""
+        run = self._run
+        if run is None or run.last is None or run.at is None:
+            return
+        await self._put()
+        at = run.at
+        asked = pending_of(at.header, at.requests.values())
+        along = Along(
+            consumed=(PARTLY_HERE,), asked=asked, wake=wake_of(at), about=about_of(at.header), fence=run.fence
+        )
+        await self._store.put(run.last, along)
+        await self.let_go()
+
+    async def undo(self) -> None:
+        """Take away a run that is only partly here: the store refused the rest. If it is away, the run stays marked.
+        One that is whole stays, too: somebody may drive it by now."""
+        self._waiting.clear()
+        with suppress(StoreUnavailable):  # the caller gets the error that led here
+            if self._run is not None and await _is_partly_here(self._store, self._run.name):
+                await self._store.drop(self._run.name)
+
+    async def let_go(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            await self._store.release(run.name, self._owner)
+
+
+@dataclass(slots=True)
+class _Writing:
+    """A run that is being written."""
+
+    line: RunLine
+    name: str
+    renamed: _Renamed | None
+    fence: int
+    at: Checkpoint | None = None
+    last: Record | None = None
+
+
+class _Renamed:
+    """The records of a run under another name: the ids of its checkpoints are derived from it."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self._epoch = 0
+        self._ids: dict[str, str] = {}
+
+    def record(self, one: Record) -> Record:
+        shape = _decode(one.body)
+        if shape.run is not None:
+            self._epoch = shape.run.epoch
+            run = replace(shape.run, run_id=self.run_id)
+            previous = self._ids.get(shape.previous_id or "", shape.previous_id)
+            shape = replace(shape, run=run, previous_id=previous)
+        entry = one.entry
+        made = checkpoint_id(self.run_id, self._epoch, entry.number)
+        self._ids[entry.checkpoint_id] = made
+        return Record(replace(entry, run_id=self.run_id, checkpoint_id=made), _encode(shape))

@@ -1,0 +1,139 @@
+"""A run as it stands, and the runs that it cannot do without: what has to be copied if the run is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stepwell.admin.transfer.container import Role
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
+from stepwell.model.superstep import Checkpoint, Child, Commit
+from stepwell.storage.archive import StoreArchive, parent_of
+from stepwell.storage.ids import child_run_id, forked_child_id
+from stepwell.storage.port import Entry, Record, Store
+from stepwell.storage.wire.format import read_commit, read_outcome
+
+PAGE = 32  # records that are in memory at a time
+PARTLY_HERE = "import/this run is only partly here: import it again"
+"""A letter to a run that is being imported. No drive can read it, so none goes on with half a run."""
+
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run at a commit, with what lay beside it then."""
+
+    at: Checkpoint
+    role: Role
+    memory: Mapping[str, bytes]
+    mail: Sequence[tuple[str, bytes]]
+
+    @property
+    def run_id(self) -> str:
+        return self.at.run_id
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A run and those it cannot do without; it is the last of them."""
+
+    runs: tuple[Snapshot, ...]
+    missing: tuple[str, ...]  # referred to, and not stored
+
+
+async def gathered(store: Store, run_id: str) -> Together:
+    """A run, the runs inside it that its checkpoints refer to or that are under way, and those it was forked from.
+
+    A run is looked at before the runs inside it: they may be further than it knows, as after a crash, never less far.
+    """
+    first = await snapshot(store, run_id, "run")
+    if first is None:
+        raise CheckpointMissing(f"no run {run_id!r} is stored here; list_runs() says which are")
+    found, missing = {run_id: first}, dict[str, None]()
+    waiting = [first]
+    while waiting:
+        one = waiting.pop(0)
+        for id, role in (await _related(store, one)).items():
+            if id in found or id in missing:
+                continue
+            other = await snapshot(store, id, role)
+            if other is None:
+                missing[id] = None
+            else:
+                found[id] = other
+                waiting.append(other)
+    return Together(tuple(found.values())[::-1], tuple(missing))
+
+
+async def snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
+    """A run as it stands, also if it is moved on meanwhile; None if it is not stored."""
+    archive = StoreArchive(store, DEFAULT_CODEC)
+    for _ in range(_TRIES):
+        at = await archive.head(run_id)
+        if at is None:
+            return None
+        memory, mail = await store.recall(run_id, at.place), await store.mail(run_id)
+        head = await store.head(run_id)
+        if head is not None and head.entry.checkpoint_id == at.stamp.checkpoint_id:
+            if any(key == PARTLY_HERE for key, _ in mail):
+                raise CheckpointCorrupt(
+                    f"run {run_id!r} is only partly here: its import was cut short; import it again, or delete it"
+                )
+            return Snapshot(at, role, dict(sorted(memory.items())), mail)
+    raise CommitConflict(f"run {run_id!r} is moved on faster than it can be read: try again when it rests")
+
+
+def is_listed_right(entry: Entry, commit: Commit, *, framed: bool) -> bool:
+    """Whether lists say of a commit what it says itself. One that tells outputs, or takes them back, must be known."""
+    tells = commit.restored is not None or any(done.outputs for done in commit.done)
+    said = (commit.status.value, commit.iteration, framed)
+    return (entry.status, entry.iteration, entry.frame) == said and (entry.outputs or not tells)
+
+
+async def records(store: Store, one: Snapshot) -> AsyncIterator[list[Record]]:
+    """The records of a run up to where it was looked at, oldest first, a page at a time."""
+    entries = await store.entries(run_id=one.run_id)
+    numbers = sorted(entry.number for entry in entries if entry.number <= one.at.number)
+    for begin in range(0, len(numbers), PAGE):
+        page = numbers[begin : begin + PAGE]
+        found = await store.history(one.run_id, after=page[0] - 1, upto=page[-1])
+        if [record.entry.number for record in found] != page:
+            raise CommitConflict(f"run {one.run_id!r} dropped records while they were read: try again when it rests")
+        yield found
+
+
+async def _related(store: Store, one: Snapshot) -> dict[str, Role]:
+    """The runs that a run refers to, in any of its checkpoints."""
+    found: dict[str, Role] = {}
+    async for page in records(store, one):
+        for record in page:
+            commit, _ = read_commit(record, DEFAULT_CODEC)
+            found |= {child.run_id: "inside" for child in commit.children.values() if child is not None}
+    found |= {child.run_id: "inside" for child in _children_in_memory(one)}
+    for id in under_way(one.at):
+        if await store.head(id) is not None:
+            found[id] = "inside"
+    parent = await parent_of(store, one.at.header)
+    if parent is not None:
+        found.setdefault(parent[0], "lineage")
+    elif one.at.header.parent_id is not None:
+        found.setdefault(f"the run of checkpoint {one.at.header.parent_id}", "lineage")
+    return found
+
+
+def _children_in_memory(one: Snapshot) -> list[Child]:
+    outcomes = [
+        read_outcome(one.run_id, key, body, DEFAULT_CODEC) for key, body in one.memory.items() if "/" not in key
+    ]
+    return [child for outcome in outcomes for child in outcome.children.values() if child is not None]
+
+
+def under_way(at: Checkpoint) -> list[str]:
+    """The ids that runs inside may have which are called in the superstep under way: no checkpoint names them yet."""
+    header = at.header
+    calls = sum(len(message.takers) for message in at.messages)
+    joins = {key for message in at.messages for key in message.joins} | set(at.held)
+    called = [child_run_id(header.run_id, header.epoch, f"{at.place}.{n}") for n in range(calls + len(joins))]
+    return called + [forked_child_id(header.run_id, header.epoch, child.run_id) for child in at.children.values()]

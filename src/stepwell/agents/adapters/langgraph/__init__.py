@@ -1,0 +1,5 @@
+"""Compiled graphs of LangGraph."""
+
+from stepwell.agents.adapters.langgraph.graph import adapted
+
+__all__ = ["adapted"]

@@ -1,0 +1,116 @@
+"""What a graph asks when it stops by itself, and how it is told the answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import AIMessage
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.types import Command, StateSnapshot
+
+from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
+from stepwell.agents.turn import Turn
+from stepwell.errors import RunError
+
+Tools = Mapping[str, BaseTool]
+_EVERYTHING = ("approve", "edit", "reject", "respond")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """An interrupt of `HumanInTheLoopMiddleware`: the calls it is about, and what may be decided about each."""
+
+    id: str
+    calls: list[ToolApprovalRequest]
+    allowed: list[Sequence[str]]
+    one_by_one: bool = False
+    replies: list[ToolApprovalResponse] = field(default_factory=list)
+
+    def resume(self, turn: Turn) -> Any:
+        decided = [
+            _decision(call, reply, allowed, turn)
+            for call, reply, allowed in zip(self.calls, self.replies, self.allowed, strict=True)
+        ]
+        return decided[0] if self.one_by_one else {"decisions": decided}
+
+
+async def answers(snapshot: StateSnapshot, turn: Turn, tools: Tools) -> Command[Any]:
+    """What the graph goes on with. Raises Interrupted until people have answered."""
+    calls = _open_calls(snapshot)
+    resume: dict[str, Any] = {}
+    asked: list[_Asked] = []
+    for interrupt in snapshot.interrupts:
+        match interrupt.value:
+            case {"action_requests": list() as actions, "review_configs": list() as configs}:
+                allowed = {one["action_name"]: one["allowed_decisions"] for one in configs}
+                wanted = [_request(action, _id_of(action, calls), turn, tools) for action in actions]
+                asked.append(_Asked(interrupt.id, wanted, [allowed.get(one.tool, _EVERYTHING) for one in wanted]))
+            case {"type": "tool_approval", "tool_call_id": id} as action:
+                asked.append(_Asked(interrupt.id, [_request(action, id, turn, tools)], [_EVERYTHING], one_by_one=True))
+    if asked:
+        replies = await turn.approvals([call for one in asked for call in one.calls])
+        for one in asked:
+            one.replies, replies = replies[: len(one.calls)], replies[len(one.calls) :]
+            resume[one.id] = one.resume(turn)
+    for interrupt in snapshot.interrupts:
+        if interrupt.id not in resume:
+            resume[interrupt.id] = await turn.ask("interrupt", interrupt.value, Any)
+    return Command(resume=resume)
+
+
+def _open_calls(snapshot: StateSnapshot) -> list[Any]:
+    said = snapshot.values.get("messages", [])
+    return list(next((message.tool_calls for message in reversed(said) if isinstance(message, AIMessage)), []))
+
+
+def _id_of(action: Mapping[str, Any], calls: list[Any]) -> str:
+    """The id of the call that an action is, which the library does not tell."""
+    for at, call in enumerate(calls):
+        if (call["name"], call["args"]) == (action["name"], action["args"]):
+            return str(calls.pop(at)["id"])
+    return ""
+
+
+def _request(action: Mapping[str, Any], id: str, turn: Turn, tools: Tools) -> ToolApprovalRequest:
+    tool = tools.get(action["name"])
+    description = action.get("description") if tool is None else tool.description
+    parameters = {} if tool is None else parameters_of(tool)
+    return ToolApprovalRequest(turn.executor_id, action["name"], action["args"], id, description, parameters)
+
+
+def parameters_of(tool: BaseTool) -> dict[str, Any]:
+    """The JSON schema of the arguments of a tool."""
+    found: dict[str, Any] = convert_to_openai_tool(tool)["function"].get("parameters", {})
+    return found
+
+
+def _decision(
+    call: ToolApprovalRequest, reply: ToolApprovalResponse, allowed: Sequence[str], turn: Turn
+) -> dict[str, Any]:
+    wanted: dict[str, Any]
+    match reply:
+        case ToolApprovalResponse(decision="deny", reason=reason):
+            wanted = {"type": "reject", **({"message": reason} if reason else {})}
+        case ToolApprovalResponse(decision="answer", result=result):
+            wanted = {"type": "respond", "message": text_of(result)}
+        case ToolApprovalResponse(arguments=dict() as edited) if edited != call.arguments:
+            wanted = {"type": "edit", "edited_action": {"name": call.tool, "args": edited}}
+        case _:
+            wanted = {"type": "approve"}
+    if wanted["type"] not in allowed:
+        raise RunError(
+            f"the agent {turn.executor_id!r} in run {turn.run_id!r} does not let people {wanted['type']} calls of "
+            f"{call.tool!r}, only {', '.join(allowed)}; move the run back to before the answer, or change what its "
+            f"HumanInTheLoopMiddleware allows",
+            run_id=turn.run_id,
+        )
+    return wanted
+
+
+def text_of(result: Any) -> str:
+    """What stands for the result of a tool where only text will do."""
+    return result if isinstance(result, str) else json.dumps(result, default=str)

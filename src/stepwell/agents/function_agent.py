@@ -1,0 +1,77 @@
+"""An async function as an agent."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, get_type_hints
+
+from stepwell.agents.messages import AgentResponse, Message
+from stepwell.agents.replies import ONE_CALL, Answer, ModelReply
+from stepwell.agents.turn import Turn
+from stepwell.errors import DefinitionError
+
+
+class FunctionAgent:
+    """An async function that answers a conversation: `async def writer(messages: list[Message]) -> str`.
+
+    With a parameter of type `str` it gets the last text instead. The whole call counts as one call of a model,
+    made once; a function with a second parameter gets the turn, and makes its own calls through it.
+    """
+
+    def __init__(self, function: Callable[..., Awaitable[Any]], name: str | None = None) -> None:
+        self.name = name or getattr(function, "__name__", None)
+        self.description = inspect.getdoc(function)
+        self._function = function
+        parameters = list(inspect.signature(function).parameters.values())
+        if not 1 <= len(parameters) <= 2:
+            raise DefinitionError(
+                f"{self.name!r} cannot be an agent: it takes {len(parameters)} parameters instead of the messages, and "
+                f"perhaps the turn"
+            )
+        self._takes_text = _annotation(function, parameters[0]) is str
+        self._takes_turn = len(parameters) == 2
+
+    async def take_turn(self, turn: Turn) -> Answer:
+        said: Any = _last_text(turn) if self._takes_text else turn.conversation
+        if self._takes_turn:
+            return _answer(await self._function(said, turn), self.name)
+
+        async def call() -> ModelReply:
+            given = await self._function(said)
+            answer = _answer(given, self.name)
+            usage = given.usage if isinstance(given, AgentResponse) and given.usage.calls else ONE_CALL
+            return ModelReply(answer, "\n".join(one.text for one in answer.messages), usage=usage)
+
+        answer: Answer = (await turn.model(call)).data
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<FunctionAgent {self.name!r}>"
+
+
+def _last_text(turn: Turn) -> str:
+    said = turn.messages or turn.conversation
+    return said[-1].text if said else ""
+
+
+def _annotation(function: Any, parameter: inspect.Parameter) -> Any:
+    try:
+        return get_type_hints(function).get(parameter.name)
+    except NameError:  # a name that exists for type checkers only
+        return parameter.annotation if parameter.annotation != "str" else str
+
+
+def _answer(given: Any, name: str | None) -> Answer:
+    match given:
+        case Answer():
+            return given
+        case AgentResponse():
+            return Answer(given.messages, value=given.value, handoff=given.handoff)
+        case Message():
+            return Answer([given])
+        case str():
+            return Answer([Message("assistant", given)])
+        case list() if all(isinstance(one, Message) for one in given):
+            return Answer(given)
+    raise TypeError(f"the agent {name!r} answered with a {type(given).__name__}, not with text, messages or a response")

@@ -1,0 +1,113 @@
+"""`MODULE:WORKFLOW`: the code that is meant, imported, and what it gives made into a workflow."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from stepwell.cli.failures import NOT_THIS_CODE, USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from stepwell.declarative.instance import AgentWorkflowInstance
+    from stepwell.workflows.workflow import Workflow
+
+_WHERE = "it is looked for in the working directory and where Python looks"
+_WANTED = "name a workflow, a builder, or a function without arguments that gives one"
+_DEBUG = "--debug shows where it happened"
+
+
+@dataclass(frozen=True)
+class Code:
+    """What was named, imported and not yet asked for a workflow."""
+
+    name: str
+    found: Any
+
+    async def workflow(self) -> Workflow:
+        """The workflow itself; of one said by the names of its agents, the one that it is built as."""
+        return workflow_of(await self.made())
+
+    async def made(self) -> Workflow | AgentWorkflowInstance:
+        """What a function gives, awaited if need be, and what a builder builds. Raises CommandFailed."""
+        from stepwell.workflows.workflow import Workflow
+
+        found = self.found
+        with redirect_stdout(sys.stderr):  # what it prints is no data of ours
+            if _is_function(found):
+                found = await self._given(found)
+            if not isinstance(found, Workflow) and callable(build := getattr(found, "build", None)):
+                found = await self._given(build)
+        if isinstance(found, Workflow):
+            return found
+        from stepwell.declarative.instance import AgentWorkflowInstance
+
+        if isinstance(found, AgentWorkflowInstance):
+            return found
+        told = f"{self.name} is no workflow but of class {type(found).__name__}"
+        raise CommandFailed(told, _WANTED, NOT_THIS_CODE)
+
+    async def _given(self, function: Callable[[], Any]) -> Any:
+        try:
+            given = function()
+            return await given if isawaitable(given) else given
+        except (Exception, SystemExit) as error:
+            told = f"calling {self.name} raised {type(error).__name__}: {error}"
+            raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from error
+
+
+def workflow_of(made: Workflow | AgentWorkflowInstance) -> Workflow:
+    """What the engine runs."""
+    from stepwell.workflows.workflow import Workflow
+
+    return made if isinstance(made, Workflow) else made.workflow
+
+
+def code_of(name: str) -> Code:
+    """What `MODULE:WORKFLOW` names. Importing the module runs its code. Raises CommandFailed.
+
+    Not to be called inside an event loop: a module may begin one of its own when it is imported.
+    """
+    module, divider, path = name.partition(":")
+    if not divider or not module or not path:
+        raise CommandFailed(f"{name!r} is not of the form MODULE:WORKFLOW", "for example: shop.orders:workflow", USAGE)
+    if "/" in module or module.startswith(".") or module.endswith(".py"):
+        said = "a module is named as in an import, without its folder and .py, for example: shop.orders:workflow"
+        raise CommandFailed(f"{module!r} is the name of a file, not of a module", said, USAGE)
+    with redirect_stdout(sys.stderr):
+        return Code(name, _attribute(_imported(module), module, path))
+
+
+def _is_function(found: Any) -> bool:
+    """Whether it is to be called for the workflow: a builder and a workflow are not, whatever else they can do."""
+    return callable(found) and (isinstance(found, type) or not hasattr(found, "build"))
+
+
+def _imported(module: str) -> Any:
+    from importlib import import_module
+
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
+            told = f"module {module!r} needs {missing.name!r}, which is not installed"
+            raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from missing
+        raise CommandFailed(f"there is no module {module!r}", _WHERE, NOT_THIS_CODE) from None
+    except (Exception, SystemExit) as error:  # a script may end where it is not called as one
+        told = f"importing {module!r} raised {type(error).__name__}: {error}"
+        raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from error
+
+
+def _attribute(found: Any, module: str, path: str) -> Any:
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise CommandFailed(f"module {module!r} has no {path!r}", _WANTED, NOT_THIS_CODE) from None
+    return found

@@ -1,0 +1,78 @@
+"""Answers that are given on the command line: which question is meant, and whether it can have that answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
+from stepwell.cli.hints import command_line
+from stepwell.errors import RequestError, RunError, StepwellError
+
+if TYPE_CHECKING:
+    from stepwell.admin.requests import Question
+
+SHORTEST = 4  # characters of a shortened id
+_SHOWN = 5
+
+
+def read_json(text: str, what: str) -> Any:
+    """What a text says as JSON."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise CommandFailed(f"{what} is nested too deeply", code=USAGE) from None
+    except ValueError as error:
+        hint = """a text is written in quotes, also for the shell: '"like this"'"""
+        raise CommandFailed(f"{what} is no JSON: {error}", hint, USAGE) from None
+
+
+def check_answer(question: Question, value: Any) -> None:
+    """Raises CommandFailed, saying where, if a value cannot be stored, or is not what the question wants."""
+    from stepwell.admin.state_edits import check_plain
+    from stepwell.cli.forms.json_schema import problems
+
+    with refusals():
+        check_plain(value, f"the answer to {question.request_id!r}")
+    wrong = list(islice(problems(question.response_schema, value), _SHOWN))
+    if wrong:
+        told = f"that is no answer to {question.request_id!r}, which wants {question.response_type}"
+        raise CommandFailed("\n".join([told, *wrong]), "`stepwell requests --json` has the schema", USAGE)
+
+
+def meant_by(said: str, questions: Sequence[Question]) -> list[Question]:
+    """Those that may be meant: the one of that id, or else all whose ids begin so."""
+    whole = [one for one in questions if one.request_id == said]
+    return whole or [one for one in questions if begins(one.request_id, said)]
+
+
+def begins(id: str, said: str) -> bool:
+    return len(said) >= SHORTEST and id.startswith(said)
+
+
+def check_unanswered(question: Question) -> None:
+    """Raises CommandFailed if an answer is there already."""
+    if question.answered:
+        told = (
+            f"{question.request_id!r} of run {question.run_id!r} is answered already; the answer was not taken in yet"
+        )
+        resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
+        raise CommandFailed(told, f"to go on with it: {resume}", NOT_FOUND)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What operating refuses inside, told as the command line does: as wrong usage, or as not to be found."""
+    try:
+        yield
+    except RequestError as error:
+        raise CommandFailed(str(error), command_line("requests"), NOT_FOUND) from error
+    except ValueError as error:  # a change, an answer, an id or a tag
+        if isinstance(error, StepwellError) or type(error) is ValueError:
+            raise CommandFailed(str(error), code=USAGE) from error
+        raise
+    except RunError as error:
+        raise CommandFailed(str(error), code=USAGE) from error

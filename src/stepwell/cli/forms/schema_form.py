@@ -1,0 +1,305 @@
+"""A form made of a JSON schema: what is asked, one thing after the other, and what the answers come to. Pure.
+
+A form is a generator: it gives prompts, is sent the texts that were typed, and returns the value. It asks again until
+a text will do, so what it returns fits the schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from stepwell.admin.diffs.json_diff import Path
+from stepwell.cli.forms.json_schema import (
+    KINDS,
+    bounds_of,
+    choices_of,
+    closed,
+    fields_of,
+    first_items,
+    kinds_of,
+    members_of,
+    named,
+    needed_in,
+    problems,
+    resolved,
+    same,
+    wanted_text,
+)
+from stepwell.cli.forms.value_parsers import READERS, Unfit, labels_of, read_choice, read_yes
+
+DEEPEST = 32  # fields in fields in lists
+_SHOWN = 60
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a person is asked now."""
+
+    path: Path  # where in the answer
+    wants: str  # in words
+    asks: Literal["value", "name", "whether", "which"] = "value"  # itself, a name for it, if it is given, its type
+    choices: tuple[str, ...] = ()
+    enter: str | None = None  # what nothing but Enter means; None: something must be typed
+    about: str = ""
+    problem: str = ""  # why what was typed before will not do
+
+
+Form = Generator[Prompt, str, T]
+
+
+class Unfillable(ValueError):
+    """There is no form for the schema. The message says why."""
+
+
+class Nothing:
+    """What stands for no value at all."""
+
+
+LEFT_OUT, END = Nothing(), Nothing()  # the field is left out; the list ends here
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """What nothing but Enter means: in words, and as a value."""
+
+    words: str
+    value: Any
+
+
+def form_of(schema: Any) -> Form[Any]:
+    """The form of a schema. Raises Unfillable if it goes too deep, or if it asks nothing and does not fit itself."""
+    filler = _Filler(schema)
+    while True:
+        asked = filler.asked
+        value = yield from filler.fill(schema, (), None)
+        wrong = next(problems(schema, value), None)
+        if wrong is None:
+            return value
+        if filler.asked == asked:
+            raise Unfillable(f"nothing that could be typed fits the schema: {wrong}")
+        filler.complaint = wrong
+
+
+def yes_or_no(question: str, *, enter: bool) -> Form[bool]:
+    """One question by itself."""
+    words = Enter("yes" if enter else "no", enter)
+    return bool((yield from _Filler({}).ask(Prompt((question,), "yes or no"), read_yes, words)))
+
+
+def one_of(question: str, labels: Sequence[str]) -> Form[int]:
+    """Which of several is meant: its index."""
+    return int((yield from _Filler({}).pick((question,), labels, range(len(labels)), None)))
+
+
+class _Filler:
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self.asked = 0  # so many questions so far
+        self.complaint = ""  # about what was typed before, told with the next prompt
+
+    def fill(self, schema: Any, path: Path, enter: Enter | None) -> Form[Any]:
+        """The value at a place. `enter` is what nothing at all means there."""
+        if len(path) > DEEPEST:
+            raise Unfillable(f"the schema leads deeper than {DEEPEST} levels")
+        schema = resolved(self._root, schema)
+        members = members_of(self._root, schema)
+        real = [one for one in members if kinds_of(one) != ["null"]]
+        nullable = len(real) < len(members)
+        if not members:
+            return (yield from self._one(schema, path, enter, nullable=False))
+        if not real:
+            return None
+        if nullable and enter is None:
+            enter = Enter("nothing", None)
+        if len(real) == 1:
+            return (yield from self._one({**real[0], **_beside(schema)}, path, enter, nullable=nullable))
+        return (yield from self._gated("one of several", lambda: self._member(real, path), path, enter, nullable))
+
+    def _one(self, schema: dict[str, Any], path: Path, enter: Enter | None, *, nullable: bool) -> Form[Any]:
+        """The value of a schema that is no union, unless it has one inside."""
+        inside: Callable[[], Form[Any]]
+        choices, kind = choices_of(schema), _kind(schema)
+        if members_of(self._root, schema):
+            what, inside = "one of several", lambda: self.fill(schema, path, None)
+        elif choices is not None and len(choices) > 1:
+            labels = labels_of([*choices, None] if nullable and None not in choices else choices)
+            return (yield from self.pick(path, labels, [*choices, None], enter, _about(schema)))
+        elif choices is not None or kind == "null":
+            what, inside = named(schema), lambda: _known(None if choices is None else choices[0])
+            if enter is not None and enter.value is LEFT_OUT and not nullable:
+                enter = None  # it is put in, where it might be left out: it tells members of a union apart
+        elif kind == "object":
+            what, inside = "fields", lambda: self._fields(schema, path)
+        elif kind == "array":
+            what, inside = "list", lambda: self._items(schema, path)
+        else:
+            return (yield from self._scalar(schema, kind, path, enter, nullable))
+        return (yield from self._gated(what, inside, path, enter, nullable))
+
+    def _scalar(
+        self, schema: Mapping[str, Any], kind: str, path: Path, enter: Enter | None, nullable: bool
+    ) -> Form[Any]:
+        def read(text: str) -> Any:
+            if nullable and text.strip() == "null":
+                return None
+            value = READERS[kind](text)
+            wrong = next(problems(self._root, value, schema), None)
+            if wrong is not None:
+                raise Unfit(wrong)
+            return value
+
+        return (yield from self.ask(Prompt(path, _wants(schema, kind), about=_about(schema)), read, enter))
+
+    def _gated(
+        self, what: str, inside: Callable[[], Form[Any]], path: Path, enter: Enter | None, nullable: bool
+    ) -> Form[Any]:
+        """What has several parts, or none that is asked for: where it need not be given, that is asked first."""
+        if enter is None:
+            return (yield from inside())
+        refused = enter.value
+
+        def read(text: str) -> tuple[bool, Any]:
+            if nullable and text.strip() == "null":
+                return False, None
+            return read_yes(text), refused
+
+        said = yield from self.ask(
+            Prompt(path, f"{what}: give it? yes or no", "whether"), read, Enter(enter.words, (False, refused))
+        )
+        return (yield from inside()) if said[0] else said[1]
+
+    def _member(self, members: list[dict[str, Any]], path: Path) -> Form[Any]:
+        labels = _distinct([named(one) for one in members])
+        at = yield from self.pick(path, labels, range(len(members)), None, asks="which")
+        return (yield from self.fill(members[at], path, None))
+
+    def _fields(self, schema: Mapping[str, Any], path: Path) -> Form[dict[str, Any]]:
+        made: dict[str, Any] = {}
+        needed, known = needed_in(schema), fields_of(schema)
+        for name, inner in known.items():
+            value = yield from self.fill(inner, (*path, name), _of_field(resolved(self._root, inner), name in needed))
+            if value is not LEFT_OUT:
+                made[name] = value
+        more = schema.get("additionalProperties")
+        if isinstance(more, Mapping) or (not known and not closed(schema)):
+            yield from self._named(made, more, path)
+        return made
+
+    def _named(self, made: dict[str, Any], schema: Any, path: Path) -> Form[None]:
+        """Fields with names that are made up, until there are no more."""
+
+        def read(text: str) -> str:
+            name = str(READERS["string"](text))
+            if name in made:
+                raise Unfit(f"{name!r} is there already")
+            return name
+
+        while True:
+            name = yield from self.ask(Prompt(path, "the name of a field", "name"), read, Enter("no more", END))
+            if name is END:
+                return
+            made[name] = yield from self.fill(schema, (*path, name), None)
+
+    def _items(self, schema: Mapping[str, Any], path: Path) -> Form[list[Any]]:
+        made: list[Any] = []
+        first, rest = first_items(schema), schema.get("items", {})
+        least, most = _size(schema, "minItems", 0), _size(schema, "maxItems", None)
+        while most is None or len(made) < most:
+            at, asked = len(made), self.asked
+            if at >= len(first) and rest is False:
+                break
+            enter = None if at < least else Enter("no more", END)
+            item = yield from self.fill(first[at] if at < len(first) else rest, (*path, at), enter)
+            if item is END:
+                break
+            if schema.get("uniqueItems") is True and any(same(item, other) for other in made):
+                self.complaint = f"{_brief(item)} is there already"
+                if self.asked == asked:
+                    raise Unfillable("the list is to have different items, and they can only be the same")
+            else:
+                made.append(item)
+        return made
+
+    def pick(
+        self,
+        path: Path,
+        labels: Sequence[str],
+        values: Sequence[Any],
+        enter: Enter | None,
+        about: str = "",
+        asks: Literal["value", "which"] = "value",
+    ) -> Form[Any]:
+        prompt = Prompt(path, "one of these", asks, tuple(labels), about=about)
+        return (yield from self.ask(prompt, lambda text: values[read_choice(text, labels)], enter))
+
+    def ask(self, prompt: Prompt, read: Callable[[str], Any], enter: Enter | None) -> Form[Any]:
+        """One question, again and again until the text will do."""
+        self.asked += 1
+        prompt = replace(prompt, enter=None if enter is None else enter.words, problem=self.complaint)
+        self.complaint = ""
+        while True:
+            text = yield prompt
+            if not text.strip() and enter is not None:
+                return enter.value
+            try:
+                if not text.strip():
+                    raise Unfit('something must be typed; an empty text is typed as ""')
+                return read(text)
+            except Unfit as unfit:
+                prompt = replace(prompt, problem=str(unfit))
+
+
+def _known(value: Any) -> Form[Any]:
+    """What need not be asked."""
+    return value
+    yield  # a form, too
+
+
+def _of_field(schema: Mapping[str, Any], needed: bool) -> Enter | None:
+    if "default" not in schema:
+        return None if needed else Enter("leave it out", LEFT_OUT)
+    default = schema["default"]
+    return Enter(_brief(default), default if needed else LEFT_OUT)
+
+
+def _beside(union: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in union.items() if key in ("title", "description", "default")}
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """The type of a schema that is no union; empty if anything will do."""
+    if kinds := kinds_of(schema):
+        return kinds[0]
+    if fields_of(schema):
+        return "object"
+    return "array" if "items" in schema or first_items(schema) else ""
+
+
+def _wants(schema: Mapping[str, Any], kind: str) -> str:
+    if kind == "string":
+        return wanted_text(schema)
+    limits = bounds_of(schema)
+    return f"{KINDS.get(kind, 'JSON, or text')}{' ' if limits else ''}{limits}"
+
+
+def _about(schema: Mapping[str, Any]) -> str:
+    said = schema.get("description")
+    return said if isinstance(said, str) else ""
+
+
+def _size(schema: Mapping[str, Any], keyword: str, otherwise: Any) -> Any:
+    said = schema.get(keyword)
+    return said if isinstance(said, int) and not isinstance(said, bool) else otherwise
+
+
+def _distinct(labels: list[str]) -> list[str]:
+    return [label if labels.count(label) == 1 else f"{label} ({at})" for at, label in enumerate(labels, 1)]
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -1,0 +1,96 @@
+"""`--input`: text, a file or stdin, made into what the start executor takes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stepwell.cli.failures import USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from stepwell.codec.codec import Codec
+
+_GIVE = "--input TEXT, --input @FILE, or --input @- for stdin"
+
+
+def text_of(given: str) -> str:
+    """The text itself, that of the file after an @, or stdin for `@-`; two @ stand for one that begins a text."""
+    from stepwell.model.superstep import is_text
+
+    if not is_text(given):
+        raise CommandFailed("the input is no text in UTF-8", _GIVE, USAGE)
+    if not given.startswith("@"):
+        return given
+    if given.startswith("@@"):
+        return given[1:]
+    name = given[1:]
+    try:
+        body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CommandFailed(f"the input cannot be read from {name!r}: {reason}", _GIVE, USAGE) from None
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"the input in {name!r} is no text in UTF-8: {error}", code=USAGE) from None
+
+
+def message_of(text: str | None, types: Sequence[object], codec: Codec) -> Any:
+    """What an executor that takes these types is to be given. Raises CommandFailed, saying where it does not fit.
+
+    For one that takes nothing but texts, the text. Otherwise JSON, made into the first type that it fits; the text
+    itself if it fits none and a text is taken, too. The form in which values are stored names its class.
+    """
+    from stepwell.graph.type_matching import describe, flatten
+    from stepwell.storage.response_types import NotOfType, answer_as
+
+    members = [member for one in types for member in flatten(one)]
+    wanted = " | ".join(dict.fromkeys(map(describe, members)))
+    if text is None:
+        if any(member in (NoneType, Any, object) for member in members):
+            return None
+        raise CommandFailed(f"the workflow begins with {wanted}, and no input was given", _GIVE, USAGE)
+    others = [member for member in members if member is not str]
+    if not others:
+        return text
+    value, flaw = _decoded(text, codec)
+    try:
+        return answer_as(value, others)
+    except NotOfType as error:
+        if str in members:
+            return text
+        told = f"the input is not what the workflow begins with, {wanted}: {flaw or error}"
+        raise CommandFailed(told, "", USAGE) from None
+
+
+def open_message_of(text: str | None) -> Any:
+    """For a workflow that takes anything: objects and lists of JSON as what they are, everything else as the text."""
+    if text is None or not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _decoded(text: str, codec: Codec) -> tuple[Any, str]:
+    """The value that a text says, and what is wrong with it as JSON: then it stands for itself."""
+    from stepwell.errors import CodecError
+
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        return text, f"it is no JSON ({error})"
+    except RecursionError:
+        return text, "it is nested too deeply"
+    if not isinstance(value, dict) or "$" not in value:
+        return value, ""
+    try:
+        return codec.decode(text.encode()), ""
+    except CodecError as error:
+        return value, str(error)

@@ -1,0 +1,1 @@
+"""Which store a command works on, how it is opened, and with which keys."""

@@ -1,0 +1,1 @@
+"""What commands print: tables, events, values and the picture of a run under way."""

@@ -1,0 +1,1 @@
+"""Bytes: typed values to JSON and back."""

@@ -1,0 +1,91 @@
+"""Which storable classes an annotation leads to."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from stepwell.codec.class_kinds import is_model, is_named_tuple, is_storable
+
+
+def reachable_types(annotations: Iterable[object]) -> set[type]:
+    """The storable classes of users that these annotations name, themselves or in the fields of another.
+
+    A name that cannot be resolved leads nowhere; it is no error.
+    """
+    found: set[type] = set()
+    seen: set[int] = set()
+    ahead = list(annotations)
+    kept = []  # what was seen must stay alive, or its id may be given to another
+    while ahead:
+        annotation = ahead.pop()
+        if id(annotation) in seen:
+            continue
+        seen.add(id(annotation))
+        kept.append(annotation)
+        if isinstance(annotation, type) and is_storable(annotation):
+            found.add(annotation)
+        ahead.extend(_next(annotation))
+    return found
+
+
+def _next(annotation: Any) -> Iterator[Any]:
+    """One step on from an annotation."""
+    if isinstance(annotation, (list, tuple)):  # the arguments of a Callable
+        yield from annotation
+        return
+    origin = typing.get_origin(annotation)
+    if origin is not None:
+        yield origin
+        yield from _arguments(origin, typing.get_args(annotation))
+        return
+    if isinstance(annotation, typing.TypeVar):
+        yield annotation.__bound__
+        yield from annotation.__constraints__
+    for name in ("__supertype__", "__value__"):  # NewType, and the `type` statement
+        if not isinstance(annotation, type) and hasattr(annotation, name):
+            yield getattr(annotation, name)
+    if isinstance(annotation, type):
+        yield from _fields(annotation)
+
+
+def _arguments(origin: Any, arguments: tuple[Any, ...]) -> Iterable[Any]:
+    if origin is typing.Literal:
+        return map(type, arguments)  # an enum's member leads to the enum
+    return arguments[:1] if origin is typing.Annotated else arguments
+
+
+def _fields(cls: type) -> Iterable[Any]:
+    if is_model(cls):
+        fields: dict[str, Any] = cls.model_fields  # type: ignore[attr-defined]
+        private = _hints(cls) if getattr(cls, "__private_attributes__", None) else {}
+        return [field.annotation for field in fields.values()] + list(private.values())
+    if dataclasses.is_dataclass(cls) or is_named_tuple(cls) or issubclass(cls, msgspec.Struct):
+        return _hints(cls).values()
+    return _hints(cls).values() if typing.is_typeddict(cls) else ()
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except Exception:  # noqa: BLE001  an annotation may be any expression, and fail in any way
+        return _hints_one_by_one(cls)
+
+
+def _hints_one_by_one(cls: type) -> dict[str, Any]:
+    """The hints that can be resolved, when one of them cannot."""
+    hints: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        scope = getattr(sys.modules.get(base.__module__), "__dict__", {})
+        for name, annotation in vars(base).get("__annotations__", {}).items():
+            holder = type(base.__name__, (), {"__annotations__": {name: annotation}})
+            try:
+                hints |= typing.get_type_hints(holder, scope, {**vars(base), base.__name__: base}, include_extras=True)
+            except Exception:  # noqa: BLE001  as above: this one leads nowhere
+                continue
+    return hints

@@ -1,0 +1,316 @@
+"""The classes of users that can be stored: dataclasses, enums, named tuples, pydantic models, msgspec structs,
+and exceptions, which have a module of their own.
+
+Reading fills an object; it never calls `__init__` or `__post_init__`, because data must not make
+code run. (A msgspec struct is the exception: msgspec offers no other way to make one.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Mapping
+from enum import Enum, Flag
+from typing import Any
+
+import msgspec
+
+from stepwell.codec.classes import computed_names, hides_nothing, slots_of, tag_of
+from stepwell.codec.exceptions import ExceptionKind, is_exception
+from stepwell.codec.plain_json import AS_THEY_ARE
+from stepwell.codec.traversal import Close, Kind, Open, Refused, open_items, open_named, shown
+from stepwell.codec.versions import FIRST, Versions
+
+_UNDEFINED = object()
+
+
+def is_storable(cls: object) -> bool:
+    """Is this a class of one of the kinds users define?"""
+    return isinstance(cls, type) and _kind_class(cls) is not None
+
+
+def kind_of(cls: type, versions: Versions = FIRST) -> Kind | None:
+    """How the instances of a user's class are stored; None if they cannot be."""
+    kind = _kind_class(cls)
+    return None if kind is None else kind(cls, versions)
+
+
+def _kind_class(cls: type) -> type[EnumKind] | type[Record] | type[ExceptionKind] | None:
+    if issubclass(cls, Enum):
+        return EnumKind if cls.__members__ or issubclass(cls, Flag) else None
+    if is_model(cls):
+        return None if cls is sys.modules["pydantic"].BaseModel else ModelKind
+    if issubclass(cls, msgspec.Struct):
+        return None if cls is msgspec.Struct else StructKind
+    if issubclass(cls, BaseException):
+        return ExceptionKind if is_exception(cls) else None
+    if is_named_tuple(cls):
+        return NamedTupleKind
+    if dataclasses.is_dataclass(cls) and all(map(hides_nothing, cls.__mro__[:-1])):
+        return DataclassKind
+    return None
+
+
+def is_model(cls: type) -> bool:
+    """Is this a pydantic model? Where pydantic was never imported, nothing is."""
+    base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    return base is not None and issubclass(cls, base)
+
+
+def is_named_tuple(cls: type) -> bool:
+    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+class EnumKind:
+    """An enum member by its name; a flag by its value, since combinations have no name."""
+
+    members = frozenset({"$", "n", "v"})
+
+    def __init__(self, cls: type[Enum], versions: Versions) -> None:
+        self._cls, self.tag, self._is_flag = cls, tag_of(cls), issubclass(cls, Flag)
+        self._versions = versions
+
+    def close(self, value: Enum, close: Close, depth: int) -> dict[str, Any]:
+        tree = self._versions.head(self.tag)
+        tree["v"] = close(value._value_, depth + 1) if self._is_flag else value._name_
+        return tree
+
+    def open(self, tree: dict[str, Any], open: Open, depth: int) -> Enum:
+        stored = self._versions.raised(tree, open(tree["v"], depth + 1), self._cls.__qualname__)
+        if self._is_flag:
+            if type(stored) is not int:
+                raise Refused(f"`{self._cls.__qualname__}` is stored by its number, and this is none")
+            return self._cls(stored)
+        try:
+            return self._cls.__members__[stored]
+        except KeyError:
+            raise Refused(
+                f"`{self._cls.__qualname__}` has no member `{shown(stored)}` any more: add it again, "
+                f"as an alias of the member that took its place"
+            ) from None
+
+
+class Record:
+    """A class with named fields; each kind says how it is read, filled and made."""
+
+    members = frozenset({"$", "n", "v"})
+
+    def __init__(self, cls: Any, versions: Versions) -> None:
+        self.cls, self.tag, self.versions = cls, tag_of(cls), versions
+        self.head = versions.head(self.tag)
+        self.names: tuple[str, ...] = self.field_names()
+        self._names = frozenset(self.names)
+        self._own = self._names | computed_names(cls)
+        self._slots = slots_of(cls) - self._own
+
+    def field_names(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def default(self, name: str, made: dict[str, Any]) -> Any:
+        """What a field holds that was added after the value was stored; `_UNDEFINED` if nothing says."""
+        raise NotImplementedError
+
+    def make(self, fields: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
+        self.refuse_strangers(value)
+        tree = self.head.copy()
+        tree["v"] = self.close_fields(value, close, depth)
+        return tree
+
+    def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
+        stored = open_named(tree["v"], open, depth)
+        if self.versions is not FIRST or "n" in tree:
+            stored = self.versions.raised(tree, stored, self.cls.__qualname__)
+        return self.make(self.reconciled(stored))
+
+    def refuse_strangers(self, value: Any) -> None:
+        """Refuse what hangs on the instance without being a field: it would be lost in silence."""
+        attributes = getattr(value, "__dict__", None)
+        if attributes and not attributes.keys() <= self._own:
+            self._refuse_stranger(next(name for name in attributes if name not in self._own))
+        for name in self._slots:
+            if hasattr(value, name):
+                self._refuse_stranger(name)
+
+    def _refuse_stranger(self, name: str) -> None:
+        raise Refused(
+            f"`{self.cls.__qualname__}` carries `{name}`, which is not one of its fields and would be lost: "
+            f"declare it as a field, or keep it elsewhere"
+        )
+
+    def close_fields(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
+        closed = {}
+        name = ""
+        try:
+            for name in self.names:
+                item = getattr(value, name)
+                closed[name] = item if type(item) in AS_THEY_ARE else close(item, depth + 1)
+        except Refused as refused:
+            refused.at(f".{name}")
+            raise
+        except AttributeError as error:
+            raise Refused(
+                f"the field `{name}` of `{self.cls.__qualname__}` was never set: give it a value, or a default"
+            ) from error
+        return closed
+
+    def refuse_unknown(self, made: dict[str, Any]) -> None:
+        for name in made:
+            if name not in self.names:
+                raise Refused(
+                    f"`{self.cls.__qualname__}` has no field `{shown(name)}`, and one is stored: "
+                    f"keep the field until no stored run holds it"
+                )
+
+    def reconciled(self, made: dict[str, Any]) -> dict[str, Any]:
+        """The fields as today's shape of the class has them, if an older one stored others; or refuse."""
+        if made.keys() == self._names:
+            return made
+        self.refuse_unknown(made)
+        for name in self.names:
+            if name in made:
+                continue
+            made[name] = self.default(name, made)
+            if made[name] is _UNDEFINED:
+                raise Refused(
+                    f"the field `{name}` of `{self.cls.__qualname__}` was not stored, and has no default: give it one"
+                )
+        return made
+
+
+class DataclassKind(Record):
+    def field_names(self) -> tuple[str, ...]:
+        self._fields = {field.name: field for field in dataclasses.fields(self.cls)}
+        return tuple(self._fields)
+
+    def default(self, name: str, made: dict[str, Any]) -> Any:
+        field = self._fields[name]
+        if field.default is not dataclasses.MISSING:
+            return field.default
+        return _UNDEFINED if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+    def make(self, fields: dict[str, Any]) -> Any:
+        made = object.__new__(self.cls)
+        for name, item in fields.items():
+            object.__setattr__(made, name, item)  # frozen ones too
+        return made
+
+
+class NamedTupleKind(Record):
+    def field_names(self) -> tuple[str, ...]:
+        names: tuple[str, ...] = self.cls._fields
+        return names
+
+    def default(self, name: str, made: dict[str, Any]) -> Any:
+        defaults: Mapping[str, Any] = getattr(self.cls, "_field_defaults", {})
+        return defaults.get(name, _UNDEFINED)
+
+    def make(self, fields: dict[str, Any]) -> Any:
+        return tuple.__new__(self.cls, [fields[name] for name in self.names])
+
+
+class StructKind(Record):
+    def field_names(self) -> tuple[str, ...]:
+        names: tuple[str, ...] = self.cls.__struct_fields__
+        return names
+
+    def reconciled(self, made: dict[str, Any]) -> dict[str, Any]:
+        self.refuse_unknown(made)
+        return made  # what is missing, its constructor fills
+
+    def make(self, fields: dict[str, Any]) -> Any:
+        made = self.cls(**fields)
+        for name, item in fields.items():  # whatever __post_init__ made of them was already stored
+            msgspec.structs.force_setattr(made, name, item)
+        return made
+
+
+class ModelKind(Record):
+    """A pydantic model by its state, not by `model_dump`: so fields keep their types, and nothing is validated."""
+
+    members = frozenset({"$", "n", "v", "set", "extra", "private"})
+
+    def field_names(self) -> tuple[str, ...]:
+        self._fields: dict[str, Any] = self.cls.model_fields
+        self._private: dict[str, Any] = self.cls.__private_attributes__
+        self._takes_extra = self.cls.model_config.get("extra") == "allow"
+        return tuple(self._fields)
+
+    def default(self, name: str, made: dict[str, Any]) -> Any:
+        field = self._fields[name]
+        if field.is_required():
+            return _UNDEFINED
+        if field.default_factory is not None and getattr(field, "default_factory_takes_validated_data", False):
+            return field.default_factory(made)
+        return field.get_default(call_default_factory=True)
+
+    def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
+        self.refuse_strangers(value)
+        tree = self.head.copy()
+        tree["v"] = self.close_fields(value, close, depth)
+        tree["set"] = sorted(value.__pydantic_fields_set__)
+        if value.__pydantic_extra__:
+            tree["extra"] = close(value.__pydantic_extra__, depth + 1)
+        if value.__pydantic_private__:
+            undefined = sys.modules["pydantic_core"].PydanticUndefined
+            private = {name: item for name, item in value.__pydantic_private__.items() if item is not undefined}
+            tree["private"] = close(private, depth + 1)
+        return tree
+
+    def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
+        fields = open_named(tree["v"], open, depth)
+        were_set = self._open_set(tree.get("set", []), open, depth)
+        if self.versions is not FIRST or "n" in tree:
+            before = frozenset(fields)
+            fields = self.versions.raised(tree, fields, self.cls.__qualname__)
+            were_set = self._set_since(were_set, before, frozenset(fields))
+        fields = self.reconciled(fields)
+        made = object.__new__(self.cls)
+        object.__setattr__(made, "__dict__", {name: fields[name] for name in self.names})
+        object.__setattr__(made, "__pydantic_fields_set__", were_set)
+        object.__setattr__(made, "__pydantic_extra__", self._open_extra(tree.get("extra"), open, depth))
+        object.__setattr__(made, "__pydantic_private__", self._open_private(tree.get("private"), open, depth))
+        return made
+
+    def _open_set(self, tree: Any, open: Open, depth: int) -> set[str]:
+        """The names of the fields that were set; an extra one may have a name that UTF-8 cannot say."""
+        return set(_all_text(open_items(tree, open, depth)))
+
+    def _set_since(self, were_set: set[str], before: frozenset[str], after: frozenset[str]) -> set[str]:
+        """The fields that count as set, after an older version became today's: those it was given, too."""
+        return were_set if before == after else (were_set - (before - after)) | (after - before)
+
+    def _open_extra(self, tree: Any, open: Open, depth: int) -> dict[str, Any] | None:
+        if tree is not None and not self._takes_extra:
+            raise Refused(f"`{self.cls.__qualname__}` takes no extra fields any more, and some are stored: allow them")
+        return self._open_dict(tree, open, depth) if self._takes_extra else None
+
+    def _open_private(self, tree: Any, open: Open, depth: int) -> dict[str, Any] | None:
+        stored = self._open_dict(tree, open, depth)
+        for name in stored:
+            if name not in self._private:
+                raise Refused(
+                    f"`{self.cls.__qualname__}` has no private attribute `{shown(name)}`, and one is stored: "
+                    f"keep it until no stored run holds it"
+                )
+        undefined = sys.modules["pydantic_core"].PydanticUndefined
+        for name, attribute in self._private.items():
+            if name not in stored and (default := attribute.get_default()) is not undefined:
+                stored[name] = default
+        return stored if self._private else None
+
+    def _open_dict(self, tree: Any, open: Open, depth: int) -> dict[str, Any]:
+        opened = {} if tree is None else open(tree, depth + 1)
+        if type(opened) is not dict:
+            raise Refused("a dict of named values belongs here, and something else is stored")
+        _all_text(opened)
+        return opened
+
+
+def _all_text(names: Iterable[Any]) -> Iterable[str]:
+    for name in names:
+        if type(name) is not str:
+            raise Refused(f"a name belongs here, and a `{type(name).__name__}` is stored")
+    return names

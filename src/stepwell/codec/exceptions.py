@@ -1,0 +1,191 @@
+"""Exceptions as values: type, arguments, attributes, notes and cause.
+
+Where an exception was raised (its traceback), and what was being handled then (its context), belong to
+the process that raised it and are not stored. Reading fills an exception; only what Python itself does
+to make one of a built-in class is done, never the `__new__` or `__init__` of a user's.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import Any
+
+from stepwell.codec.classes import computed_names, hides_nothing, slots_of, tag_of
+from stepwell.codec.traversal import Close, Open, Refused, close_items, open_items, open_named, shown
+from stepwell.codec.versions import Versions
+
+_NOTES = "__notes__"
+_ARGUMENTS, _CAUSE, _ATTRIBUTES = (vars(BaseException)[name] for name in ("args", "__cause__", "__dict__"))
+_UNSET: Any = object()
+_NOT_STORED = vars(AttributeError)["obj"]  # the object that lacks it: any object at all, and pickle leaves it out too
+_SIMPLE = frozenset({str, int, float, bool, bytes})
+
+Descriptor = MemberDescriptorType | GetSetDescriptorType
+
+
+def is_exception(cls: type) -> bool:
+    """Is this an exception whose instances can be filled again?"""
+    return issubclass(cls, BaseException) and all(map(hides_nothing, _above(cls)))
+
+
+def _above(cls: type) -> list[type]:
+    """A class and its ancestors, up to those that Python itself brings."""
+    return [one for one in cls.__mro__ if not _is_built_in(one)]
+
+
+def _is_built_in(cls: type) -> bool:
+    return vars(builtins).get(cls.__name__) is cls
+
+
+def _makers(cls: Any) -> tuple[Any, Any]:
+    """The built-in `__new__` and `__init__` that make instances of `cls`, were it not for code of a user's."""
+    shape = cls
+    while not _is_built_in(shape):
+        shape = shape.__base__  # of several bases, the one whose instances have the room
+    return shape.__new__, next(filter(_is_built_in, cls.__mro__)).__init__
+
+
+def _descriptors(cls: type) -> dict[str, Descriptor]:
+    """The attributes that instances keep outside their `__dict__`: those of built-in exceptions, and slots."""
+    slots = slots_of(cls)
+    return {
+        name: attribute
+        for base in reversed(cls.__mro__)
+        if base not in (object, BaseException)
+        for name, attribute in vars(base).items()
+        if isinstance(attribute, Descriptor)
+        and (name in slots or (_is_built_in(base) and not name.startswith("__")))
+        and attribute is not _NOT_STORED
+    }
+
+
+class ExceptionKind:
+    """An exception: `v` holds `args` and every attribute that the arguments alone do not bring back."""
+
+    members = frozenset({"$", "n", "v", "notes", "cause"})
+
+    def __init__(self, cls: Any, versions: Versions) -> None:
+        self.cls, self.tag, self.versions = cls, tag_of(cls), versions
+        self._new, self._init = _makers(cls)
+        self._descriptors, self._computed = _descriptors(cls), computed_names(cls)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def close(self, value: BaseException, close: Close, depth: int) -> dict[str, Any]:
+        tree = self.versions.head(self.tag)
+        tree["v"] = self._close_fields(self._fields(value), close, depth)
+        notes, cause = _ATTRIBUTES.__get__(value).get(_NOTES), _CAUSE.__get__(value)
+        if notes is not None:
+            tree["notes"] = self._close_notes(notes, close, depth)
+        if cause is not None:
+            try:
+                tree["cause"] = close(cause, depth + 1)
+            except Refused as refused:
+                refused.at(".__cause__")
+                raise
+        return tree
+
+    def _fields(self, value: BaseException) -> dict[str, Any]:
+        arguments = _ARGUMENTS.__get__(value)
+        fields = {"args": list(arguments), **self._beside(value, arguments)}
+        for name, item in _ATTRIBUTES.__get__(value).items():
+            if name in self._computed or name == _NOTES:
+                continue
+            if name in fields or name in self._descriptors or not name.isidentifier():
+                raise Refused(f"`{self.cls.__qualname__}` carries `{shown(name)}`, a name that cannot be stored")
+            fields[name] = item
+        return fields
+
+    def _beside(self, value: BaseException, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """The attributes outside `__dict__` that a twin made from the arguments would not have."""
+        twin, found = self._filled(arguments), {}
+        for name, descriptor in self._descriptors.items():
+            item, expected = _got(descriptor, value), _got(descriptor, twin)
+            if _same(item, expected):
+                continue
+            if item is _UNSET:
+                raise Refused(f"`{self.cls.__qualname__}` has lost its `{name}`, which its arguments would bring back")
+            descriptor.__set__(twin, item)  # what cannot be set could not be read
+            found[name] = item
+        return found
+
+    def _close_fields(self, fields: dict[str, Any], close: Close, depth: int) -> dict[str, Any]:
+        name = ""
+        try:
+            for name, item in fields.items():
+                fields[name] = close(item, depth + 1)
+        except Refused as refused:
+            refused.at(f".{name}")
+            raise
+        return fields
+
+    def _close_notes(self, notes: Any, close: Close, depth: int) -> list[Any]:
+        if type(notes) is not list or any(type(note) is not str for note in notes):
+            raise Refused(f"the notes of `{self.cls.__qualname__}` should be a list of texts")
+        return close_items(notes, close, depth)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def open(self, tree: dict[str, Any], open: Open, depth: int) -> BaseException:
+        stored = open_named(tree["v"], open, depth)
+        fields = self.versions.raised(tree, stored, self.cls.__qualname__)
+        arguments = fields.pop("args", None)
+        if type(arguments) is not list:
+            raise Refused(f"the arguments of `{self.cls.__qualname__}` should be a list, under `args`")
+        made = self._filled(tuple(arguments))
+        for name, item in fields.items():
+            self._set(made, name, item)
+        if "notes" in tree:
+            _ATTRIBUTES.__get__(made)[_NOTES] = self._open_notes(tree["notes"], open, depth)
+        if "cause" in tree:
+            _CAUSE.__set__(made, self._open_cause(tree["cause"], open, depth))
+        return made
+
+    def _filled(self, arguments: tuple[Any, ...]) -> BaseException:
+        """An instance as Python makes it, and nobody else."""
+        made: BaseException = self._new(self.cls, *arguments)
+        if type(made) is not self.cls:  # OSError and BaseExceptionGroup choose the class by the arguments
+            raise Refused(f"these arguments belong to a `{type(made).__qualname__}`, not a `{self.cls.__qualname__}`")
+        self._init(made, *arguments)
+        _ARGUMENTS.__set__(made, arguments)
+        return made
+
+    def _set(self, made: BaseException, name: Any, item: Any) -> None:
+        if name in self._descriptors:
+            self._descriptors[name].__set__(made, item)
+        elif type(name) is str and name.isidentifier() and name != _NOTES:
+            _ATTRIBUTES.__get__(made)[name] = item
+        else:
+            raise Refused(f"`{self.cls.__qualname__}` cannot have an attribute of the name that is stored")
+
+    def _open_notes(self, tree: Any, open: Open, depth: int) -> list[str]:
+        notes = open_items(tree, open, depth)
+        if any(type(note) is not str for note in notes):
+            raise Refused(f"the notes of `{self.cls.__qualname__}` should be texts, and something else is stored")
+        return notes
+
+    def _open_cause(self, tree: Any, open: Open, depth: int) -> BaseException:
+        try:
+            cause = open(tree, depth + 1)
+        except Refused as refused:
+            refused.at(".__cause__")
+            raise
+        if not isinstance(cause, BaseException):
+            raise Refused(f"the cause should be an exception, and a `{type(cause).__name__}` is stored")
+        return cause
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Are these the same, as far as can be told without asking a class of a user's?"""
+    if type(left) is tuple and type(right) is tuple:  # the exceptions of a group
+        return len(left) == len(right) and all(map(operator.is_, left, right))
+    return left is right or (type(left) is type(right) and type(left) in _SIMPLE and left == right)
+
+
+def _got(descriptor: Descriptor, value: BaseException) -> Any:
+    try:
+        return descriptor.__get__(value, type(value))
+    except (AttributeError, TypeError):  # how Python says that it was never set
+        return _UNSET

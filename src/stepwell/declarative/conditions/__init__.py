@@ -1,0 +1,1 @@
+"""Conditions as data: what they ask, how they are evaluated."""

@@ -1,0 +1,74 @@
+"""A definition as a Mermaid flowchart: who comes after whom, and when, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepwell.declarative.definition import Definition, Node
+from stepwell.declarative.schedule import Plan
+from stepwell.viz.picture import mermaid_text
+
+LONGEST = 80  # characters of a label
+STYLES = (
+    "classDef router fill:#fff3bf,stroke:#b08900;",
+    "classDef approval stroke-width:3px,stroke-dasharray:6 3;",
+)
+
+
+def to_mermaid(definition: Definition) -> str:
+    """The flowchart. Routers are diamonds; nodes that wait for approval have a dashed frame and say when they do.
+
+    Dotted arrows are taken only if nothing else is: default edges, and the way to a node that runs instead.
+    """
+    return "\n".join(["flowchart TD", *(f"  {row}" for row in _rows(definition))])
+
+
+def _rows(definition: Definition) -> Iterator[str]:
+    plan = Plan(definition)
+    # numbered, because an id may hold anything: quotes, spaces, a word that Mermaid keeps for itself
+    names = {id: f"n{number}" for number, id in enumerate(plan.ids)}
+    yield "start((start));"
+    for node in definition.nodes:
+        yield f"{names[node.id]}{_shape(node)};"
+    yield "finish((end));"
+    for id in plan.entries:
+        yield f"start --> {names[id]};"
+    for way in plan.ways:
+        edge = definition.edges[way.edge]
+        yield f"{names[way.source]} {_arrow(edge.describe(), edge.default)} {names[way.target]};"
+    for node in definition.nodes:
+        if node.fallback is not None:
+            yield f"{names[node.id]} {_arrow('if it fails', True)} {names[node.fallback]};"
+    leading_on = {way.source for way in plan.ways if way.source != way.target}
+    for id in plan.ids:
+        if id not in leading_on and id not in plan.fallbacks:
+            yield f"{names[id]} --> finish;"
+    yield from _styles(definition, names)
+
+
+def _shape(node: Node) -> str:
+    lines = [_label(node.id)]
+    if node.approval is not None:
+        when = node.approval.when
+        lines.append(_label("approval" if when is None else f"approval if {when.describe()}"))
+    text = "<br/>".join(lines)
+    return f'{{"{text}"}}' if node.output_mode == "handoff" else f'["{text}"]'
+
+
+def _arrow(label: str, dotted: bool) -> str:
+    if not label:
+        return "-->"
+    return f'-. "{_label(label)}" .->' if dotted else f'-- "{_label(label)}" -->'
+
+
+def _label(text: str) -> str:
+    return mermaid_text(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
+
+
+def _styles(definition: Definition, names: dict[str, str]) -> Iterator[str]:
+    routers = [names[node.id] for node in definition.nodes if node.output_mode == "handoff"]
+    approved = [names[node.id] for node in definition.nodes if node.approval is not None]
+    for style, of in zip(STYLES, (routers, approved), strict=True):
+        if of:
+            yield style
+            yield f"class {','.join(of)} {style.split()[1]};"

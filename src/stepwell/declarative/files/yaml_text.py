@@ -1,0 +1,155 @@
+"""YAML, read as JSON that is easier to write: the only file that knows the package PyYAML.
+
+Plain words mean what they would mean in JSON, and everything else is text: `no` is a text, and so is `12:30`. Only
+events of the parser are used, so nothing is ever made of a tag; aliases are refused, so nothing grows.
+"""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import Any
+
+from stepwell.declarative.files.source_lines import DEEPEST, TOO_DEEP, Marked, Problems, scalar, too_long
+from stepwell.errors import DefinitionError
+
+LONGEST = 2**18  # characters; longer texts are refused unread: the parser is slow
+
+_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?P<broken>\.[0-9]+)?(?P<scaled>[eE][-+]?[0-9]+)?", re.ASCII)
+_OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
+_TAG = "tag:yaml.org,2002:"
+
+
+def read(text: str, problems: Problems) -> Marked | None:
+    """What the text says; None if that cannot be known."""
+    if too_long(text, LONGEST, problems):
+        return None
+    yaml = _package()
+    try:
+        return _Builder(yaml, problems).read(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        problems.add(mark.line + 1, f"not YAML: {said} (column {mark.column + 1})")
+    except yaml.reader.ReaderError as error:
+        problems.add(text.count("\n", 0, error.position) + 1, f"not YAML: {error.reason}: {chr(error.character)!a}")
+    except _TooDeep as error:
+        problems.add(error.args[0], TOO_DEEP)
+    return None
+
+
+def written(data: Any) -> str:
+    yaml = _package()
+    # PyYAML knows fewer numbers than JSON: without this, the text "1e5" would be written without quotes
+    dumper: Any = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda self, value: True})
+    dumper.add_representer(str, _text)
+    dumper.add_implicit_resolver(_TAG + "float", re.compile(f"^(?:{_NUMBER.pattern})$", re.ASCII), list("-0123456789"))
+    return str(yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=110))
+
+
+def _text(dumper: Any, text: str) -> Any:
+    """Several lines as a block; what PyYAML would write as a line break that it reads as another one, in escapes."""
+    style = '"' if _OTHER_BREAKS.search(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar(_TAG + "str", text, style=style)
+
+
+def _package() -> ModuleType:
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError as missing:
+        raise DefinitionError(
+            "definitions as YAML need the package `PyYAML`: pip install stepwell[declarative]; JSON needs nothing"
+        ) from missing
+    package: ModuleType = yaml
+    return package
+
+
+class _TooDeep(Exception):
+    """Carries the line."""
+
+
+class _Builder:
+    """Makes marked data of the events of the parser."""
+
+    def __init__(self, yaml: ModuleType, problems: Problems) -> None:
+        self._yaml, self._problems = yaml, problems
+
+    def read(self, text: str) -> Marked | None:
+        self._events = self._yaml.parse(text, Loader=self._yaml.SafeLoader)
+        next(self._events)  # the stream begins
+        if isinstance(next(self._events), self._yaml.StreamEndEvent):
+            self._problems.add(1, "the text is empty")
+            return None
+        value = self._value(next(self._events), 0)
+        next(self._events)  # the document ends
+        more = next(self._events)
+        if not isinstance(more, self._yaml.StreamEndEvent):
+            self._problems.add(more.start_mark.line + 1, "a second document begins here: a text has one")
+        return value
+
+    def _value(self, event: Any, depth: int) -> Marked:
+        line = event.start_mark.line + 1
+        if isinstance(event, self._yaml.AliasEvent):
+            return self._problems.broken(line, f"*{event.anchor} is an alias, which is not taken: write it out")
+        if isinstance(event, self._yaml.ScalarEvent):
+            return self._scalar(event, line)
+        if depth >= DEEPEST:
+            raise _TooDeep(line)
+        if isinstance(event, self._yaml.SequenceStartEvent):
+            return self._checked(event, "seq", self._list(line, depth))
+        return self._checked(event, "map", self._mapping(line, depth))
+
+    def _list(self, line: int, depth: int) -> Marked:
+        items = []
+        while not isinstance(event := next(self._events), self._yaml.SequenceEndEvent):
+            items.append(self._value(event, depth + 1))
+        return Marked(items, line)
+
+    def _mapping(self, line: int, depth: int) -> Marked:
+        items, lines = dict[str, Marked](), dict[str, int | None]()
+        while not isinstance(event := next(self._events), self._yaml.MappingEndEvent):
+            key_line, key = event.start_mark.line + 1, self._value(event, depth + 1)
+            value = self._value(next(self._events), depth + 1)
+            if not isinstance(key.value, str):
+                if not key.broken():
+                    self._problems.add(key_line, f"the key {key.plain()!r} is not a text: put it in quotes")
+            elif key.value in items:
+                said = f"the key {key.value!r} is there twice, first on line {lines[key.value]}"
+                self._problems.add(key_line, said)
+            else:
+                items[key.value], lines[key.value] = value, key_line
+        return Marked(items, line, lines)
+
+    def _scalar(self, event: Any, line: int) -> Marked:
+        text = event.value
+        tag = None if event.tag in (None, "!") else event.tag
+        if tag == _TAG + "str" or (tag is None and not event.implicit[0]):
+            return scalar(text, line, self._problems)
+        try:
+            value = _meant(text)
+        except ValueError:
+            return self._problems.broken(line, f"the number {text[:20]}... has too many digits")
+        kinds: dict[str, type | tuple[type, ...]] = {"bool": bool, "int": int, "float": float, "null": type(None)}
+        kind = kinds.get(str(tag).removeprefix(_TAG), ()) if tag is not None else object
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            return self._refused(event, line)
+        return scalar(value, line, self._problems)
+
+    def _checked(self, event: Any, kind: str, value: Marked) -> Marked:
+        if event.tag in (None, "!", _TAG + kind):
+            return value
+        return self._refused(event, value.line)
+
+    def _refused(self, event: Any, line: int | None) -> Marked:
+        return self._problems.broken(line, f"the tag {event.tag!r} is not taken here: only plain data is")
+
+
+def _meant(text: str) -> Any:
+    """What an unquoted word means."""
+    if text in _WORDS:
+        return _WORDS[text]
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return text
+    return float(text) if number["broken"] or number["scaled"] else int(text)

@@ -1,0 +1,24 @@
+"""What a workflow is, as far as the engine must know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stepwell.codec.codec import Codec
+from stepwell.graph.graph import Graph
+from stepwell.graph.migration import Migration
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """What a workflow is, as far as the engine must know."""
+
+    name: str
+    graph: Graph
+    signature: Mapping[str, Any]
+    codec: Codec
+    max_iterations: int
+    version: int = 1
+    migrations: tuple[Migration, ...] = ()  # oldest first; the last leads to `version`

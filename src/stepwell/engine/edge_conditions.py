@@ -1,0 +1,61 @@
+"""Conditions are asked here, once, when a message is sent; the verdicts travel in the commit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from stepwell.errors import RoutingFailed
+from stepwell.graph.edges import Direct, Edge, Select, Switch, name_of
+from stepwell.graph.graph import Graph
+from stepwell.kernel import route
+from stepwell.model.superstep import Outcome, Routed
+
+
+async def ask_routes(graph: Graph, run_id: str, outcome: Outcome) -> tuple[Routed, ...]:
+    """Who takes each message of an outcome. Raises RoutingFailed if a condition cannot say."""
+    return tuple([await ask_route(graph, run_id, outcome.executor, s.payload.open(), s.target) for s in outcome.sent])
+
+
+async def ask_route(graph: Graph, run_id: str, source: str, value: object, target: str | None) -> Routed:
+    """Who takes a value that an executor sends."""
+    chosen = []
+    for edge in graph.outgoing.get(source, ()):
+        try:
+            asked = target is None or target in edge.targets  # the other edges were not written for this message
+            chosen.append(await _chosen(edge, value) if asked else ())
+        except Exception as error:
+            raise RoutingFailed(
+                f"run {run_id!r}: what {source!r} sent could not be routed along '{edge.describe()}': "
+                f"{type(error).__name__}: {error}",
+                run_id=run_id,
+            ) from error
+    return route(graph, source, value, target, chosen)
+
+
+async def _chosen(edge: Edge, value: Any) -> tuple[str, ...]:
+    match edge:
+        case Direct(condition=condition, target=target):
+            return (target,) if condition is None or await _maybe(condition(value)) else ()
+        case Switch(cases=cases, default=default):
+            for condition, target in cases:
+                if await _maybe(condition(value)):
+                    return (target,)
+            return (default,)
+        case Select(choose=choose, targets=targets):
+            return _known(edge, await _maybe(choose(value, list(targets))))
+    return edge.targets
+
+
+def _known(edge: Select, picked: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(picked, str) or (strange := [one for one in picked if one not in edge.targets]):
+        wrong = picked if isinstance(picked, str) else strange
+        raise ValueError(
+            f"{name_of(edge.choose)!r} must return a list of some of {', '.join(edge.targets)}; it returned {wrong!r}"
+        )
+    return tuple(dict.fromkeys(picked))
+
+
+async def _maybe(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer

@@ -1,0 +1,78 @@
+"""The executors of one run, and their own state: saved, and taken back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from stepwell.errors import RunError
+from stepwell.graph.executor import Executor, keeps_state
+from stepwell.graph.persistent import persistent_names
+from stepwell.model.payload import Pack, Parcel
+
+
+class Cast:
+    """The executors that play in one run."""
+
+    def __init__(self, run_id: str, executors: Mapping[str, Executor], pack: Pack) -> None:
+        self._run_id, self._executors, self._pack = run_id, executors, pack
+
+    def __getitem__(self, id: str) -> Executor:
+        return self._executors[id]
+
+    async def save_all(self) -> dict[str, Parcel]:
+        nothing = self._pack({}, "$.executors")
+        return {id: await self.save(id) or nothing for id in self._executors}
+
+    async def save(self, id: str) -> Parcel | None:
+        """The state of an executor, closed; None if it keeps none."""
+        executor = self._executors[id]
+        if not keeps_state(executor):
+            return None
+        state = await self._asked(executor)
+        if not isinstance(state, dict):
+            raise RunError(
+                f"on_checkpoint_save of {id!r} must return a dict, not {type(state).__name__}", run_id=self._run_id
+            )
+        names = persistent_names(type(executor))
+        if both := [name for name in names if name in state]:
+            raise RunError(
+                f"on_checkpoint_save of {id!r} returns {both[0]!r}, which is also a persistent attribute; "
+                f"leave it out, persistent attributes save themselves",
+                run_id=self._run_id,
+            )
+        return self._pack({**state, **{name: getattr(executor, name) for name in names}}, f"$.executors.{id}")
+
+    async def _asked(self, executor: Executor) -> Any:
+        try:
+            state: Any = executor.on_checkpoint_save()
+            return await state if inspect.isawaitable(state) else state
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise RunError(
+                f"on_checkpoint_save of {executor.id!r} failed in run {self._run_id!r}: {what}", run_id=self._run_id
+            ) from error
+
+    async def restore_all(self, states: Mapping[str, Parcel]) -> None:
+        for id, parcel in states.items():
+            await self.restore(id, parcel)
+
+    async def restore(self, id: str, parcel: Parcel) -> None:
+        executor = self._executors[id]
+        state = parcel.open()
+        for name in persistent_names(type(executor)):
+            if name in state:
+                setattr(executor, name, state.pop(name))
+            else:  # declared since the checkpoint was written: it begins with its default
+                vars(executor).pop(name, None)
+        try:
+            done: Any = executor.on_checkpoint_restore(state)
+            if inspect.isawaitable(done):
+                await done
+        except Exception as error:
+            raise RunError(
+                f"executor {id!r} could not take back its state in run {self._run_id!r}: "
+                f"{type(error).__name__}: {error}",
+                run_id=self._run_id,
+            ) from error

@@ -1,0 +1,394 @@
+"""The handler's hands: everything it does is staged here until the commit."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import copy
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from stepwell.engine.branches import Branch
+from stepwell.engine.drive_scope import Scope
+from stepwell.engine.handler_steps import HandlerSteps
+from stepwell.engine.ready import DONE, Ready
+from stepwell.engine.responses import check_answerable, default_for, until
+from stepwell.engine.steps import Step, check_step, check_transaction
+from stepwell.engine.superstep_log import NOT_WORTH_A_NOTE, Notes, Parked
+from stepwell.engine.time_limits import TimeLimit
+from stepwell.graph.context import NO_DEFAULT, WorkflowContext
+from stepwell.graph.retry import RetryPolicy, limits
+from stepwell.model.event import (
+    RESERVED_EVENT_TYPES,
+    WorkflowErrorDetails,
+    WorkflowEvent,
+    WorkflowEventSource,
+    WorkflowRunState,
+)
+from stepwell.model.payload import Parcel
+from stepwell.model.request import Request
+from stepwell.model.state import StateView
+from stepwell.model.superstep import Checkpoint, Child, Delivery, Note, Outcome, Output, Sent, is_text, timer_key
+from stepwell.storage import clock
+from stepwell.storage.ids import idempotency_key
+from stepwell.storage.ids import request_id as derived_request_id
+from stepwell.storage.response_types import schema_of, type_words
+
+
+class HandlerContext(WorkflowContext[Any, Any]):
+    """The context of one delivery."""
+
+    __slots__ = (
+        "_asleep",
+        "_at",
+        "_children",
+        "_limit",
+        "_loop",
+        "_notes",
+        "_open",
+        "_outputs",
+        "_requests",
+        "_returned",
+        "_sent",
+        "_state",
+        "_steps",
+        "_thread",
+        "attempt",
+        "branch",
+        "delivery",
+        "parked",
+        "scope",
+        "spoke",
+    )
+
+    def __init__(
+        self,
+        scope: Scope,
+        delivery: Delivery,
+        state: StateView,
+        at: Checkpoint,
+        notes: Notes,
+        limit: TimeLimit | None = None,
+        attempt: int = 1,
+    ) -> None:
+        self.scope, self.delivery, self.attempt = scope, delivery, attempt
+        self.spoke = False  # something was told that counts only once the superstep is committed
+        self._state, self._at, self._notes, self._limit = state, at, notes, limit
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.branch = Branch()
+        self._steps: HandlerSteps | None = None
+        self._children: dict[str, Child | None] = {}
+        self._sent: list[Sent] = []
+        self._outputs: list[Output] = []
+        self._requests: list[Request] = []
+        self._open, self._returned = True, False
+        self._asleep: set[concurrent.futures.Future[Any]] = set()  # those that threads wait for
+        self.parked: str | None = None  # the handler sleeps until then, and is to be left
+
+    @property
+    def steps(self) -> HandlerSteps:
+        """What this call does once, by its place."""
+        if self._steps is None:  # most handlers have none
+            self._steps = HandlerSteps(self.scope, self.delivery, self._notes, self.branch, self._told_retry)
+        return self._steps
+
+    @property
+    def run_id(self) -> str:
+        return self.scope.run_id
+
+    @property
+    def executor_id(self) -> str:
+        return self.delivery.executor
+
+    @property
+    def idempotency_key(self) -> str:
+        return idempotency_key(self.scope.run_id, self.scope.epoch, self.delivery.id)
+
+    @property
+    def source_executor_ids(self) -> list[str]:
+        return list(self.delivery.sources)
+
+    def get_source_executor_id(self) -> str | None:
+        if len(self.delivery.sources) > 1:
+            raise RuntimeError(
+                f"the message to {self.executor_id!r} came from several executors, "
+                f"{', '.join(self.delivery.sources)}: use source_executor_ids"
+            )
+        return self.delivery.sources[0] if self.delivery.sources else None
+
+    def send_message(self, message: Any, target_id: str | None = None) -> Awaitable[None]:
+        self._check_open("send_message")
+        self._sent.append(Sent(self.scope.pack(message, "$.message"), target_id))
+        return DONE
+
+    def yield_output(self, output: Any) -> Awaitable[None]:
+        self._check_open("yield_output")
+        kind = self.scope.graph.output_kind(self.delivery.executor)
+        if kind is not None:
+            self._outputs.append(Output(kind, self.scope.pack(output, "$.output")))
+        return DONE
+
+    @property
+    def request_id(self) -> str | None:
+        return self.delivery.reply.request_id if self.delivery.reply else None
+
+    def request_info(
+        self,
+        request_data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Awaitable[str]:
+        self._check_open("request_info")
+        check_answerable(self.scope.graph.executors[self.executor_id], request_data, response_type)
+        self._check_id(request_id)
+        asked = clock.now()
+        here = self.scope.run_id, self.scope.epoch, self.delivery.id, len(self._requests)
+        request = Request(
+            id=request_id or derived_request_id(*here),
+            executor=self.executor_id,
+            payload=self.scope.pack(request_data, "$.request"),
+            request_type=type(request_data).__name__,
+            response_type=type_words(response_type),
+            schema=schema_of(response_type),
+            at=asked.isoformat(),
+            deadline=until(asked, deadline),
+            default=None if default is NO_DEFAULT else self._default(default, response_type),
+        )
+        self._requests.append(request)
+        return Ready(request.id)
+
+    def _check_id(self, request_id: str | None) -> None:
+        if request_id is None:
+            return
+        if not isinstance(request_id, str) or not request_id or not is_text(request_id):
+            raise ValueError(f"a request id is a non-empty string of whole characters, not {request_id!r}")
+        if request_id in self._at.requests or any(request.id == request_id for request in self._requests):
+            raise ValueError(f"{request_id!r} is being asked already; leave request_id out, or make it unique")
+
+    def _default(self, default: Any, response_type: Any) -> Parcel:
+        return self.scope.pack(default_for(default, response_type), "$.default")
+
+    def ask(self, request: Request) -> None:
+        """Ask what a run inside this one asks."""
+        self._requests.append(request)
+
+    @property
+    def at(self) -> Checkpoint:
+        """Where the run was when the superstep began."""
+        return self._at
+
+    @property
+    def children(self) -> Mapping[str, Child]:
+        """The runs inside this one that wait for answers, as of the last commit."""
+        return self._at.children
+
+    def keep_child(self, key: str, child: Child | None) -> None:
+        """From the commit on, this is where a run inside this one was left; None: it waits no more."""
+        self._children[key] = child
+
+    def sleep(self, duration: float | timedelta) -> Awaitable[None]:
+        try:
+            moment = clock.now() + (duration if isinstance(duration, timedelta) else timedelta(seconds=duration))
+        except (ValueError, OverflowError):
+            raise ValueError(f"nobody can sleep for {duration!r} seconds") from None
+        return self._sleep(moment)
+
+    def sleep_until(self, moment: datetime) -> Awaitable[None]:
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment} has no time zone; use datetime.now(UTC) + ...")
+        return self._sleep(moment.astimezone(UTC))
+
+    def _sleep(self, moment: datetime) -> Awaitable[None]:
+        self._check_open("sleep")
+        branch = self.steps.branch()
+        key = timer_key(self.delivery.id, branch.count("timer"), branch.id)
+        waiting = self._wait(key, moment)
+        if threading.get_ident() == self._thread:
+            return waiting
+        self._block(waiting)
+        return DONE
+
+    def _block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
+        """Let the thread of a plain function wait; not any longer than somebody waits for the function."""
+        try:
+            asleep = asyncio.run_coroutine_threadsafe(waiting, self._loop)
+        except RuntimeError:  # the loop is closed
+            waiting.close()
+            raise
+        self._asleep.add(asleep)
+        if not self._open:  # meanwhile
+            asleep.cancel()
+        try:
+            return asleep.result()
+        except concurrent.futures.CancelledError:
+            self._check_open("sleep")
+            raise
+        finally:
+            self._asleep.discard(asleep)
+
+    async def _wait(self, key: str, moment: datetime) -> None:
+        note = self._notes[key]
+        if note is None:
+            note = Note(moment.isoformat())
+            if (moment - clock.now()).total_seconds() >= NOT_WORTH_A_NOTE:
+                await self._notes.put(key, note)
+        with self._limit.paused() if self._limit is not None else nullcontext():
+            await self._unless_parked(self._notes.wait(note.due))
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        remember: type[Exception] | tuple[type[Exception], ...] = (),
+        transaction: bool = False,
+        key: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        self._check_open("step")
+        check_step(name, function, key)
+        place, branch = self.steps.place(name, key)
+        limited = limits(retry, timeout, None)
+        step = Step(name, place, function, args, kwargs, limited, remember, branch, transaction=transaction)
+        if transaction:
+            check_transaction(step, self.executor_id, self._notes)
+        if threading.get_ident() == self._thread:
+            return self._unless_parked(self.steps.do(step, key))
+        with branch.blocked() if key is None else nullcontext():
+            return self._block(self._unless_parked(self.steps.do(step, key)))
+
+    async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
+        """A step known by its name alone; `call` says what is called, to be compared when it is recalled."""
+        self._check_open("named_step")
+        return await self._unless_parked(self.steps.do_named(name, function, call))
+
+    async def _unless_parked(self, running: Awaitable[Any]) -> Any:
+        """Wait. Whoever has to wait for long is put aside, and the handler with it."""
+        try:
+            return await running
+        except Parked as parked:
+            self.parked = min(self.parked or parked.due, parked.due)
+            raise
+
+    def _told_retry(self, number: int, details: WorkflowErrorDetails, due: str) -> None:
+        moment, state = datetime.fromisoformat(due), WorkflowRunState.IN_PROGRESS
+        known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "state": state}
+        origin = WorkflowEventSource.FRAMEWORK
+        self.scope.tell(
+            WorkflowEvent("executor_retrying", moment, details=details, attempt=number, origin=origin, **known)
+        )
+
+    def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
+        self._check_open("add_event")
+        if event.type in RESERVED_EVENT_TYPES:
+            raise ValueError(f"an event of type {event.type!r} is told by the engine only; choose another type")
+        told = copy.copy(event)  # the handler may tell the same object again, also in another run
+        told.executor_id = event.executor_id or self.delivery.executor
+        told.state = event.state or WorkflowRunState.IN_PROGRESS
+        told.run_id = self.scope.run_id
+        self.scope.tell(told)
+        return DONE
+
+    def tell_update(self, data: Any) -> None:
+        """Tell those who watch what is being said right now. If this attempt comes to nothing, it is withdrawn."""
+        self._check_open("tell_update")
+        self.spoke = True
+        self._tell_of_attempt("update", data)
+
+    def tell_withdrawn(self, data: Any) -> None:
+        """Take back a part of what this attempt told: the data says which."""
+        self._tell_of_attempt("withdrawn", data)
+
+    def _tell_of_attempt(self, type: str, data: Any) -> None:
+        known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "attempt": self.attempt}
+        state = WorkflowRunState.IN_PROGRESS
+        self.scope.tell(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **known))
+
+    def state_keys(self) -> list[str]:
+        """The keys of the state as this handler sees it."""
+        return self._state.keys()
+
+    def state_length(self, key: str) -> int:
+        """How long a list in the state is, 0 if it is not there; cheaper than reading it."""
+        return self._state.length(key)
+
+    def get_state(self, key: str, default: Any = None) -> Any:
+        self.alive()
+        return self._state.get(key, default)
+
+    def set_state(self, key: str, value: Any) -> None:
+        self._check_open("set_state")
+        self._state.set(_key(key), value)
+
+    def delete_state(self, key: str) -> None:
+        self._check_open("delete_state")
+        self._state.delete(_key(key))
+
+    def append_state(self, key: str, *items: Any) -> None:
+        self._check_open("append_state")
+        self._state.append(_key(key), items)
+
+    @property
+    def private(self) -> Mapping[str, Any]:
+        return self.scope.private
+
+    def is_streaming(self) -> bool:
+        return self.scope.streaming
+
+    def get_sent_messages(self) -> list[Any]:
+        return [sent.payload.open() for sent in self._sent]
+
+    def get_yielded_outputs(self) -> list[Any]:
+        return [output.payload.open() for output in self._outputs]
+
+    def finish(self) -> None:
+        """The handler has returned or is given up: what it does from now on can no longer be part of its outcome."""
+        self._open = False
+        for asleep in list(self._asleep):
+            asleep.cancel()
+
+    def outcome(self, saved: Parcel | None, attempts: int) -> Outcome:
+        self._returned = True
+        return Outcome(
+            self.delivery.id,
+            self.delivery.executor,
+            tuple(self._sent),
+            tuple(self._outputs),
+            self._state.take_page(),
+            saved,
+            tuple(self._requests),
+            self._children,
+            attempts,
+            self._at.header.version,
+        )
+
+    def _check_open(self, what: str) -> None:
+        if self._open:
+            self.alive()
+            return
+        whose = f"{what} was called after the handler of {self.delivery.executor!r}"
+        if self._returned:
+            raise RuntimeError(f"{whose} had returned; await what you start inside a handler")
+        raise RuntimeError(f"{whose} had failed or was given up; nothing it does counts any more")
+
+    def alive(self) -> None:
+        """The handler gives a sign of life."""
+        if self._limit is not None:
+            self._limit.alive()
+
+
+def _key(key: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a state key is a string, not {key!r}")
+    if not is_text(key):
+        raise ValueError(f"the state key {key!r} holds half a character and cannot be stored")
+    return key

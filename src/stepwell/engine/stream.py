@@ -1,0 +1,169 @@
+"""A run being watched: iterate over its events, await its result, leave it early, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from contextlib import suppress
+from typing import Any, Generic, Self, TypeVar
+
+from stepwell.engine.drive import Drive
+from stepwell.errors import RunError
+from stepwell.model.event import WorkflowEvent
+
+R = TypeVar("R")
+
+
+class RunStream(Generic[R]):
+    """The events of a run as they become true; awaited, its result.
+
+    The run moves only as far as it is read: leaving the loop stops it at its last commit, resumable and
+    not cancelled.
+    """
+
+    def __init__(self, begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> None:
+        self._begin, self._finish = begin, finish
+        self._watched: _Watched | None = None
+        self._events: list[WorkflowEvent] = []  # so far, for the result
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that is watched; None until it is known."""
+        return self._watched.drive.run_id if self._watched else None
+
+    def __aiter__(self) -> AsyncIterator[WorkflowEvent]:
+        if self._watched is not None:
+            raise RuntimeError("this stream was read already; await it for the result, or resume the run by its run_id")
+        return _Reader(self._watch())
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._result().__await__()
+
+    async def _result(self) -> R:
+        watched = self._watch()
+        await watched.finish()
+        if watched.error is not None:
+            raise watched.error
+        if watched.left:
+            drive = watched.drive
+            way_on = f"go on with run(run_id={drive.run_id!r})" if drive.is_stored else "the run is not stored"
+            raise RunError(f"this stream was left before the run ended; {way_on}", run_id=drive.run_id or "")
+        return self._finish(self._events)
+
+    async def cancel(self) -> None:
+        """Stop on purpose: handlers may clean up, and the run ends CANCELLED at its last commit."""
+        watched = self._watch()
+        watched.drive.cancel()
+        await watched.finish()
+
+    def _watch(self) -> _Watched:
+        if self._watched is None:
+            self._watched = _Watched(self._begin(), self)
+        return self._watched
+
+    async def aclose(self) -> None:
+        """Leave: the run stops at its last commit."""
+        if self._watched is not None:
+            await self._watched.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+class _Watched:
+    """A drive and what was told of it, to whoever iterates and to whoever awaits."""
+
+    def __init__(self, drive: Drive, stream: RunStream[Any]) -> None:
+        self.drive = drive
+        drive.reader = self.finish
+        self._stream = weakref.ref(stream)  # once it is dropped nobody can await it, and events need not be kept
+        self.left = False  # before the end
+        self.error: BaseException | None = None
+        self.read = False  # somebody iterates
+        self._unread: deque[WorkflowEvent] = deque()  # told while others waited for the end; still to be iterated over
+        self._ended = False
+        self._generator: AsyncGenerator[WorkflowEvent, None] = drive.events()
+        self._turn = asyncio.Lock()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    async def next(self) -> WorkflowEvent:
+        """The next event for whoever iterates. Raises StopAsyncIteration at the end."""
+        async with self._turn:
+            return self._unread.popleft() if self._unread else await self._pull()
+
+    async def finish(self) -> None:
+        """Move the run on to its end."""
+        while not self._ended:
+            async with self._turn:
+                with suppress(StopAsyncIteration):
+                    event = await self._pull()
+                    if self.read:
+                        self._unread.append(event)
+
+    async def close(self) -> None:
+        """Stop at the last commit."""
+        self.left = self.left or not self._ended
+        self.drive.stop()
+        async with self._turn:
+            await self._generator.aclose()
+            self._ended = True
+
+    def abandon(self) -> None:
+        """Nobody iterates any more: stop as soon as the loop comes round to it."""
+        self.read = False
+        if not self._ended:
+            self.left = True
+            self.drive.leave()
+            if threading.get_ident() == self._thread and self._loop.is_running():
+                self._close_soon()  # at once: a loop that ends right now must find the task, to end it too
+            else:
+                with suppress(RuntimeError):  # the loop is closed, and has closed the drive with it
+                    self._loop.call_soon_threadsafe(self._close_soon)
+
+    async def _pull(self) -> WorkflowEvent:
+        try:
+            event = await anext(self._generator)
+        except StopAsyncIteration:
+            self._ended = True
+            raise
+        except asyncio.CancelledError:  # of whoever waited here: that is one way to leave
+            self._ended = self.left = True
+            raise
+        except BaseException as error:
+            self._ended, self.error = True, error
+            raise
+        stream = self._stream()
+        if stream is not None and event.type != "checkpoint":  # what is stored need not be held here too
+            stream._events.append(event)
+        return event
+
+    def _close_soon(self) -> None:
+        task = self._loop.create_task(self.close())
+        _CLOSING.add(task)
+        task.add_done_callback(_CLOSING.discard)
+
+
+_CLOSING: set[asyncio.Task[None]] = set()
+
+
+class _Reader(AsyncIterator[WorkflowEvent]):
+    """What a `for` loop holds: when the loop is left, this is dropped, and so is the run."""
+
+    def __init__(self, watched: _Watched) -> None:
+        self._watched = watched
+        watched.read = True
+
+    async def __anext__(self) -> WorkflowEvent:
+        return await self._watched.next()
+
+    async def aclose(self) -> None:
+        await self._watched.close()
+
+    def __del__(self) -> None:
+        self._watched.abandon()

@@ -1,0 +1,312 @@
+"""The handlers of one superstep: executors side by side, one executor one message at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from stepwell.engine import branches
+from stepwell.engine.attempts import Attempts
+from stepwell.engine.drive_scope import Scope
+from stepwell.engine.executors import Cast
+from stepwell.engine.failures import Failure, details_of, failed, failure
+from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.superstep_log import Notes, Parked
+from stepwell.engine.telemetry import StepObserver
+from stepwell.engine.threads import in_own_thread, in_thread
+from stepwell.engine.time_limits import TimeLimit
+from stepwell.errors import RoutingFailed
+from stepwell.graph.executor import Executor, keeps_state
+from stepwell.graph.handler import HandlerSpec
+from stepwell.graph.retry import Limits
+from stepwell.graph.type_matching import describe
+from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from stepwell.model.payload import Parcel
+from stepwell.model.state import StateView
+from stepwell.model.superstep import Checkpoint, Delivery, Memory, Outcome, Plan
+from stepwell.storage.archive import Archive
+
+STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one run
+PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the commit it is to travel in
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A handler, and what it is called with."""
+
+    executor: Executor
+    spec: HandlerSpec
+    given: list[Any]
+    limits: Limits
+
+
+_UNOBSERVED = nullcontext()
+_LOG = logging.getLogger("stepwell")
+
+
+class Superstep:
+    """The acts of one superstep. Each outcome is remembered the moment its handler returns."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        cast: Cast,
+        archive: Archive | None,
+        at: Checkpoint,
+        plan: Plan,
+        memory: Memory,
+        observer: StepObserver | None = None,
+    ) -> None:
+        self._observer = observer
+        self._scope, self._cast, self._archive, self._at, self._plan = scope, cast, archive, at, plan
+        self._recalled = memory.outcomes
+        self._notes = Notes(archive, at, memory.notes)
+        self._saved: dict[str, Parcel] = {}  # what each executor kept after its last message
+        self._remembering: dict[str, asyncio.Task[None]] = {}
+        self._soon: asyncio.TimerHandle | None = None
+        self._handed_over = False
+        self.outcomes: dict[str, Outcome] = {}
+        self.failures: dict[str, Failure] = {}
+        self.parked: dict[str, str] = {}  # deliveries that cannot go on before a certain time
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a later drive can go on with this run."""
+        return self._archive is not None
+
+    async def act(self) -> None:
+        """Make every call of the plan. Failures are kept, not raised: siblings of a failed handler finish."""
+        branches.install(asyncio.get_running_loop())
+        lanes: dict[str, list[Delivery]] = {}
+        for delivery in self._plan.deliveries:
+            alone = not self._scope.graph.executors[delivery.executor].takes_many
+            lanes.setdefault(delivery.executor if alone else delivery.id, []).append(delivery)
+        if len(lanes) == 1:
+            await self._lane(lanes.popitem()[1])
+            return
+        tasks = [asyncio.create_task(self._lane(lane)) for lane in lanes.values()]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)  # they clean up; ours is the error that counts
+            raise
+
+    async def keep(self) -> None:
+        """Make durable every outcome there is, for a superstep that will not be committed now."""
+        self._stop_waiting()
+        if not self._handed_over:
+            self._remember_all()
+        await self._notes.written()
+        await self._remembered()
+
+    def hand_over(self) -> None:
+        """The outcomes travel in a commit from here on: it is stored with all of them, or the superstep has failed."""
+        self._handed_over = True
+        self._stop_waiting()
+
+    async def end(self) -> None:
+        """Wait for what is being remembered. Whether that worked matters no more: the commit holds the same."""
+        if self._remembering:
+            await asyncio.gather(*self._remembering.values(), return_exceptions=True)
+
+    async def _remembered(self) -> None:
+        found = await asyncio.gather(*self._remembering.values(), return_exceptions=True)
+        for error in found:
+            if isinstance(error, BaseException):
+                raise error
+
+    async def _lane(self, lane: Iterable[Delivery]) -> None:
+        state = StateView(self._at.state, self._scope.pack)
+        for delivery in lane:
+            if (known := self._recalled.get(delivery.id)) is not None:
+                await self._recall(known, state)
+                continue
+            outcome = await self._handle(delivery, state)
+            if outcome is None:
+                return  # what comes after a message that failed or sleeps waits for it
+            self.outcomes[delivery.id] = outcome
+            if outcome.saved is not None:
+                self._saved[outcome.executor] = outcome.saved
+            if len(self.outcomes) + len(self.failures) + len(self.parked) < len(self._plan.deliveries):
+                self._remember(outcome)
+            else:
+                self._remember_soon()
+
+    async def _recall(self, known: Outcome, state: StateView) -> None:
+        state.recall(known.writes)
+        if known.saved is not None:
+            self._saved[known.executor] = known.saved
+            await self._cast.restore(known.executor, known.saved)
+        self.outcomes[known.delivery] = known
+        self._tell("executor_bypassed", known.executor, delivery=known.delivery)
+
+    def _remember_soon(self) -> None:
+        """The last outcome travels in the commit itself, unless the commit is held up by a condition or a reader."""
+        if self._archive is not None and (self._scope.streaming or self._scope.graph.asks):
+            self._soon = asyncio.get_running_loop().call_later(PATIENCE, self._remember_all)
+
+    def _stop_waiting(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+
+    def _remember_all(self) -> None:
+        for outcome in self.outcomes.values():
+            self._remember(outcome)
+
+    def _remember(self, outcome: Outcome) -> None:
+        known = outcome.delivery in self._recalled or outcome.delivery in self._remembering
+        if self._archive is not None and not known:
+            keeping = self._archive.remember(self._at.run_id, self._at.place, outcome)
+            task = self._remembering[outcome.delivery] = asyncio.create_task(keeping)
+            # If the commit fails too, its error is the one that is raised; this one must not be noise.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
+        if (known := self._notes.gave_up(delivery.id)) is not None:
+            self.failures[delivery.id] = Failure(
+                failed(self._at.run_id, delivery.executor, known, stored=self.is_stored), known
+            )
+            return None
+        try:
+            return await self._attempts(delivery, state)
+        except Parked as parked:
+            self.parked[delivery.id] = parked.due
+        except BaseException as error:
+            if isinstance(error, STOPS) or (isinstance(error, asyncio.CancelledError) and _being_stopped()):
+                raise
+            self._fail(delivery, error)
+        return None
+
+    async def _attempts(self, delivery: Delivery, state: StateView) -> Outcome:
+        """Call the handler until it returns, or fails in a way that another attempt would not change."""
+        self._notes.check_awake(delivery.id)
+        attempts = Attempts(self._notes, delivery.id)
+        await attempts.begin()
+        while True:
+            call = self._chosen(delivery)
+            try:
+                return await self._attempt(delivery, call, state, attempts.number)
+            except Exception as error:
+                details = details_of(delivery.executor, error)
+                on_retry = partial(self._told_retry, delivery.executor)
+                if not await attempts.again(call.limits.retry, error, details, on_retry):
+                    raise
+            await self._undo(delivery.executor)
+
+    def _told_retry(self, executor: str, number: int, details: WorkflowErrorDetails, due: str) -> None:
+        moment = datetime.fromisoformat(due)
+        self._tell("executor_retrying", executor, details=details, attempt=number, data=moment)
+        words = "attempt %d at %r in run %r failed (%s: %s); the next is due at %s"
+        _LOG.warning(words, number, executor, self._at.run_id, details.error_type, details.message, due)
+
+    async def _undo(self, executor: str) -> None:
+        """Take back what an attempt that failed did to the executor; its page of the state was never taken."""
+        before = self._saved.get(executor, self._at.executors.get(executor))
+        if before is not None and keeps_state(self._cast[executor]):
+            await self._cast.restore(executor, before)
+
+    async def _attempt(self, delivery: Delivery, call: _Call, state: StateView, number: int) -> Outcome:
+        limit = None
+        if call.limits.timeout is not None or call.limits.idle_timeout is not None:
+            limit = TimeLimit(call.limits, self._at.run_id, delivery.executor)
+        context = HandlerContext(self._scope, delivery, state.new_page(), self._at, self._notes, limit, number)
+        self._tell("executor_invoked", delivery.executor, delivery.payload, attempt=number, delivery=delivery.id)
+        try:
+            with self._observed(delivery.executor, call, number):
+                await self._call_within(limit, call, context)
+                return context.outcome(await self._cast.save(delivery.executor), number)
+        except BaseException:
+            if context.spoke:
+                self._tell("withdrawn", delivery.executor, attempt=number, delivery=delivery.id)
+            raise
+        finally:
+            context.finish()
+
+    def _observed(self, executor: str, call: _Call, number: int) -> AbstractContextManager[None]:
+        if self._observer is None:
+            return _UNOBSERVED
+        return self._observer.handler(executor, type(call.given[-1]).__name__, number)
+
+    def _chosen(self, delivery: Delivery) -> _Call:
+        """The handler for a delivery, with a copy of its own of what was sent."""
+        executor = self._cast[delivery.executor]
+        value = delivery.payload.open()
+        if delivery.reply is not None:
+            question = delivery.reply.question.open()
+            given, spec = [question, value], executor.handlers.choose_reply(question, value)
+        else:
+            given, spec = [value], executor.handlers.choose(value)
+        if spec is None:
+            raise self._not_taken(executor, value)
+        return _Call(executor, spec, given, executor.limits_for(spec))
+
+    async def _call_within(self, limit: TimeLimit | None, call: _Call, context: HandlerContext) -> None:
+        """Let the handler run, in the time it has. Raises Parked if it sleeps, whatever it made of that itself."""
+        try:
+            if limit is None:
+                await self._call(call, context, limit)
+            else:
+                async with limit:
+                    await self._call(call, context, limit)
+        except (Exception, BaseExceptionGroup):
+            if context.parked is None:
+                raise
+        if context.parked is not None:
+            raise Parked(context.parked)
+
+    async def _call(self, call: _Call, context: HandlerContext, limit: TimeLimit | None) -> None:
+        function = call.executor.callable_of(call.spec)
+        args = [*call.given, context] if call.spec.takes_context else call.given
+        try:
+            result: Any
+            with branches.Entered(context.branch):
+                if call.spec.is_async:
+                    result = await function(*args)
+                elif limit is not None:
+                    result = await in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
+                else:
+                    result = await in_thread(function, *args)
+                if result is not None and inspect.isawaitable(result):
+                    result = await result
+        except GeneratorExit as error:  # of the handler's own making; let through, it would close us
+            raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
+        if result is not None:
+            context.send_message(result)
+
+    def _not_taken(self, executor: Executor, value: Any) -> RoutingFailed:
+        """A fan-in comes to this: each message could be taken alone, but not all of them together; and a reply whose
+        handler was taken away since it was asked for."""
+        kinds = " | ".join(dict.fromkeys(type(one).__name__ for one in value)) if isinstance(value, list) else ""
+        taken = " | ".join(describe(one) for one in executor.input_types)
+        return RoutingFailed(
+            f"run {self._at.run_id!r}: {executor.id!r} takes {taken}, but what was joined for it is "
+            f"{type(value).__name__}[{kinds}]; add a handler that takes all of it",
+            run_id=self._at.run_id,
+        )
+
+    def _fail(self, delivery: Delivery, error: BaseException) -> None:
+        self.failures[delivery.id] = failure(self._at.run_id, delivery.executor, error, stored=self.is_stored)
+
+    def _tell(self, type: str, executor: str, payload: Parcel | None = None, **more: Any) -> None:
+        run_id, state, origin = self._at.run_id, WorkflowRunState.IN_PROGRESS, WorkflowEventSource.FRAMEWORK
+        known: dict[str, Any] = {"executor_id": executor, "run_id": run_id, "state": state, "origin": origin}
+        if payload is not None:
+            self._scope.tell(WorkflowEvent.closed(type, payload, **known, **more))
+        else:
+            self._scope.tell(WorkflowEvent(type, **known, **more))
+
+
+def _being_stopped() -> bool:
+    """False if a cancellation is one that a handler made itself and let escape."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

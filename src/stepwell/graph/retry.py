@@ -1,0 +1,157 @@
+"""How often a handler is tried and how long it may take, as it is declared. Obeyed in `runtime`."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from stepwell.errors import HandlerTimeout, StepwellError
+
+Errors = type[BaseException] | tuple[type[BaseException], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When a handler that raised is tried again, and how long that waits.
+
+    Every interval is `backoff_factor` times the one before, and none is longer than `max_interval`.
+    `retry_on` names the errors worth another attempt, or is a function that says so of an error. Errors
+    of Stepwell itself, other than a handler's timeout, are retried only if their class is named.
+    """
+
+    max_attempts: int = 3  # the first one included
+    initial_interval: float | timedelta = 1.0  # seconds before the second attempt
+    backoff_factor: float = 2.0
+    max_interval: float | timedelta = 60.0
+    jitter: float = 0.5  # the share of an interval that is left to chance
+    retry_on: Errors | Callable[[Exception], bool] = Exception
+
+    def __post_init__(self) -> None:
+        _check_attempts(self.max_attempts)
+        _seconds("initial_interval", self.initial_interval, "0 or more seconds, or a timedelta", _not_negative)
+        _number("backoff_factor", self.backoff_factor, "a finite number, 1 or more", lambda n: n >= 1)
+        _seconds("max_interval", self.max_interval, "0 or more seconds, or a timedelta", _not_negative)
+        _number("jitter", self.jitter, "a number from 0 to 1", lambda n: 0 <= n <= 1)
+        _check_retry_on(self.retry_on)
+
+    def wants(self, error: Exception) -> bool:
+        """Whether another attempt is worth it after this error."""
+        named = _classes(self.retry_on)
+        if named is None:
+            return bool(self.retry_on(error))  # type: ignore[operator]  # what is no class and no tuple is a function
+        if isinstance(error, StepwellError) and not isinstance(error, HandlerTimeout):
+            # a broken definition does not get better by repetition, so `Exception` does not mean it
+            named = tuple(one for one in named if issubclass(one, StepwellError))
+        return isinstance(error, named)
+
+    def delay(self, failed: int, chance: float) -> float:
+        """Seconds to wait after so many failed attempts. `chance` is at least 0 and less than 1."""
+        return self._interval(failed) * (1 - self.jitter * chance)
+
+    def _interval(self, failed: int) -> float:
+        """The longest wait after so many failed attempts."""
+        first, longest = _in_seconds(self.initial_interval), _in_seconds(self.max_interval)
+        if first == 0 or self.backoff_factor == 1:  # it never grows, however often it is multiplied
+            return min(longest, first)
+        try:
+            return min(longest, first * float(self.backoff_factor) ** (failed - 1))
+        except OverflowError:
+            return longest
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one handler call is allowed; None: nothing was said."""
+
+    retry: RetryPolicy | None = None
+    timeout: float | None = None  # seconds for one attempt
+    idle_timeout: float | None = None  # seconds without a sign of life
+
+    def or_else(self, others: Limits) -> Limits:
+        """These, and where they say nothing, the others."""
+        if self is NO_LIMITS:
+            return others
+        return Limits(
+            retry=others.retry if self.retry is None else self.retry,
+            timeout=others.timeout if self.timeout is None else self.timeout,
+            idle_timeout=others.idle_timeout if self.idle_timeout is None else self.idle_timeout,
+        )
+
+
+NO_LIMITS = Limits()
+
+
+def limits(
+    retry: RetryPolicy | None, timeout: float | timedelta | None, idle_timeout: float | timedelta | None
+) -> Limits:
+    """What was written in a decorator or a constructor, checked. Raises TypeError or ValueError in words."""
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        raise TypeError(f"retry must be a RetryPolicy, as in RetryPolicy(max_attempts=3), or None, not {retry!r}")
+    said = Limits(retry, _time_limit("timeout", timeout), _time_limit("idle_timeout", idle_timeout))
+    return NO_LIMITS if said == NO_LIMITS else said
+
+
+def _time_limit(name: str, given: float | timedelta | None) -> float | None:
+    if given is None:
+        return None
+    return _seconds(name, given, "more than 0 seconds, a timedelta, or None", lambda n: n > 0)
+
+
+def _check_attempts(given: object) -> None:
+    words = f"max_attempts must be a whole number, 1 or more, not {given!r}"
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(words)
+    if given < 1:
+        raise ValueError(words)
+
+
+def _seconds(name: str, given: object, allowed: str, fits: Callable[[float], bool]) -> float:
+    """A time that was given, in seconds, if it is an allowed one."""
+    return _number(name, given.total_seconds() if isinstance(given, timedelta) else given, allowed, fits)
+
+
+def _number(name: str, given: object, allowed: str, fits: Callable[[float], bool]) -> float:
+    """The number that was given, if it is an allowed one."""
+    words = f"{name} must be {allowed}, not {given!r}"
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise TypeError(words)
+    try:
+        number = float(given)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or not fits(number):
+        raise ValueError(words)
+    return number
+
+
+def _not_negative(number: float) -> bool:
+    return number >= 0
+
+
+def _check_retry_on(given: object) -> None:
+    allowed = "an exception class, a tuple of them, or a function that takes the error and says yes or no"
+    named = _classes(given)
+    if named is None:
+        if not callable(given):
+            raise TypeError(f"retry_on must be {allowed}, not {given!r}")
+        if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(type(given).__call__):
+            # nobody waits for its answer: it would be taken for a yes
+            raise TypeError(f"retry_on must be {allowed}, and a plain one: {given!r} is async")
+        return
+    for one in named:
+        if not isinstance(one, type) or not issubclass(one, BaseException):
+            raise TypeError(f"retry_on must be {allowed}; {one!r} is no exception class")
+
+
+def _classes(retry_on: object) -> tuple[type[BaseException], ...] | None:
+    """The classes that were named; None if it is a function that decides."""
+    if isinstance(retry_on, tuple):
+        return retry_on
+    return (retry_on,) if isinstance(retry_on, type) else None
+
+
+def _in_seconds(time: float | timedelta) -> float:
+    return time.total_seconds() if isinstance(time, timedelta) else float(time)

@@ -1,0 +1,144 @@
+"""Find every problem of a graph at once; decide nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from stepwell.graph.edges import Direct, Edge, FanIn, Select, Switch
+from stepwell.graph.executor import Executor
+from stepwell.graph.type_matching import describe, is_type_compatible
+from stepwell.model.superstep import is_text
+
+
+def problems(start: str | None, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> list[str]:
+    """Everything wrong with a graph, one sentence each."""
+    return [
+        *_start(start, executors),
+        *_handlers(executors),
+        *_unknown(executors, edges),
+        *_repeated(edges),
+        *_joins(edges),
+        *_questions(edges),
+        *_types(executors, edges),
+        *(_unreachable(start, executors, edges) if start is not None and start in executors else ()),
+    ]
+
+
+def _start(start: str | None, executors: Mapping[str, Executor]) -> Iterator[str]:
+    if start is None:
+        yield "no start executor: give WorkflowBuilder(start_executor=...)"
+    elif start not in executors:
+        yield f"unknown start {start!r}: no executor has that id"
+
+
+def _handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
+    for id, executor in executors.items():
+        if not is_text(id):
+            yield f"the executor id {id!r} holds half a character and cannot be stored"
+        for problem in executor.handlers.problems:
+            yield f"executor {id!r}: {problem}"
+        if not executor.handlers.specs and not executor.handlers.problems:
+            yield f"executor {id!r} has no handler: mark a method with @handler"
+
+
+def _unknown(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
+    for edge in edges:
+        for word, ids in (("source", edge.sources), ("target", edge.targets)):
+            for id in ids:
+                if id not in executors:
+                    yield f"unknown {word} {id!r} in edge '{edge.describe()}': no executor has that id"
+
+
+def _repeated(edges: Sequence[Edge]) -> Iterator[str]:
+    """One way from one executor to another: a message must not arrive twice."""
+    seen: dict[tuple[str, str], Edge] = {}
+    for edge in edges:
+        for pair in dict.fromkeys((source, target) for source in edge.sources for target in edge.targets):
+            first = seen.setdefault(pair, edge)
+            if first is not edge:
+                yield (
+                    f"duplicate edge from {pair[0]!r} to {pair[1]!r}: once in '{first.describe()}' and "
+                    f"again in '{edge.describe()}'"
+                )
+        for ids in (edge.sources, edge.targets):
+            for id in dict.fromkeys(id for id in ids if ids.count(id) > 1):
+                yield f"{id!r} stands twice in edge '{edge.describe()}'"
+
+
+def _joins(edges: Sequence[Edge]) -> Iterator[str]:
+    for edge in edges:
+        if isinstance(edge, FanIn) and len(set(edge.sources)) == 1:
+            yield f"the fan-in into {edge.target!r} has one source, {edge.sources[0]!r}: use add_edge"
+
+
+def _questions(edges: Sequence[Edge]) -> Iterator[str]:
+    for edge in edges:
+        for asked in _asked(edge):
+            if not callable(asked):
+                yield f"{asked!r} in edge '{edge.describe()}' cannot be called: give a function"
+
+
+def _asked(edge: Edge) -> Iterable[object]:
+    match edge:
+        case Direct(condition=condition):
+            return () if condition is None else (condition,)
+        case Switch(cases=cases):
+            return [condition for condition, _ in cases]
+        case Select(choose=choose):
+            return (choose,)
+    return ()
+
+
+def _types(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
+    for edge in edges:
+        sources = [executors[id] for id in edge.sources if id in executors]
+        for target in (executors[id] for id in edge.targets if id in executors):
+            joined = isinstance(edge, FanIn)
+            found = [problem for source in sources for problem in _cannot_meet(source, target, joined)]
+            yield from found or (_no_common_handler(sources, target) if joined else ())
+
+
+def _cannot_meet(source: Executor, target: Executor, joined: bool) -> Iterator[str]:
+    offered, taken = _offered(source, joined), target.handlers.input_types
+    if offered and taken and not any(_takes(one, offered) for one in taken):
+        yield f"{source.id!r} sends {_either(offered)}, but {target.id!r} takes only {_either(taken)}"
+
+
+def _no_common_handler(sources: Sequence[Executor], target: Executor) -> Iterator[str]:
+    """A fan-in delivers one list: one handler must take what all of its sources send."""
+    offers, taken = [_offered(source, joined=True) for source in sources], target.handlers.input_types
+    if taken and not any(all(not offered or _takes(one, offered) for offered in offers) for one in taken):
+        everything = dict.fromkeys(one for offered in offers for one in offered)
+        yield (
+            f"the fan-in into {target.id!r} delivers {_either(everything)} in one list, "
+            f"but no single handler takes them all: {_either(taken)}"
+        )
+
+
+def _offered(source: Executor, joined: bool) -> Sequence[object]:
+    """What a source is declared to send; empty if it does not say, which is allowed: it is looked at when sent."""
+    sent = source.handlers.output_types
+    return [list[one] for one in sent] if joined else sent  # type: ignore[valid-type]
+
+
+def _takes(taken: object, offered: Sequence[object]) -> bool:
+    return any(is_type_compatible(one, taken) for one in offered)
+
+
+def _either(types: Iterable[object]) -> str:
+    return " | ".join(map(describe, types))
+
+
+def _unreachable(start: str, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
+    onward: dict[str, set[str]] = {}
+    for edge in edges:
+        for source in edge.sources:
+            onward.setdefault(source, set()).update(edge.targets)
+    reached, todo = {start}, [start]
+    while todo:
+        for target in onward.get(todo.pop(), set()) - reached:
+            reached.add(target)
+            todo.append(target)
+    for id in executors:
+        if id not in reached:
+            yield f"{id!r} can never be reached from the start, {start!r}"

@@ -1,0 +1,52 @@
+"""Who takes a message: decided once, when it is sent, and stored with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepwell.graph.edges import Edge, FanIn
+from stepwell.graph.graph import Graph
+from stepwell.graph.type_matching import describe
+from stepwell.model.superstep import Routed
+
+
+def route(graph: Graph, source: str, value: object, target: str | None, chosen: Sequence[tuple[str, ...]]) -> Routed:
+    """Who takes what `source` sent.
+
+    `chosen` holds, for each edge that leaves the source, the targets its conditions speak for.
+    """
+    takers: list[str] = []
+    joins: list[str] = []
+    refused: list[str] = []
+    edges = graph.outgoing.get(source, ())
+    for edge, picks in zip(edges, chosen, strict=True):
+        for pick in picks if target is None else [pick for pick in picks if pick == target]:
+            joined = isinstance(edge, FanIn)
+            if not graph.executors[pick].can_handle([value] if joined else value):
+                refused.append(pick)
+            elif isinstance(edge, FanIn):
+                joins.append(edge.key)
+            else:
+                takers.append(pick)
+    if takers or joins:
+        return Routed(tuple(takers), tuple(joins))
+    return _nobody(graph, edges, source, value, target, refused)
+
+
+def _nobody(
+    graph: Graph, edges: Sequence[Edge], source: str, value: object, target: str | None, refused: Sequence[str]
+) -> Routed:
+    what = f"{source!r} sent a {type(value).__name__}"
+    known = list(dict.fromkeys(t for edge in edges for t in edge.targets))
+    if not edges:
+        return Routed(missing=f"{what}, but no edge leaves {source!r}")
+    if target is not None and target not in known:
+        return Routed(missing=f"{what} to {target!r}, but its edges lead only to {_listed(known)}")
+    if refused:
+        takes = [f"{id!r} takes {' | '.join(map(describe, graph.executors[id].input_types))}" for id in refused]
+        return Routed(missing=f"{what}, but no handler takes it: {'; '.join(takes)}")
+    return Routed(declined=f"{what}, and every condition declined it: {'; '.join(e.describe() for e in edges)}")
+
+
+def _listed(ids: Sequence[str]) -> str:
+    return ", ".join(repr(id) for id in ids)

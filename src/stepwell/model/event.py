@@ -1,0 +1,209 @@
+"""What an observer is told.
+
+A durable event is computed from a commit and carries its number, so it can be told again; a live one
+(`superstep_started`, `executor_invoked`, progress) carries no number and is never stored.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, get_args
+
+from stepwell.model.payload import Parcel
+from stepwell.model.request import Request
+
+
+class WorkflowRunState(StrEnum):
+    """Where a run is. Also what the stores call its status."""
+
+    STARTED = "STARTED"
+    IN_PROGRESS = "IN_PROGRESS"  # messages are waiting to be delivered
+    IN_PROGRESS_PENDING_REQUESTS = "IN_PROGRESS_PENDING_REQUESTS"
+    IDLE = "IDLE"  # nothing to deliver, nothing to wait for
+    IDLE_WITH_PENDING_REQUESTS = "IDLE_WITH_PENDING_REQUESTS"
+    FAILED = "FAILED"  # resumable: what finished is kept
+    CANCELLED = "CANCELLED"  # stopped on purpose at its last commit; resumable on purpose
+
+
+WorkflowEventType = Literal[
+    "started",
+    "status",
+    "superstep_started",
+    "superstep_completed",
+    "executor_invoked",
+    "executor_completed",
+    "executor_failed",
+    "executor_bypassed",
+    "executor_retrying",
+    "sleeping",
+    "restored",
+    "migrated",
+    "output",
+    "intermediate",
+    "request_info",
+    "checkpoint",
+    "warning",
+    "error",
+    "failed",
+    "data",
+    "update",
+    "withdrawn",
+]
+
+RESERVED_EVENT_TYPES: frozenset[str] = frozenset(get_args(WorkflowEventType)) - {"warning", "error", "data"}
+"""Types that only the engine may tell: a handler that could say `output` could tell what is not stored."""
+
+
+class WorkflowEventSource(StrEnum):
+    FRAMEWORK = "FRAMEWORK"
+    EXECUTOR = "EXECUTOR"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowErrorDetails:
+    """What went wrong, where, in which executor."""
+
+    error_type: str
+    message: str
+    traceback: str | None = None
+    executor_id: str | None = None
+    extra: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """Where a commit is: enough to find it again."""
+
+    run_id: str
+    checkpoint_id: str
+    number: int
+
+
+class WorkflowEvent:
+    """One thing told. `type` says which; the other attributes are None where they do not apply."""
+
+    __slots__ = (
+        "_data",
+        "_opened",
+        "_request",
+        "attempt",
+        "checkpoint",
+        "commit",
+        "delivery",
+        "details",
+        "executor_id",
+        "iteration",
+        "origin",
+        "path",
+        "replayed",
+        "run_id",
+        "state",
+        "type",
+    )
+
+    def __init__(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        state: WorkflowRunState | None = None,
+        executor_id: str | None = None,
+        iteration: int | None = None,
+        details: WorkflowErrorDetails | None = None,
+        checkpoint: CheckpointInfo | None = None,
+        run_id: str | None = None,
+        commit: int | None = None,
+        replayed: bool = False,
+        request: Request | None = None,
+        attempt: int | None = None,
+        path: tuple[str, ...] = (),
+        delivery: str | None = None,
+        origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR,
+    ) -> None:
+        self.type = type
+        self._data, self._opened = data, True
+        self.state = state
+        self.executor_id = executor_id
+        self.iteration = iteration
+        self.details = details
+        self.checkpoint = checkpoint
+        self.run_id = run_id
+        self.commit = commit
+        self.replayed = replayed
+        self._request = request
+        self.attempt = attempt
+        self.delivery = delivery  # which handler call of the run it is about
+        self.path = path  # the executors whose sub-workflows it comes from, outermost first
+        self.origin = origin
+
+    @classmethod
+    def closed(cls, type: str, parcel: Parcel, **known: Any) -> WorkflowEvent:
+        """An event whose data is opened only if somebody looks at it."""
+        event = cls(type, parcel, **known)
+        event._opened = False
+        return event
+
+    @property
+    def data(self) -> Any:
+        """The payload, as a copy of the reader's own."""
+        if not self._opened:
+            self._data, self._opened = self._data.open(), True
+        return self._data
+
+    @property
+    def parcel(self) -> Parcel | None:
+        """The payload as it was handed over, unopened; None if it never was closed, or has been opened."""
+        parcel: Parcel | None = None if self._opened else self._data
+        return parcel
+
+    @property
+    def request_id(self) -> str:
+        """Of a `request_info` event: what to answer to."""
+        return self._asked().id
+
+    @property
+    def source_executor_id(self) -> str:
+        """Of a `request_info` event: who asked."""
+        return self._asked().executor
+
+    @property
+    def request_type(self) -> str:
+        """Of a `request_info` event: what kind of question it is, in words."""
+        return self._asked().request_type
+
+    @property
+    def response_type(self) -> str:
+        """Of a `request_info` event: what kind of answer it wants, in words."""
+        return self._asked().response_type
+
+    @property
+    def response_schema(self) -> dict[str, Any]:
+        """Of a `request_info` event: the JSON schema of the answer it wants."""
+        schema: dict[str, Any] = json.loads(self._asked().schema)
+        return schema
+
+    @property
+    def deadline(self) -> str | None:
+        """Of a `request_info` event: until when it can be answered; UTC, ISO 8601."""
+        return self._asked().deadline
+
+    def _asked(self) -> Request:
+        if self._request is None:
+            raise RuntimeError(f"a {self.type!r} event asks nothing; only 'request_info' events do")
+        return self._request
+
+    @property
+    def durable(self) -> bool:
+        """True if this event is part of a commit and can be told again."""
+        return self.commit is not None
+
+    def __repr__(self) -> str:
+        told = ("executor_id", "iteration", "attempt", "details")
+        shown = [f"{n}={v!r}" for n in told if (v := getattr(self, n)) is not None]
+        if self.path:
+            shown.append(f"path={'/'.join(self.path)!r}")
+        if self.data is not None:
+            shown.insert(0, f"data={self.data!r}")
+        return f"WorkflowEvent({', '.join([repr(self.type), *shown, f'state={self.state and self.state.value}'])})"

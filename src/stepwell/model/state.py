@@ -1,0 +1,204 @@
+"""Shared state: everyone reads the last commit, everyone writes on a page of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from stepwell.errors import RunError, StateConflict
+from stepwell.model.payload import Pack, Parcel
+from stepwell.model.superstep import Appended, Assigned, Deleted, Edited, Outcome, Write
+
+Reducer = Callable[[Any, Any], Any]
+"""How two writes of one key become one: (what is there, what was written) → what is kept."""
+
+
+class Grown:
+    """A list and what was appended to it since, each item a parcel of its own."""
+
+    __slots__ = ("base", "items")
+
+    def __init__(self, base: Parcel | None, items: tuple[Parcel, ...]) -> None:
+        self.base, self.items = base, items
+
+    def open(self) -> list[Any]:
+        return [*(self.base.open() if self.base is not None else ()), *(item.open() for item in self.items)]
+
+
+def grow(value: Parcel | None, items: tuple[Parcel, ...]) -> Parcel:
+    """The list behind `value`, longer by `items`."""
+    if isinstance(value, Grown):
+        return Grown(value.base, value.items + items)
+    return Grown(value, items)
+
+
+class StateView:
+    """What one executor sees in one superstep: committed values beneath, its own writes on top."""
+
+    def __init__(self, committed: Mapping[str, Parcel], pack: Pack) -> None:
+        self._committed, self._pack = committed, pack
+        self._writes: dict[str, Write] = {}  # of earlier deliveries in this superstep
+        self._page: dict[str, Write] = {}  # of this delivery only
+
+    def new_page(self) -> StateView:
+        """The same view for one attempt at a delivery: nobody else sees what it writes until its page is taken."""
+        view = StateView(self._committed, self._pack)
+        view._writes = self._writes
+        return view
+
+    def get(self, key: str, default: Any = None) -> Any:
+        parcel = self._seen(key)
+        return default if parcel is None else parcel.open()
+
+    def length(self, key: str) -> int:
+        """How long a list is; what was appended to it need not be opened for that."""
+        parcel = self._seen(key)
+        if isinstance(parcel, Grown):
+            return len(parcel.items) + (len(parcel.base.open()) if parcel.base is not None else 0)
+        return 0 if parcel is None else len(parcel.open())
+
+    def keys(self) -> list[str]:
+        known = dict.fromkeys([*self._committed, *self._writes, *self._page])
+        return [key for key in known if self._seen(key) is not None]
+
+    def set(self, key: str, value: object) -> None:
+        self._write(key, Assigned(self._pack(value, f"$.state.{key}")))
+
+    def delete(self, key: str) -> None:
+        if self._seen(key) is None:
+            raise KeyError(f"state[{key!r}] is not there to be deleted")
+        self._write(key, Deleted())
+
+    def append(self, key: str, items: Iterable[object]) -> None:
+        there = self._seen(key)
+        if there is not None and not isinstance(there, Grown) and not isinstance(found := there.open(), list):
+            raise TypeError(f"state[{key!r}] is a {type(found).__name__}; only a list can be appended to")
+        new = Appended(tuple(self._pack(item, f"$.state.{key}[+{n}]") for n, item in enumerate(items)))
+        self._page[key] = _after(self._page.get(key), new)
+
+    def take_page(self) -> dict[str, Write]:
+        """The writes since the last call: those of one delivery. Later deliveries see them."""
+        page, self._page = self._page, {}
+        self.recall(page)
+        return page
+
+    def recall(self, writes: Mapping[str, Write]) -> None:
+        """Show the writes of an earlier delivery."""
+        for key, write in writes.items():
+            self._writes[key] = _after(self._writes.get(key), write)
+
+    def _write(self, key: str, write: Write) -> None:
+        self._page[key] = write
+
+    def _seen(self, key: str) -> Parcel | None:
+        before, write = self._writes.get(key), self._page.get(key)
+        match before if write is None else _after(before, write):
+            case Assigned(value=value):
+                return value
+            case Deleted():
+                return None
+            case Appended(items=items):
+                return grow(self._committed.get(key), items)
+        return self._committed.get(key)
+
+
+def apply_write(state: dict[str, Parcel], key: str, write: Write | Edited) -> None:
+    match write:
+        case Edited(edit=edit):
+            state[key] = edit.made_to(state.get(key))
+        case Assigned(value=value):
+            state[key] = value
+        case Deleted():
+            state.pop(key, None)
+        case Appended(items=items):
+            state[key] = grow(state.get(key), items)
+
+
+def fold(
+    run_id: str,
+    committed: Mapping[str, Parcel],
+    outcomes: Iterable[Outcome],
+    reducers: Mapping[str, Reducer],
+    pack: Pack,
+) -> dict[str, Write]:
+    """Join all pages in plan order, or refuse them all: nobody's write is lost to somebody else's.
+
+    Appending is not overwriting, so several executors may append to one key.
+    """
+    joined: dict[str, Write] = {}
+    authors: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        for key, write in outcome.writes.items():
+            reducer, before = reducers.get(key), joined.get(key)
+            others = [one for one in authors.setdefault(key, []) if one != outcome.executor]
+            if before is not None and not _may_join(before, write, reducer, alone=not others):
+                raise _conflict(run_id, key, [*others, outcome.executor], reducer)
+            if len(others) == len(authors[key]):
+                authors[key].append(outcome.executor)
+            if reducer is not None and isinstance(write, Assigned):
+                write = _reduced(run_id, key, reducer, _value(before, committed.get(key)), write, pack)
+            joined[key] = _after(before, write)
+    return joined
+
+
+def _may_join(before: Write, write: Write, reducer: Reducer | None, *, alone: bool) -> bool:
+    """Whether two writes come to one without either being lost. `alone`: one executor made both."""
+    match before, write:
+        case Appended(), Appended():
+            return True
+        case Assigned(), Assigned():
+            return alone or reducer is not None
+        case Assigned(value=reduced), Appended() if reducer is not None:
+            return alone and isinstance(reduced.open(), list)  # the reducer may have made something else of it
+    return alone
+
+
+def _conflict(run_id: str, key: str, writers: list[str], reducer: Reducer | None) -> StateConflict:
+    named = " and ".join(repr(writer) for writer in dict.fromkeys(writers))
+    how = (
+        f"declare how to join them: WorkflowBuilder(reducers={{{key!r}: ...}}), and run it again"
+        if reducer is None
+        else "let all of them set it, or all of them append: its reducer joins only values that were set"
+    )
+    return StateConflict(
+        f"state[{key!r}] was written by {named} in one superstep of run {run_id!r}; give each its own key, or {how}",
+        run_id=run_id,
+    )
+
+
+def _after(before: Write | None, write: Write) -> Write:
+    """What two writes of one executor, one after the other, come to."""
+    if not isinstance(write, Appended) or before is None:
+        return write
+    match before:
+        case Appended(items=items):
+            return Appended(items + write.items)
+        case Assigned(value=value):
+            return Assigned(grow(value, write.items))
+        case Deleted():
+            return Assigned(grow(None, write.items))
+
+
+def _value(write: Write | None, committed: Parcel | None) -> Parcel | None:
+    match write:
+        case Assigned(value=value):
+            return value
+        case Deleted():
+            return None
+        case Appended(items=items):
+            return grow(committed, items)
+        case None:
+            return committed
+
+
+def _reduced(run_id: str, key: str, reducer: Reducer, there: Parcel | None, write: Assigned, pack: Pack) -> Assigned:
+    if there is None:
+        return write
+    try:
+        return Assigned(pack(reducer(there.open(), write.value.open()), f"$.state.{key}"))
+    except Exception as error:
+        name = getattr(reducer, "__name__", repr(reducer))
+        raise RunError(
+            f"the reducer {name!r} of state[{key!r}] failed in run {run_id!r}: {type(error).__name__}: {error}",
+            run_id=run_id,
+        ) from error

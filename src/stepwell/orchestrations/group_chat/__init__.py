@@ -1,0 +1,1 @@
+"""A conversation of many: one participant at a time has the floor."""

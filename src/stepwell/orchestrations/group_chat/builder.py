@@ -1,0 +1,140 @@
+"""A conversation of many: one participant at a time has the floor, and somebody says who is next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+from stepwell.agents.executor import AgentExecutor
+from stepwell.errors import DefinitionError
+from stepwell.graph.executor import Executor
+from stepwell.orchestrations.group_chat.orchestrator import (
+    AgentGroupChatOrchestrator,
+    GroupChatOrchestrator,
+    SelectionFunction,
+    TerminationCondition,
+    manner_of,
+)
+from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, executor_of
+from stepwell.orchestrations.review import ReviewingTeamBuilder
+from stepwell.workflows.builder import WorkflowBuilder
+from stepwell.workflows.storage_options import StorageLike
+from stepwell.workflows.workflow import Workflow
+
+DEFAULT_ORCHESTRATOR = "group_chat_orchestrator"
+
+
+class GroupChatBuilder(ReviewingTeamBuilder):
+    """Builds a team that talks: after each answer, somebody says who speaks next, or that the chat is over.
+
+    Exactly one of these leads the chat: a `selection_func`, plain or async, that is given a GroupChatState; an
+    `orchestrator_agent`, which answers with an AgentOrchestrationOutput, as a value or as JSON; or an `orchestrator` of
+    your own, a subclass of GroupChatOrchestrator. The chat ends when it says so, when the `termination_condition` holds
+    for what was said, or after `max_rounds`. The output is the last word of whoever leads the chat.
+
+    A participant that is no agent takes GroupChatRequestMessage (and GroupChatParticipantMessage, to hear the others),
+    or `list[Message]`, all that was said; it sends one answer.
+    """
+
+    kind = "GroupChat"
+
+    def __init__(
+        self,
+        *,
+        participants: Sequence[Participant] = (),
+        participant_factories: Sequence[Callable[[], Participant]] = (),
+        selection_func: SelectionFunction | None = None,
+        orchestrator_agent: Any = None,
+        orchestrator: GroupChatOrchestrator | None = None,
+        orchestrator_name: str = DEFAULT_ORCHESTRATOR,
+        termination_condition: TerminationCondition | None = None,
+        max_rounds: int | None = None,
+        retry_attempts: int = 2,
+        name: str | None = None,
+        description: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        output_from: Sequence[Participant] | Literal["all"] | None = None,
+        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
+        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+    ) -> None:
+        super().__init__(
+            participants=participants,
+            name=name,
+            description=description,
+            checkpoint_storage=checkpoint_storage,
+            output_from=output_from,
+            intermediate_output_from=intermediate_output_from,
+            max_iterations=max_iterations,
+        )
+        self._factories = participant_factories
+        self._selection, self._agent, self._orchestrator = selection_func, orchestrator_agent, orchestrator
+        self._orchestrator_name, self._retries = orchestrator_name, retry_attempts
+        self._condition, self._max_rounds = termination_condition, max_rounds
+
+    def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
+        """The chat is over when this function of all that was said, plain or async, says so."""
+        self._condition = termination_condition
+        return self
+
+    def with_max_rounds(self, max_rounds: int | None) -> Self:
+        """The chat is over after so many rounds. A message from outside begins to count anew."""
+        self._max_rounds = max_rounds
+        return self
+
+    def build(self) -> Workflow:
+        if not isinstance(self._factories, Iterable) or not all(map(callable, self._factories)):
+            raise DefinitionError(
+                f"participant_factories is a list of functions that make participants, not {self._factories!r:.80}"
+            )
+        if self._factories:
+            self._given = [*self._given, *(make() for make in self._factories)]
+            self._factories = ()
+        return super().build()
+
+    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        yield from super()._wrong(members)
+        for id, one in members.items():
+            if manner_of(one) is None:
+                yield f"{id!r} takes neither GroupChatRequestMessage nor list[Message]: nothing could be said to it"
+        if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
+            yield f"orchestrator_name is a text, not {self._orchestrator_name!r:.80}"
+        leads = (self._selection, self._agent, self._orchestrator)
+        if (number := sum(one is not None for one in leads)) != 1:
+            yield f"a group chat is led by one of selection_func, orchestrator_agent and orchestrator, not by {number}"
+        if self._selection is not None and not callable(self._selection):
+            yield f"selection_func is {self._selection!r:.80}, which cannot be called"
+        if self._condition is not None and not callable(self._condition):
+            yield f"termination_condition is {self._condition!r:.80}, which cannot be called"
+        if self._orchestrator is not None and not isinstance(self._orchestrator, GroupChatOrchestrator):
+            yield f"orchestrator is {self._orchestrator!r:.80}: it must be an instance of GroupChatOrchestrator"
+        for what, number_given, least in (("max_rounds", self._max_rounds, 1), ("retry_attempts", self._retries, 0)):
+            if number_given is not None and (not isinstance(number_given, int) or number_given < least):
+                yield f"{what} must be at least {least}, not {number_given!r}"
+        yield from self._wrong_agent()
+
+    def _wrong_agent(self) -> Iterable[str]:
+        if self._agent is None:
+            return
+        try:
+            if not isinstance(executor_of(self._agent), AgentExecutor):
+                yield f"orchestrator_agent is {self._agent!r:.80}, which is no agent"
+        except DefinitionError as error:
+            yield from error.problems
+
+    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        team = self._under_review(members)
+        agent = None if self._agent is None else executor_of(self._agent)
+        lead = self._lead(agent)
+        lead.lead(team, self._condition, self._max_rounds)
+        builder = self._begin(lead, [lead.id])
+        for one in [*team.values(), *([agent] if agent is not None else [])]:
+            builder.add_edge(lead, one).add_edge(one, lead)
+        return builder
+
+    def _lead(self, agent: Executor | None) -> GroupChatOrchestrator:
+        if agent is not None:
+            retries = self._retries
+            return AgentGroupChatOrchestrator(agent.id, id=self._orchestrator_name, retry_attempts=retries)
+        if self._orchestrator is not None:
+            return self._orchestrator.clone()
+        return GroupChatOrchestrator(self._selection, id=self._orchestrator_name)

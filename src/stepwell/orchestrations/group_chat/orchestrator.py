@@ -1,0 +1,246 @@
+"""Who leads a group chat: keeps the conversation, gives one participant after the other the floor, and ends it.
+
+A participant is told what was said since it was last told, when it has the floor: a message travels to each of them
+once, however long the chat is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message
+from stepwell.errors import RunError
+from stepwell.graph.executor import Executor
+from stepwell.graph.handler import handler
+from stepwell.model.event import WorkflowEvent
+from stepwell.orchestrations.group_chat.state import Chat, ChatContext
+from stepwell.orchestrations.group_chat.values import (
+    AgentOrchestrationOutput,
+    GroupChatParticipantMessage,
+    GroupChatRequestMessage,
+    GroupChatRequestSentEvent,
+    GroupChatResponseMessage,
+    GroupChatResponseReceivedEvent,
+    GroupChatState,
+    NotADecision,
+    decision_in,
+)
+from stepwell.orchestrations.participants import Opening, takes
+
+SelectionFunction = Callable[[GroupChatState], str | Awaitable[str | None] | None]
+"""Who speaks next; None: the chat is over."""
+
+TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
+"""Whether the chat is over, seeing all that was said."""
+
+Manner = Literal["agent", "executor", "afresh"]
+"""How a participant is spoken to: as an agent; by messages of group chats; or with all that was said, each time."""
+
+
+def manner_of(member: Executor) -> Manner | None:
+    """How a participant is spoken to; None if nothing could be said to it."""
+    if takes(member, AgentExecutorRequest) and AgentExecutorResponse in member.output_types:
+        return "agent"  # also a workflow as an agent, or an executor that behaves like one
+    if takes(member, GroupChatRequestMessage):
+        return "executor"
+    return "afresh" if takes(member, list[Message]) else None
+
+
+class GroupChatOrchestrator(Opening):
+    """Leads a group chat by a selection function. A subclass may choose in another way: override `choose`."""
+
+    keeps_under = ("agents/{id}/", "group_chat/{id}")
+
+    def __init__(self, selection_func: SelectionFunction | None = None, *, id: str = "group_chat_orchestrator") -> None:
+        super().__init__(id)
+        self.selection_func = selection_func
+        self.termination_condition: TerminationCondition | None = None
+        self.max_rounds: int | None = None
+        self.participants: dict[str, str] = {}
+        self.manners: dict[str, Manner | None] = {}
+        self.listeners: list[str] = []  # who is told what was said whether or not it has the floor
+
+    def lead(
+        self,
+        members: Mapping[str, Executor],
+        termination_condition: TerminationCondition | None,
+        max_rounds: int | None,
+    ) -> None:
+        """These are the participants, and this is when the chat is over."""
+        self.participants = {id: one.description or "" for id, one in members.items()}
+        self.manners = {id: manner_of(one) for id, one in members.items()}
+        self.listeners = [
+            id
+            for id, one in members.items()
+            if self.manners[id] == "executor" and takes(one, GroupChatParticipantMessage)
+        ]
+        self.termination_condition = termination_condition or self.termination_condition
+        self.max_rounds = max_rounds or self.max_rounds
+
+    async def choose(self, state: GroupChatState, ctx: ChatContext) -> str | None:
+        """Who speaks next; None if the chat is over. It may be called again: `ctx.step` does things once."""
+        if self.selection_func is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no selection function: give one, or override `choose`"
+            )
+        chosen: str | None = await _asked_once(ctx, "choose", self.selection_func, state, self._known)
+        return chosen
+
+    def request_for(self, name: str) -> GroupChatRequestMessage:
+        """What a participant that is no agent is told when it gets the floor. A subclass may say more."""
+        return GroupChatRequestMessage()
+
+    @handler
+    async def spoken(self, response: GroupChatResponseMessage, ctx: ChatContext) -> None:
+        await self.opened([response.message], ctx)
+
+    async def open_text(self, text: str, ctx: ChatContext) -> None:
+        by_participant = ctx.get_source_executor_id() in self.participants
+        await self.opened([Message("assistant" if by_participant else "user", text)], ctx)
+
+    async def opened(self, messages: list[Message], ctx: ChatContext) -> None:
+        """Something was said, by a participant or from outside."""
+        source = ctx.get_source_executor_id()
+        chat = Chat(self.id, ctx)
+        chat.add(messages, source)
+        if source is None and chat.progress.waiting_for is None:
+            chat.keep(round=0)
+        elif source is None or source != chat.progress.waiting_for:
+            return  # somebody else has the floor: what was said besides is heard when it is given to the next
+        else:
+            data = GroupChatResponseReceivedEvent(chat.progress.round, source)
+            await ctx.add_event(WorkflowEvent("group_chat", data))
+        await self._go_on(chat)
+
+    async def _go_on(self, chat: Chat) -> None:
+        condition = self.termination_condition
+        if condition is not None and await _asked_once(chat.ctx, "over", condition, list(chat.said), bool):
+            await self._end("The chat is over: its termination condition holds.", chat)
+        elif self.max_rounds is not None and chat.progress.round >= self.max_rounds:
+            await self._end(f"The chat is over: the last of its {self.max_rounds} rounds is done.", chat)
+        else:
+            await self._next(chat)
+
+    async def _next(self, chat: Chat) -> None:
+        state = GroupChatState(chat.progress.round, dict(self.participants), list(chat.said))
+        chosen = self._known(await self.choose(state, chat.ctx))
+        if chosen is None:
+            await self._end("The chat is over: nobody is to speak next.", chat)
+        else:
+            await self._give_floor(chosen, chat)
+
+    async def _give_floor(self, name: str, chat: Chat) -> None:
+        for id in self.listeners:
+            if news := chat.news_for(id):
+                await chat.ctx.send_message(GroupChatParticipantMessage(news), target_id=id)
+        await chat.ctx.send_message(self._request(name, chat), target_id=name)
+        chat.keep(round=chat.progress.round + 1, waiting_for=name, useless=0)
+        data = GroupChatRequestSentEvent(chat.progress.round, name)
+        await chat.ctx.add_event(WorkflowEvent("group_chat", data))
+
+    def _request(self, name: str, chat: Chat) -> AgentExecutorRequest | GroupChatRequestMessage | list[Message]:
+        if self.manners[name] == "agent":
+            return AgentExecutorRequest(chat.news_for(name))
+        return self.request_for(name) if self.manners[name] == "executor" else chat.said
+
+    async def _end(self, text: str, chat: Chat) -> None:
+        said = chat.add([Message("assistant", text)], self.id)
+        chat.keep(waiting_for=None, useless=0)
+        await chat.ctx.yield_output(AgentResponse(said))
+
+    def _known(self, name: Any) -> str | None:
+        if name is not None and name not in self.participants:
+            raise LookupError(
+                f"{name!r} was chosen to speak next in the chat led by {self.id!r}, and does not take part; those who "
+                f"do are {', '.join(map(repr, self.participants))}"
+            )
+        chosen: str | None = name
+        return chosen
+
+
+class AgentGroupChatOrchestrator(GroupChatOrchestrator):
+    """Leads a group chat by the decisions of an agent, who is an executor beside it.
+
+    An answer that is no decision is sent back with the reason, `retry_attempts` times in a row; then the run fails.
+    """
+
+    def __init__(self, agent_id: str, *, id: str = "group_chat_orchestrator", retry_attempts: int = 2) -> None:
+        super().__init__(id=id)
+        self.agent_id, self.retry_attempts = agent_id, retry_attempts
+
+    async def open_answer(self, answer: AgentExecutorResponse, ctx: ChatContext) -> None:
+        if ctx.get_source_executor_id() != self.agent_id:
+            await super().open_answer(answer, ctx)
+            return
+        chat = Chat(self.id, ctx)
+        try:
+            decision = decision_in(answer.agent_response)
+            if not decision.terminate and decision.next_speaker not in self.participants:
+                raise NotADecision(f"next_speaker is {decision.next_speaker!r}, who does not take part")
+        except NotADecision as problem:
+            await self._send_back(problem, answer, chat)
+        else:
+            await self._follow(decision, chat)
+
+    async def _follow(self, decision: AgentOrchestrationOutput, chat: Chat) -> None:
+        if decision.terminate or decision.next_speaker is None:
+            why = decision.reason or "so it was decided."
+            await self._end(decision.final_message or f"The chat is over: {why}", chat)
+        else:
+            await self._give_floor(decision.next_speaker, chat)
+
+    async def _next(self, chat: Chat) -> None:
+        first = self.agent_id not in chat.progress.heard
+        question = _briefing(self.participants) if first else _REMINDER
+        await self._ask([*chat.news_for(self.agent_id), Message("user", question)], chat)
+
+    async def _send_back(self, problem: NotADecision, answer: AgentExecutorResponse, chat: Chat) -> None:
+        useless, run_id = chat.progress.useless + 1, chat.ctx.run_id
+        if useless > self.retry_attempts:
+            raise RunError(
+                f"{self.agent_id!r}, who leads the group chat of run {run_id!r}, was asked {useless} times what is to "
+                f"happen next, and did not say: {problem}. Its last answer was {answer.agent_response.text!r:.200}. "
+                f"Give it a model or instructions that lead to the JSON it is asked for, and go on from a checkpoint "
+                f"before that: run(checkpoint_id=...)",
+                run_id=run_id,
+            ) from problem
+        chat.keep(useless=useless)
+        names = ", ".join(self.participants)
+        words = f"Your answer could not be used: {problem}. The participants are {names}. {_REMINDER}"
+        await self._ask([Message("user", words)], chat)
+
+    async def _ask(self, messages: Sequence[Message], chat: Chat) -> None:
+        await chat.ctx.send_message(AgentExecutorRequest(messages), target_id=self.agent_id)
+        chat.keep(waiting_for=self.agent_id)
+
+
+async def _asked_once(
+    ctx: ChatContext, name: str, function: Callable[[Any], Any], given: Any, checked: Callable[[Any], Any]
+) -> Any:
+    """What a function answers. It is asked once; an answer that will not do is not remembered."""
+
+    def ask() -> Any:
+        found = function(given)
+        return checked_later(found) if inspect.isawaitable(found) else checked(found)
+
+    async def checked_later(found: Awaitable[Any]) -> Any:
+        return checked(await found)
+
+    return await ctx.step(name, ask)
+
+
+def _briefing(participants: Mapping[str, str]) -> str:
+    who = "\n".join(f"- {name}: {use}" if use else f"- {name}" for name, use in participants.items())
+    return (
+        f"You lead a conversation. These take part in it:\n{who}\n"
+        f"Read what was said so far, and decide who speaks next, or that the conversation is over. Answer with one "
+        f"JSON object and nothing else, either\n"
+        f'{{"terminate": false, "reason": "why", "next_speaker": "one of the names above"}}\n'
+        f"or, if it is over,\n"
+        f'{{"terminate": true, "reason": "why", "final_message": "what the conversation came to"}}'
+    )
+
+
+_REMINDER = "What is to happen next? Answer with one JSON object, as you were told at the beginning."

@@ -1,0 +1,1 @@
+"""Agents that hand a conversation over to each other."""

@@ -1,0 +1,217 @@
+"""Agents that hand a conversation over to each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
+
+from stepwell.agents.executor import AgentExecutor
+from stepwell.graph.executor import Executor
+from stepwell.orchestrations.handoff.agents import HandoffAgentExecutor, TerminationCondition, Ways
+from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, TeamBuilder
+from stepwell.workflows.builder import WorkflowBuilder
+from stepwell.workflows.storage_options import StorageLike
+
+DEFAULT_TURN_LIMIT = 50
+DEFAULT_PROMPT = "The user has not answered. Go on without an answer as well as you can."
+
+
+class HandoffBuilder(TeamBuilder):
+    """Agents that hand the conversation over to each other, each by calling a tool named after the other.
+
+    Unless `add_handoff` says who may hand over to whom, everybody may to everybody. An agent that answers without
+    handing over asks the user; the user's answer goes to the start agent, or, with `enable_return_to_previous`, to
+    whoever asked. In autonomous mode an agent goes on by itself for a while before the user is asked.
+
+    `termination_condition(conversation)` is asked before and after each turn; it may be async.
+    """
+
+    kind = "Handoff"
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        participants: Sequence[Participant] = (),
+        description: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        termination_condition: TerminationCondition | None = None,
+        output_from: Sequence[Participant] | Literal["all"] | None = None,
+        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
+        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+    ) -> None:
+        super().__init__(
+            participants=participants,
+            name=name,
+            description=description,
+            checkpoint_storage=checkpoint_storage,
+            output_from=output_from,
+            intermediate_output_from=intermediate_output_from,
+            max_iterations=max_iterations,
+        )
+        self._is_over = termination_condition
+        self._start: Participant | None = None
+        self._said: list[tuple[Participant, list[Participant], str | None]] = []
+        self._returns = False
+        self._autonomous: Sequence[Participant] | None = ()  # None: all agents
+        self._prompts: dict[Any, str] = {}
+        self._turn_limits: dict[Any, int] = {}
+
+    def participants(self, participants: Sequence[Participant]) -> Self:
+        """Who takes part."""
+        self._given = participants
+        return self
+
+    def with_start_agent(self, agent: Participant) -> Self:
+        """Who hears the user first."""
+        self._start = agent
+        return self
+
+    def add_handoff(
+        self, source: Participant, targets: Sequence[Participant], *, description: str | None = None
+    ) -> Self:
+        """`source` may hand over to these. `description` tells it when; of several for one target the last counts."""
+        several = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else list(targets)
+        self._said.append((source, several, description))
+        return self
+
+    def enable_return_to_previous(self, enabled: bool = True) -> Self:
+        """The user's answer goes to the agent that asked, not to the start agent."""
+        self._returns = enabled
+        return self
+
+    def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
+        """The conversation is over when this says so."""
+        self._is_over = termination_condition
+        return self
+
+    def with_autonomous_mode(
+        self,
+        *,
+        agents: Sequence[Participant] | None = None,
+        prompts: Mapping[str, str] | None = None,
+        turn_limits: Mapping[str, int] | None = None,
+    ) -> Self:
+        """These agents, or all, go on by themselves instead of asking the user.
+
+        By agent: what it is told then, and after how many such turns in a row the user is asked all the same
+        (50 if nothing is said).
+        """
+        if isinstance(agents, str) or not isinstance(agents, Iterable | None):
+            raise TypeError(f"with_autonomous_mode takes a list of agents: agents=[{agents!r:.80}]")
+        for what, by_agent in (("prompts", prompts), ("turn_limits", turn_limits)):
+            if not isinstance(by_agent, Mapping | None):
+                raise TypeError(
+                    f"{what} of with_autonomous_mode are given by agent, as in {{'desk': ...}}, not {by_agent!r:.80}"
+                )
+        self._autonomous = None if agents is None else list(agents)
+        self._prompts, self._turn_limits = dict(prompts or {}), dict(turn_limits or {})
+        return self
+
+    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        handoffs, start = self._handoffs(members), self._id(self._start)
+        limits = self._limits(members)
+        agents = {id: self._agent(member, handoffs[id], limits.get(id, 0)) for id, member in members.items()}
+        builder = self._begin(agents[start], list(members))
+        for id, agent in agents.items():
+            others = [*handoffs[id], *(() if self._returns else (start,))]
+            ways = dict.fromkeys(other for other in others if other != id)
+            for other in [*ways, *((id,) if id in limits else ())]:
+                builder.add_edge(agent, agents[other])
+        return builder
+
+    def _agent(self, member: Executor, offered: Mapping[str, str], turn_limit: int) -> HandoffAgentExecutor:
+        assert isinstance(member, AgentExecutor)  # or it was found wrong
+        prompts = {self._id(one): prompt for one, prompt in self._prompts.items()}
+        tools = {tool_name(target): target for target in offered}
+        ways = Ways(
+            self._id(self._start),
+            tools,
+            self._returns,
+            self._is_over,
+            prompts.get(member.id, DEFAULT_PROMPT),
+            turn_limit,
+        )
+        return HandoffAgentExecutor.of(member, ways, {tool: offered[target] for tool, target in tools.items()})
+
+    def _handoffs(self, members: Mapping[str, Executor]) -> dict[str, dict[str, str]]:
+        """To whom each may hand over, with what it is told about that."""
+        said = self._said or [(id, [other for other in members if other != id], None) for id in members]
+        found: dict[str, dict[str, str]] = {id: {} for id in members}
+        for source, targets, description in said:
+            for target in map(self._id, targets):
+                found.setdefault(self._id(source), {})[target] = description or _described(target, members.get(target))
+        return found
+
+    def _limits(self, members: Mapping[str, Executor]) -> dict[str, int]:
+        """How many turns in a row each of those may take that go on by themselves."""
+        chosen = list(members) if self._autonomous is None else list(map(self._id, self._autonomous))
+        said = {self._id(one): limit for one, limit in self._turn_limits.items()}
+        limits = {id: said.get(id, DEFAULT_TURN_LIMIT) for id in chosen}
+        return {id: limit for id, limit in limits.items() if limit}
+
+    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        for id, member in members.items():
+            if type(member) is not AgentExecutor:
+                yield (
+                    f"{id!r} is a {type(member).__name__}: only agents can hand over; give an agent, an async function "
+                    f"or an AgentExecutor"
+                )
+            elif member.context_mode != "full":
+                yield f"{id!r} has context_mode={member.context_mode!r}, but whoever is handed over to hears everything"
+        if self._is_over is not None and not callable(self._is_over):
+            yield f"termination_condition is {self._is_over!r:.80}, which cannot be called"
+        if self._start is None:
+            yield "nobody hears the user first: say .with_start_agent(...)"
+        for where, id in self._mentioned():
+            if id not in members:
+                yield f"{where} names {id!r}, who does not take part"
+        handoffs = self._handoffs(members)
+        for id, targets in handoffs.items():
+            yield from _wrong_targets(id, list(targets))
+        met = {self._id(self._start), *(target for targets in handoffs.values() for target in targets)}
+        for id in members if self._start is not None else ():
+            if id not in met:
+                yield f"nobody may hand over to {id!r}: add_handoff(..., [{id!r}]), or leave it out"
+        yield from self._wrong_limits(members)
+
+    def _mentioned(self) -> Iterator[tuple[str, str]]:
+        if self._start is not None:
+            yield "with_start_agent", self._id(self._start)
+        for source, targets, _ in self._said:
+            yield from (("add_handoff", self._id(one)) for one in (source, *targets))
+        for one in [*(self._autonomous or ()), *self._prompts, *self._turn_limits]:
+            yield "with_autonomous_mode", self._id(one)
+
+    def _wrong_limits(self, members: Mapping[str, Executor]) -> Iterator[str]:
+        for one, limit in self._turn_limits.items():
+            if not isinstance(limit, int) or limit < 0:
+                yield f"the turn limit of {self._id(one)!r} is a number from 0 on, not {limit!r}"
+        chosen = members if self._autonomous is None else set(map(self._id, self._autonomous))
+        for one in dict.fromkeys([*self._prompts, *self._turn_limits]):
+            if self._id(one) in members and self._id(one) not in chosen:
+                yield f"with_autonomous_mode says how {self._id(one)!r} goes on by itself, but not that it does"
+
+
+def tool_name(target: str) -> str:
+    """The name of the tool that hands over to an agent."""
+    return ("handoff_to_" + re.sub(r"[^A-Za-z0-9_-]", "_", target))[:64]
+
+
+def _described(target: str, member: Executor | None) -> str:
+    about = getattr(member, "description", None)
+    return f"Hand the conversation over to {target}" + (f": {about}" if about else ".")
+
+
+def _wrong_targets(source: str, targets: list[str]) -> Iterator[str]:
+    if source in targets:
+        yield f"{source!r} cannot hand over to itself"
+    named: dict[str, str] = {}
+    for target in targets:
+        first = named.setdefault(tool_name(target), target)
+        if first != target:
+            yield (
+                f"the tools of {source!r} for handing over to {first!r} and to {target!r} would both be called "
+                f"{tool_name(target)!r}: rename one of the agents"
+            )

@@ -1,0 +1,149 @@
+"""A team that a manager leads: it plans, watches the progress, and plans anew if there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+from stepwell.agents.messages import AgentExecutorRequest
+from stepwell.errors import DefinitionError
+from stepwell.graph.executor import Executor
+from stepwell.orchestrations.magentic.managers import MagenticManagerBase, StandardMagenticManager
+from stepwell.orchestrations.magentic.orchestrator import ORCHESTRATOR, MagenticOrchestrator
+from stepwell.orchestrations.magentic.values import MagenticTaskLedger
+from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, TeamBuilder, takes
+from stepwell.workflows.builder import WorkflowBuilder
+from stepwell.workflows.storage_options import StorageLike
+
+_LIMITS = ("max_stall_count", "max_reset_count", "max_round_count")
+
+
+class MagenticBuilder(TeamBuilder):
+    """A team that works on a task under a manager.
+
+    The manager writes down what is known and makes a plan. After each contribution it says where the work is and who
+    goes on; if there is no progress for more than `max_stall_count` rounds, it makes another plan and everybody begins
+    anew. When it finds the task done, it gives the answer, which is the output of the run.
+
+    The manager is an agent (`manager_agent`), for which the prompts may be given, or a `MagenticManagerBase`; either
+    may be made by a factory. With `enable_plan_review` a person looks at each plan first.
+    """
+
+    kind = "Magentic"
+
+    def __init__(
+        self,
+        *,
+        participants: Sequence[Participant] = (),
+        manager: MagenticManagerBase | None = None,
+        manager_factory: Callable[[], MagenticManagerBase] | None = None,
+        manager_agent: Any = None,
+        manager_agent_factory: Callable[[], Any] | None = None,
+        task_ledger: MagenticTaskLedger | None = None,
+        task_ledger_facts_prompt: str | None = None,
+        task_ledger_plan_prompt: str | None = None,
+        task_ledger_full_prompt: str | None = None,
+        task_ledger_facts_update_prompt: str | None = None,
+        task_ledger_plan_update_prompt: str | None = None,
+        progress_ledger_prompt: str | None = None,
+        final_answer_prompt: str | None = None,
+        max_stall_count: int | None = None,
+        max_reset_count: int | None = None,
+        max_round_count: int | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        enable_plan_review: bool = False,
+        checkpoint_storage: StorageLike | None = None,
+        output_from: Sequence[Participant] | Literal["all"] | None = None,
+        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
+        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+    ) -> None:
+        super().__init__(
+            participants=participants,
+            name=name,
+            description=description,
+            checkpoint_storage=checkpoint_storage,
+            output_from=output_from,
+            intermediate_output_from=intermediate_output_from,
+            max_iterations=max_iterations,
+        )
+        self._managers = {
+            "manager": manager,
+            "manager_factory": manager_factory,
+            "manager_agent": manager_agent,
+            "manager_agent_factory": manager_agent_factory,
+        }
+        self._for_agents: dict[str, Any] = {
+            "task_ledger": task_ledger,
+            "task_ledger_facts_prompt": task_ledger_facts_prompt,
+            "task_ledger_plan_prompt": task_ledger_plan_prompt,
+            "task_ledger_full_prompt": task_ledger_full_prompt,
+            "task_ledger_facts_update_prompt": task_ledger_facts_update_prompt,
+            "task_ledger_plan_update_prompt": task_ledger_plan_update_prompt,
+            "progress_ledger_prompt": progress_ledger_prompt,
+            "final_answer_prompt": final_answer_prompt,
+        }
+        self._limits = dict(zip(_LIMITS, (max_stall_count, max_reset_count, max_round_count), strict=True))
+        self._plan_review = enable_plan_review
+
+    def with_plan_review(self, enable: bool = True) -> Self:
+        """A person looks at each plan before it counts."""
+        self._plan_review = enable
+        return self
+
+    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        manager = self._manager()
+        about = {id: getattr(member, "description", None) or id for id, member in members.items()}
+        orchestrator = MagenticOrchestrator(manager, about, plan_review=self._plan_review)
+        builder = self._begin(orchestrator, [ORCHESTRATOR]).add_edge(orchestrator, orchestrator)
+        for member in members.values():
+            builder.add_edge(orchestrator, member).add_edge(member, orchestrator)
+        return builder
+
+    def _manager(self) -> MagenticManagerBase:
+        """Whoever leads. Raises DefinitionError if a prompt or an agent will not do."""
+        limits: dict[str, Any] = {name: value for name, value in self._limits.items() if value is not None}
+        match next((what, given) for what, given in self._managers.items() if given is not None):
+            case "manager", given:
+                return self._limited(given, limits)
+            case "manager_factory", make:
+                return self._limited(make(), limits)
+            case "manager_agent", agent:
+                pass
+            case _, make:
+                agent = make()
+        return StandardMagenticManager(agent, **self._for_agents, **limits)
+
+    def _limited(self, manager: Any, limits: Mapping[str, int]) -> MagenticManagerBase:
+        if not isinstance(manager, MagenticManagerBase):
+            raise DefinitionError(f"{manager!r:.80} is no manager: give a MagenticManagerBase, or manager_agent=...")
+        limited = manager.clone()  # the one given may lead another team, too
+        vars(limited).update(limits)
+        return limited
+
+    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        given = [what for what, one in self._managers.items() if one is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "nothing"
+            yield f"a team has one manager: give one of {', '.join(self._managers)}, not {found}"
+        if not any("agent" in what for what in given):
+            for what, one in self._for_agents.items():
+                if one is not None:
+                    yield f"{what} is for a manager that is an agent: give it to the manager itself"
+        for what in ("manager_factory", "manager_agent_factory"):
+            if what in given and not callable(self._managers[what]):
+                yield f"{what} is {self._managers[what]!r:.80}, which cannot be called"
+        if not isinstance(ledger := self._for_agents["task_ledger"], MagenticTaskLedger | None):
+            yield f"task_ledger is a MagenticTaskLedger, with facts and a plan, not {ledger!r:.80}"
+        for what, limit in self._limits.items():
+            least = 1 if what == "max_round_count" else 0
+            if limit is not None and (not isinstance(limit, int) or limit < least):
+                yield f"{what} is a number from {least} on, not {limit!r}"
+        for id, member in members.items():
+            if id == ORCHESTRATOR:
+                yield f"a participant is called {ORCHESTRATOR!r}, as the orchestrator is: give it another name"
+            elif not takes(member, AgentExecutorRequest):
+                yield (
+                    f"{id!r}, a {type(member).__name__}, cannot be told what to do: it needs a handler for "
+                    f"AgentExecutorRequest, and answers with an AgentExecutorResponse"
+                )

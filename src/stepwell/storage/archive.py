@@ -1,0 +1,341 @@
+"""Codec and store put together: commits in, checkpoints out. What the runtime knows of durability.
+
+A run is stored as frames, which say everything, and between them records that say only what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from stepwell.codec.codec import Codec
+from stepwell.errors import CheckpointMissing, CommitConflict, RunError
+from stepwell.kernel.lifecycle import apply, fork, is_at_rest, still_true
+from stepwell.model.event import CheckpointInfo
+from stepwell.model.superstep import (
+    Checkpoint,
+    Child,
+    Commit,
+    CommitKind,
+    Memory,
+    Note,
+    Outcome,
+    Retention,
+    RunHeader,
+    Stamp,
+)
+from stepwell.storage import clock
+from stepwell.storage.ids import checkpoint_id, forked_child_id
+from stepwell.storage.lease import LEASE, Owner
+from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
+from stepwell.storage.port import Along, Entry, Record, Store
+from stepwell.storage.record import about_of, fold, pending_of, record, wake_of
+from stepwell.storage.snapshot_chain import Chain
+from stepwell.storage.transactions import Transaction, Translated
+from stepwell.storage.wire.format import read_commit, read_note, read_outcome, write_note, write_outcome
+
+
+class Archive(Protocol):
+    """Where one run is kept while it is driven."""
+
+    shortcomings: str | None  # in words, what this storage cannot promise
+    unbroken: bool  # whether a commit that was begun is finished, also if whoever waits for it is cancelled
+    remembers: bool  # whether what is noted inside a superstep is still there after a restart
+    retention: Retention  # which checkpoints are kept of a run that begins here
+    lease: float  # for how many seconds a driver has a run, unless it is renewed
+    needed: int | None  # a commit of the run that somebody else refers to, and all since: they stay whatever is kept
+
+    @property
+    def where(self) -> object:
+        """What keeps the runs: the same object for every archive on it."""
+
+    async def head(self, run_id: str) -> Checkpoint | None:
+        """The newest checkpoint of a run."""
+
+    async def find(self, checkpoint_id: str) -> Checkpoint | None:
+        """A checkpoint by its id."""
+
+    async def commit(
+        self,
+        commit: Commit,
+        after: Checkpoint,
+        *,
+        before: Checkpoint | None = None,
+        settled: int | None = None,
+        consumed: tuple[str, ...] = (),
+    ) -> None:
+        """Append, if the run is still where it was; durable when it returns.
+
+        `before` is where the run was: of large values only what changed since is written. Forgets the memory of
+        `settled` and consumes mail, in the same transaction.
+        """
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        """Leave mail; False if that key was ever used in the run."""
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        """Mail that is not consumed, oldest first."""
+
+    async def told(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
+        """The commits that yielded outputs on the way to a checkpoint, with their runs, oldest first."""
+
+    async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
+        """Where the checkpoints of a run are, oldest first; none is read."""
+
+    async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
+        """The commits of a run past a number, oldest first."""
+
+    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        """Where the runs inside are for a new run that is forked from a checkpoint, and is called so.
+
+        Those that keep only their latest go on with the run they work for: they are copied as they are there.
+        """
+
+    async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
+        """Keep an outcome before its superstep commits; durable when it returns."""
+
+    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+        """Keep a note before the superstep commits; durable when it returns. The first one under a key stands."""
+
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+        """One whose result is noted; None if this storage has no transactions."""
+
+    async def recall(self, run_id: str, place: int) -> Memory:
+        """What was kept at that place."""
+
+    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
+        """Drop what a crash has left of the runs inside, if the run keeps only its latest."""
+
+    async def check_newest(self, checkpoint: Checkpoint) -> None:
+        """Raises CommitConflict if its run has been moved on since."""
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        """Those of the runs that have mail. Called from a thread; may block."""
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        """As the port says; what is written to the run from here on is written under that claim."""
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]: ...
+    async def release(self, run_id: str, owner: Owner) -> None: ...
+
+
+class StoreArchive:
+    """An archive on a built-in store. One for each drive of a run: it knows how far the last frame is."""
+
+    shortcomings: str | None = None
+    remembers = True
+
+    def __init__(self, store: Store, codec: Codec, retention: Retention = Retention.FullHistory) -> None:
+        self.store, self._codec, self.retention = store, codec, retention
+        self.needed: int | None = None
+        self.lease: float = getattr(store, "lease", LEASE)
+        self._chain = Chain()
+        self._led_here: Commit | None = None  # to the checkpoint that was read as the head
+        self._fences: dict[str, int] = {}  # by run
+        # said by the class itself: one derived from it may write in another way
+        self.unbroken: bool = vars(type(getattr(store, "inner", store))).get("unbroken", False)
+
+    @property
+    def where(self) -> object:
+        return self.store
+
+    async def head(self, run_id: str) -> Checkpoint | None:
+        while (head := await self.store.head(run_id)) is not None:
+            chain = await self.store.chain(run_id, head.entry.number)
+            if chain:  # else it was dropped meanwhile, because there is a newer one
+                self._chain.read(chain)
+                at, self._led_here = fold(chain, self._codec)[-1]
+                return at
+        return None
+
+    async def at(self, entry: Entry) -> tuple[Checkpoint, Commit]:
+        """The checkpoint of an entry, and the commit that led to it."""
+        chain = await self.store.chain(entry.run_id, entry.number)
+        if not chain:
+            raise not_kept(entry)
+        return fold(chain, self._codec)[-1]
+
+    async def find(self, checkpoint_id: str) -> Checkpoint | None:
+        entry = await self.store.locate(checkpoint_id)
+        if entry is None:
+            return None
+        if entry.fleeting and self.needed is None and not await is_head(self.store, entry):
+            raise not_kept(entry)
+        return (await self.at(entry))[0]
+
+    async def commit(
+        self,
+        commit: Commit,
+        after: Checkpoint,
+        *,
+        before: Checkpoint | None = None,
+        settled: int | None = None,
+        consumed: tuple[str, ...] = (),
+    ) -> None:
+        # a run that was moved back, or taken over by other code, has another header from there on: only frames hold it
+        new_header = commit.restored is not None or commit.kind is CommitKind.MIGRATED
+        latest_only = after.header.retention is Retention.LatestOnly
+        rests = latest_only and is_at_rest(after)  # then what is superseded must go, and a frame lets it
+        framed = commit.number == 0 or new_header or rests or self._chain.wants_frame(after)
+        below = self._unneeded_below(after) if framed else None
+        along = Along(
+            settled,
+            consumed,
+            pending_of(after.header, commit.asked),
+            commit.closed,
+            wake_of(after),
+            about_of(after.header) if framed else None,
+            below,
+            self._fences.get(after.run_id),
+            self._chain.kept_below(below),
+        )
+        made = record(commit, after, framed=framed, before=before)
+        await self.store.append(made, along)
+        self._chain.add(made)
+        self._chain.dropped_below(below)
+        if latest_only and before is not None and self.needed is None:  # else the run around it does that
+            for what in superseded_inside(before, after):
+                await drop_superseded(self.store, self._codec, what)
+
+    def _unneeded_below(self, after: Checkpoint) -> int | None:
+        if after.header.retention is Retention.FullHistory:
+            return None
+        return self._chain.unneeded_below(after.number, self.needed)
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        return await self.store.post(run_id, key, body)
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await self.store.mail(run_id)
+
+    async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
+        found = await self._lineage(checkpoint.header)
+        records = await self.store.history(checkpoint.run_id, upto=checkpoint.number, outputs_only=True)
+        self._chain.found(records)
+        return found + self._read(checkpoint.run_id, records)
+
+    async def _lineage(self, header: RunHeader) -> list[tuple[str, Commit]]:
+        """What the runs this one was forked from had told, as far as they are still stored."""
+        forked_at = await parent_of(self.store, header)
+        parent = None if forked_at is None else await self.store.head(forked_at[0])
+        if forked_at is None or parent is None:
+            return []
+        before = (await self.at(parent.entry))[0].header
+        run_id, number = forked_at
+        records = await self.store.history(run_id, upto=number, outputs_only=True)
+        return await self._lineage(before) + self._read(run_id, records)
+
+    def _read(self, run_id: str, records: Sequence[Record]) -> list[tuple[str, Commit]]:
+        commits = still_true([read_commit(one, self._codec)[0] for one in records])
+        return [(run_id, commit) for commit in commits]
+
+    async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
+        entries = sorted(await self.store.entries(run_id=run_id), key=lambda one: one.number)
+        kept = [entry for entry in entries if not entry.fleeting or entry is entries[-1]]
+        return [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in kept]
+
+    async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
+        return [read_commit(one, self._codec)[0] for one in await self.store.history(run_id, after=after)]
+
+    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        return {key: await self._inside_fork(child, run_id) for key, child in source.children.items()}
+
+    async def _inside_fork(self, child: Child, run_id: str) -> Child:
+        entry = await self.store.locate(child.checkpoint_id)
+        chain = [] if entry is None else await self.store.chain(entry.run_id, entry.number)
+        if not chain or not chain[-1].entry.fleeting:  # it is gone, or it stays: then it is forked when it is answered
+            return child
+        source, copy = fold(chain, self._codec)[-1][0], forked_child_id(run_id, 0, child.run_id)
+        stamp = Stamp(checkpoint_id(copy, 0, 0), clock.stamp())
+        await self._make_room(copy, run_id)
+        first = fork(replace(source, children=await self.inside_fork(source, copy)), stamp)
+        origin = {"parent_id": child.checkpoint_id, "parent_run": source.run_id, "parent_number": source.number}
+        known = {"run_id": copy, "epoch": 0, "caller": run_id, "retention": self.retention}
+        after = apply(replace(source.header, **origin, **known), None, first, previous_id=child.checkpoint_id)
+        await StoreArchive(self.store, self._codec).commit(first, after)
+        return Child(copy, child.executor, stamp.checkpoint_id, 0, Child.caller_of(run_id, 0))
+
+    async def _make_room(self, copy: str, run_id: str) -> None:
+        """Take away a copy that was made for a fork which was then never made."""
+        there = await self.store.head(copy)
+        if there is not None and there.entry.number > 0:
+            raise RunError(
+                f"run {copy!r} worked for an earlier run {run_id!r} that was deleted without it; give the new run "
+                f"another id, or delete that one, too",
+                run_id=run_id,
+            )
+        if there is not None:
+            await self.store.drop(copy)
+
+    async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
+        fence = self._fences.get(run_id)
+        await self.store.remember(run_id, place, outcome.delivery, write_outcome(outcome), fence=fence)
+
+    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+        await self.store.remember(run_id, place, key, write_note(note), fence=self._fences.get(run_id))
+
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+        begin = getattr(self.store, "transaction", None)
+        if begin is None:
+            return None
+        made: Transaction[bytes] = begin(run_id, place, key, fence=self._fences.get(run_id))
+        return Translated(made, write_note, lambda body: read_note(run_id, key, body, self._codec))
+
+    async def recall(self, run_id: str, place: int) -> Memory:
+        kept = await self.store.recall(run_id, place)
+        return Memory(
+            {key: read_outcome(run_id, key, body, self._codec) for key, body in kept.items() if "/" not in key},
+            {key: read_note(run_id, key, body, self._codec) for key, body in kept.items() if "/" in key},
+        )
+
+    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
+        led_here = self._led_here
+        if led_here is None or led_here.number != checkpoint.number or self.needed is not None:
+            return
+        if checkpoint.header.retention is Retention.LatestOnly:
+            await drop_left_over(self.store, self._codec, checkpoint, led_here)
+
+    async def check_newest(self, checkpoint: Checkpoint) -> None:
+        head = await self.store.head(checkpoint.run_id)
+        if head is None or head.entry.number != checkpoint.number:
+            raise CommitConflict(
+                f"run {checkpoint.run_id!r} was moved on by another process since its commit {checkpoint.number} was "
+                f"read: stop driving it here"
+            )
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        return self.store.mailed(run_ids)
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        fence = self._fences[run_id] = await self.store.claim(run_id, owner, seconds=seconds)
+        return fence
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        return self.store.renew(fences, seconds=seconds)
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self.store.release(run_id, owner)
+
+
+def not_kept(entry: Entry) -> CheckpointMissing:
+    """The error for a checkpoint that went because there is a newer one."""
+    return CheckpointMissing(
+        f"checkpoint {entry.checkpoint_id!r} is gone: run {entry.run_id!r} keeps only its latest, and has moved on"
+    )
+
+
+async def is_head(store: Store, entry: Entry) -> bool:
+    """Whether an entry is that of the newest checkpoint of its run."""
+    head = await store.head(entry.run_id)
+    return head is not None and head.entry.number == entry.number
+
+
+async def parent_of(store: Store, header: RunHeader) -> tuple[str, int] | None:
+    """The run and the number that a run was forked from; None if it was not, or if nobody knows any more."""
+    if header.parent_run is not None and header.parent_number is not None:
+        return header.parent_run, header.parent_number
+    # a run that was begun before forks knew that
+    parent = None if header.parent_id is None else await store.locate(header.parent_id)
+    return None if parent is None else (parent.run_id, parent.number)

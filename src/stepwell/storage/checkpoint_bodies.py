@@ -1,0 +1,161 @@
+"""What a storage does with the bodies of records: checkpoints written, read, told and taken away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.errors import CheckpointMissing, CommitConflict
+from stepwell.kernel.commit_events import events
+from stepwell.kernel.lifecycle import still_true
+from stepwell.model.event import WorkflowEvent
+from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Message
+from stepwell.storage.archive import StoreArchive, is_head, not_kept
+from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, unview, view
+from stepwell.storage.port import Along, Entry, Record, Store
+from stepwell.storage.record import about_of, fold, pending_of, record, wake_of
+from stepwell.storage.wire.format import header_of, read_commit
+
+
+async def save(store: Store, checkpoint: WorkflowCheckpoint) -> str:
+    at, _ = unview(checkpoint, DEFAULT_CODEC)
+    asked = pending_of(at.header, at.requests.values())
+    along = Along(asked=asked, wake=wake_of(at), about=about_of(at.header))
+    await store.put(record_of(checkpoint), along)
+    return checkpoint.checkpoint_id
+
+
+async def load(store: Store, checkpoint_id: str) -> WorkflowCheckpoint:
+    entry = await _entry(store, checkpoint_id)
+    if entry.fleeting and not await is_head(store, entry):
+        raise not_kept(entry)
+    return view(*await StoreArchive(store, DEFAULT_CODEC).at(entry))
+
+
+async def load_all(store: Store, entries: Sequence[Entry]) -> list[WorkflowCheckpoint]:
+    seen: dict[tuple[str, int], WorkflowCheckpoint] = {}
+    for run, numbers in _by_run(entries).items():
+        for checkpoint, commit in await _folded(store, run, min(numbers), max(numbers)):
+            seen[run, checkpoint.number] = view(checkpoint, commit)
+    # what was dropped while we read is in one list and not in the other
+    return [seen[entry.run_id, entry.number] for entry in entries if (entry.run_id, entry.number) in seen]
+
+
+async def latest(store: Store, workflow_name: str | None, run_id: str | None) -> WorkflowCheckpoint | None:
+    while (newest := await _newest(store, workflow_name, run_id)) is not None:
+        chain = await store.chain(newest.run_id, newest.number)
+        if chain:  # else it was dropped meanwhile, because there is a newer one
+            return view(*fold(chain, DEFAULT_CODEC)[-1])
+    return None
+
+
+async def delete(store: Store, checkpoint_id: str) -> bool:
+    while (entry := await store.locate(checkpoint_id)) is not None:
+        if entry.fleeting:
+            return await is_head(store, entry) and await store.drop(entry.run_id)
+        follower = await _as_frame(store, entry.run_id, entry.number + 1)
+        before = await _before(store, entry)
+        asked = () if before is None else pending_of(before.header, before.requests.values())
+        wake = None if before is None else wake_of(before)
+        with suppress(CommitConflict):  # the run was moved on meanwhile: look again
+            return await store.remove(entry.run_id, entry.number, follower=follower, asked=asked, wake=wake)
+    return False
+
+
+async def messages(store: Store, checkpoint_id: str) -> list[WorkflowMessage]:
+    return [seen_message(m) for _, commit in await _commits(store, checkpoint_id) for m in _new_messages(commit)]
+
+
+async def events_of(store: Store, run_id: str) -> list[WorkflowEvent]:
+    records = await store.history(run_id)
+    if not records:
+        raise CheckpointMissing(f"no run {run_id!r} is stored here")
+    commits = [read_commit(one, DEFAULT_CODEC)[0] for one in records]
+    return [event for commit in commits for event in events(run_id, commit, stored=True, replayed=True)]
+
+
+async def _entry(store: Store, checkpoint_id: str) -> Entry:
+    entry = await store.locate(checkpoint_id)
+    if entry is None:
+        raise CheckpointMissing(
+            f"no checkpoint {checkpoint_id!r} is stored here; list_checkpoint_ids() says which are (a run with "
+            f"retention=LatestOnly keeps only its latest)"
+        )
+    return entry
+
+
+def _by_run(entries: Sequence[Entry]) -> dict[str, list[int]]:
+    """The numbers of entries, by run."""
+    found: dict[str, list[int]] = {}
+    for entry in entries:
+        found.setdefault(entry.run_id, []).append(entry.number)
+    return found
+
+
+async def _folded(store: Store, run_id: str, first: int, last: int) -> list[tuple[Checkpoint, Commit]]:
+    """The checkpoints of a run from one to another, as far as they are stored, with the commits that led there."""
+    base = await store.chain(run_id, first)
+    more = await store.history(run_id, after=first, upto=last) if first < last else []
+    return fold([*base, *more], DEFAULT_CODEC) if base else []
+
+
+async def _newest(store: Store, workflow_name: str | None, run_id: str | None) -> Entry | None:
+    if run_id is None:
+        return await store.newest(workflow=workflow_name)
+    head = await store.head(run_id)  # one that was saved by hand later need not be the head
+    return head.entry if head is not None and workflow_name in (None, head.entry.workflow) else None
+
+
+async def _as_frame(store: Store, run_id: str, number: int) -> Record | None:
+    chain = await store.chain(run_id, number)
+    if not chain or chain[-1].entry.frame:
+        return None
+    checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
+    return record(commit, checkpoint, framed=True)
+
+
+async def _before(store: Store, entry: Entry) -> Checkpoint | None:
+    """Where the run is if that entry goes. None if it is not the newest of its run: then nothing changes."""
+    chain = await _chain_before(store, entry) if await is_head(store, entry) else []
+    return fold(chain, DEFAULT_CODEC)[-1][0] if chain else None
+
+
+async def _chain_before(store: Store, entry: Entry) -> list[Record]:
+    chain = await store.chain(entry.run_id, entry.number - 1)
+    if chain:
+        return chain
+    stored = [one.number for one in await store.entries(run_id=entry.run_id)]  # there is a gap, or nothing
+    before = max((number for number in stored if number < entry.number), default=None)
+    return [] if before is None else await store.chain(entry.run_id, before)
+
+
+async def _commits(store: Store, checkpoint_id: str) -> list[tuple[str, Commit]]:
+    """The commits that brought new messages on the way to a checkpoint, oldest first."""
+    found = [commit async for commit in _backwards(store, await _entry(store, checkpoint_id))]
+    # a fork begins with messages its parent had sent: they count only if the parent is not there to tell
+    return [
+        (run_id, commit)
+        for n, (run_id, commit) in enumerate(reversed(found))
+        if commit.kind in (CommitKind.INPUT, CommitKind.SUPERSTEP, CommitKind.INTAKE) or n == 0
+    ]
+
+
+async def _backwards(store: Store, entry: Entry | None) -> AsyncIterator[tuple[str, Commit]]:
+    while entry is not None:
+        if entry.fleeting:
+            raise CheckpointMissing(f"run {entry.run_id!r} keeps only its latest: what led to it is not all stored")
+        records = await store.history(entry.run_id, upto=entry.number)
+        read = [read_commit(one, DEFAULT_CODEC) for one in records]
+        for commit in reversed(still_true([commit for commit, _ in read])):
+            yield entry.run_id, commit
+        parent_id = next((header_of(shape).parent_id for _, shape in read if shape.run is not None), None)
+        entry = None if parent_id is None else await store.locate(parent_id)
+
+
+def _new_messages(commit: Commit) -> Sequence[Message]:
+    """The messages that a commit brought; what was on its way before an intake is not new."""
+    messages = commit.messages or ()
+    if commit.kind is CommitKind.INTAKE:
+        return [m for m in messages if m.id.startswith(f"{commit.number}.")]
+    return messages

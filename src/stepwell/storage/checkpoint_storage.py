@@ -1,0 +1,205 @@
+"""The contract users see and may implement, and an archive on whoever keeps only that."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from stepwell.codec.codec import Codec
+from stepwell.errors import CheckpointMissing, DefinitionError, StepwellError, StoreUnavailable
+from stepwell.kernel.lifecycle import still_true
+from stepwell.model.event import CheckpointInfo
+from stepwell.model.superstep import Checkpoint, Child, Commit, Memory, Note, Outcome, Retention
+from stepwell.storage.checkpoint import WorkflowCheckpoint, unview, view
+from stepwell.storage.lease import LEASE, Lease, Owner
+from stepwell.storage.transactions import Transaction
+
+T = TypeVar("T")
+CONTRACT = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
+
+
+class CheckpointStorage(Protocol):
+    """Any class with these six methods keeps runs. The built-in ones can do more, and also take a `run_id`."""
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        """Keep a checkpoint; its id. What it raises fails the superstep."""
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        """The checkpoint of that id. Raises if there is none."""
+
+    async def list_checkpoints(self, *, workflow_name: str) -> Sequence[WorkflowCheckpoint]:
+        """The checkpoints of a workflow, oldest first."""
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        """Remove one; False if there is none."""
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+        """The newest checkpoint of any run of a workflow."""
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> Sequence[str]:
+        """The ids of a workflow's checkpoints, oldest first."""
+
+
+def check_contract(storage: object) -> None:
+    """Raises DefinitionError, naming what is missing, unless the six methods are there."""
+    missing = [name for name in CONTRACT if not callable(getattr(storage, name, None))]
+    if missing:
+        raise DefinitionError(
+            f"{type(storage).__name__!r} is not a checkpoint storage: it has no {', '.join(missing)}; "
+            f'give an object with {", ".join(CONTRACT)}, or "default"'
+        )
+
+
+async def _asked(answer: Awaitable[T], what: str) -> T:
+    """What a user's storage says; what it raises becomes one of our errors, except that there is no such thing."""
+    try:
+        return await answer
+    except (StepwellError, LookupError):
+        raise
+    except Exception as error:
+        raise StoreUnavailable(f"{what} of the storage failed: {type(error).__name__}: {error}") from error
+
+
+class _Beside:
+    """What six methods have no place for: the mail of the runs, and who drives them. Known in this process only."""
+
+    def __init__(self) -> None:
+        self.mail: dict[str, dict[str, bytes]] = {}
+        self.used: dict[str, set[str]] = {}  # the keys of all mail there ever was
+        self.drivers: dict[str, Owner] = {}
+
+
+_BESIDE: dict[int, tuple[_Beside, object]] = {}
+_LOCK = threading.RLock()  # what is collected meanwhile may ask too
+
+
+def _beside(storage: object) -> _Beside:
+    """What is kept beside a storage, as long as that object is there."""
+    with _LOCK:
+        if id(storage) not in _BESIDE:
+            try:
+                weakref.finalize(storage, _BESIDE.pop, id(storage), None)
+                _BESIDE[id(storage)] = _Beside(), None
+            except TypeError:  # a class with __slots__: then it stays
+                _BESIDE[id(storage)] = _Beside(), storage
+        return _BESIDE[id(storage)][0]
+
+
+class ContractArchive:
+    """An archive on the six methods alone: checkpoints at superstep ends, and nothing in between."""
+
+    shortcomings: str | None = (
+        "this storage keeps whole checkpoints only: after a crash the superstep that was under way runs "
+        "again as a whole, and nothing stops two processes from driving one run"
+    )
+    remembers = False
+    unbroken = False
+    retention = Retention.FullHistory  # what such a storage keeps is its own affair
+    needed: int | None = None
+    lease = LEASE  # nobody hears of it
+
+    def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
+        self._storage, self._workflow, self._codec = storage, workflow, codec
+        self._beside = _beside(storage)
+
+    @property
+    def where(self) -> object:
+        return self._storage
+
+    async def head(self, run_id: str) -> Checkpoint | None:
+        kept = await self._of_run(run_id)
+        return unview(kept[-1], self._codec)[0] if kept else None
+
+    async def find(self, checkpoint_id: str) -> Checkpoint | None:
+        try:
+            found: WorkflowCheckpoint | None = await _asked(self._storage.load(checkpoint_id), "load")
+        except (CheckpointMissing, LookupError):
+            return None
+        return None if found is None else unview(found, self._codec)[0]
+
+    async def commit(
+        self,
+        commit: Commit,
+        after: Checkpoint,
+        *,
+        before: Checkpoint | None = None,
+        settled: int | None = None,
+        consumed: tuple[str, ...] = (),
+    ) -> None:
+        await self._storage.save(view(after, commit))
+        for key in consumed:
+            self._beside.mail.get(after.run_id, {}).pop(key, None)
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        with _LOCK:
+            used = self._beside.used.setdefault(run_id, set())
+            if key in used:
+                return False
+            used.add(key)
+            self._beside.mail.setdefault(run_id, {})[key] = body
+            return True
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return list(self._beside.mail.get(run_id, {}).items())
+
+    async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
+        before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
+        found = await self.told(before) if before is not None else []
+        kept = [seen for seen in await self._of_run(checkpoint.run_id) if seen.number <= checkpoint.number]
+        commits = still_true([unview(seen, self._codec)[1] for seen in kept])
+        outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
+        return found + [(checkpoint.run_id, commit) for commit in outputs]
+
+    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        return source.children
+
+    async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
+        return [CheckpointInfo(run_id, seen.checkpoint_id, seen.number) for seen in await self._of_run(run_id)]
+
+    async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
+        return [unview(seen, self._codec)[1] for seen in await self._of_run(run_id) if seen.number > after]
+
+    async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
+        """Not kept: `shortcomings` says so."""
+
+    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+        """Not kept: `shortcomings` says so."""
+
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+        return None
+
+    async def recall(self, run_id: str, place: int) -> Memory:
+        return Memory()
+
+    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
+        """What such a storage keeps is its own affair."""
+
+    async def check_newest(self, checkpoint: Checkpoint) -> None:
+        """Nothing is remembered here that could be gone."""
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        return []
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        """Only this process hears of it: `shortcomings` says so."""
+        with _LOCK:
+            driver = self._beside.drivers.get(run_id, owner)
+            if driver != owner and driver.is_this_process():  # a forked child knows nothing of its parent
+                raise Lease(driver, driver.clock() + seconds).refuse(run_id)
+            self._beside.drivers[run_id] = owner
+            return 0
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        """It lasts as long as the process."""
+        return []
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        with _LOCK:
+            if self._beside.drivers.get(run_id) == owner:
+                del self._beside.drivers[run_id]
+
+    async def _of_run(self, run_id: str) -> list[WorkflowCheckpoint]:
+        kept = await _asked(self._storage.list_checkpoints(workflow_name=self._workflow), "list_checkpoints")
+        return sorted((seen for seen in kept if seen.run_id == run_id), key=lambda seen: seen.number)

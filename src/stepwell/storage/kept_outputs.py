@@ -1,0 +1,34 @@
+"""What is kept of a superseded record whose run keeps only its latest: the outputs, and nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from stepwell.storage.damage import decoded
+from stepwell.storage.port import Record
+from stepwell.storage.wire.shapes import WireCommit
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(WireCommit).decode
+
+
+def outputs_alone(record: Record) -> Record:
+    """Return the record without state, messages, requests, errors and warnings.
+
+    What is left is a commit that changes nothing and says which outputs were yielded, or that earlier ones were taken
+    back (`restored`). It is read like any other, and given again it comes out as it went in.
+    """
+    entry = record.entry
+    shape = decoded(_decode, record.body, f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}")
+    kept = WireCommit(
+        format=shape.format,
+        kind=shape.kind,
+        status=shape.status,
+        iteration=shape.iteration,
+        since_input=shape.since_input,
+        place=shape.place,
+        restored=shape.restored,
+        done=[replace(done, sent=(), asked=()) for done in shape.done if done.outputs],
+    )
+    return Record(replace(entry, frame=False), _encode(kept))

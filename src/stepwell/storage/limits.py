@@ -1,0 +1,57 @@
+"""What every store can hold of the ids, numbers and times by which it finds things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepwell.errors import CheckpointCorrupt
+from stepwell.model.superstep import is_text
+from stepwell.storage.damage import moment
+from stepwell.storage.port import Entry
+
+LONGEST = 10_000  # characters of an id or a tag: each is stored with every record, and in indexes
+LARGEST = 2**63 - 1  # an integer column of SQLite and PostgreSQL
+
+
+def flaw_in_name(name: object) -> str | None:
+    """Why this is not an id or a name that a store can hold; None if it is one."""
+    if not isinstance(name, str):
+        return f"is a {type(name).__name__}, not a str"
+    if not name:
+        return "is empty"
+    if len(name) > LONGEST:
+        return f"has {len(name):,} characters, and the limit is {LONGEST:,}"
+    return None if is_text(name) else "holds half a character and cannot be stored"
+
+
+def flaw_in_count(number: object) -> str | None:
+    """Why this is not a count that a store can hold; None if it is one."""
+    if type(number) is not int:
+        return f"is a {type(number).__name__}, not an int"
+    if number < 0:
+        return f"is {number}, below 0" if number >= -LARGEST else "is below 0"
+    return None if number <= LARGEST else f"is above {LARGEST}, the largest number that stores hold"
+
+
+def flaw_in_time(text: object) -> str | None:
+    """Why this is not a time that a store can compare; None if it is one."""
+    if not isinstance(text, str):
+        return f"is a {type(text).__name__}, not a str"
+    try:
+        moment(text, "it")
+    except CheckpointCorrupt:
+        return f"is not a time in ISO 8601 with a time zone: {text[:40]!r}"
+    return None
+
+
+def entry_flaws(entry: Entry) -> Iterator[tuple[str, str]]:
+    """Each field of an entry that no store can hold, and why."""
+    checks = {
+        "run_id": flaw_in_name(entry.run_id),
+        "number": flaw_in_count(entry.number),
+        "checkpoint_id": flaw_in_name(entry.checkpoint_id),
+        "workflow": flaw_in_name(entry.workflow),
+        "iteration": flaw_in_count(entry.iteration),
+        "at": flaw_in_time(entry.at),
+    }
+    yield from ((field, why) for field, why in checks.items() if why is not None)

@@ -1,0 +1,74 @@
+"""What was called, in a line of text that is kept with the result: enough to notice another call in its place.
+
+`charge(Order#3f0c9a1be27d, currency=str#91ab02c4e7f1)`: the names of the function and of the types, and a digest of
+each argument, never the argument, which may be a secret. What cannot be stored, such as a client, is known by its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from stepwell.codec.codec import Codec
+from stepwell.errors import CodecError
+
+_LONGEST = 1_000  # characters; a call with a hundred arguments is shown as one digest
+_write = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _fields(value)).encode
+_NOT_WRITTEN = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    NotImplementedError,
+    msgspec.MsgspecError,
+)
+
+
+def describe_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], codec: Codec) -> str:
+    """The text of a call: equal for the same function and equal arguments, in every process."""
+    while isinstance(function, partial):
+        args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
+    shown = [describe_value(value, codec) for value in args]
+    shown += [f"{name}={describe_value(kwargs[name], codec)}" for name in sorted(kwargs)]
+    text = ", ".join(shown)
+    if len(text) > _LONGEST:
+        text = f"{len(shown)} arguments#{blake2b(text.encode(), digest_size=6).hexdigest()}"
+    return f"{name_of(function)}({text})"
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The qualified name of a function; of an object that can be called, that of its class."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def describe_value(value: Any, codec: Codec) -> str:
+    """The type of a value, and a digest of it if it is data."""
+    kind = type(value).__qualname__
+    written = _written(value, codec)
+    return kind if written is None else f"{kind}#{blake2b(written, digest_size=6).hexdigest()}"
+
+
+def _written(value: Any, codec: Codec) -> bytes | None:
+    """Bytes that are equal for equal values. The codec takes what the fast way does not; None: it is not data."""
+    try:
+        return _write(value)
+    except _NOT_WRITTEN:
+        pass
+    try:
+        return codec.digest(value).encode()
+    except CodecError:
+        return None
+
+
+def _fields(value: Any) -> Any:
+    if (fields := getattr(type(value), "__pydantic_fields__", None)) is not None:
+        named = {name: value.__dict__[name] for name in fields if name in value.__dict__}
+        return {**named, **(getattr(value, "__pydantic_extra__", None) or {})}
+    raise NotImplementedError(f"{type(value).__qualname__} is left to the codec")

@@ -1,0 +1,367 @@
+"""Format 1: how a commit, an outcome and a note look as JSON text. `docs/format.md` says it in words.
+
+These shapes are for ever: a change is a new format number, and the old one stays readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stepwell.codec.codec import Codec, encoded
+from stepwell.errors import CheckpointCorrupt, CodecError, NewerFormat
+from stepwell.model.event import WorkflowErrorDetails
+from stepwell.model.payload import Parcel
+from stepwell.model.request import Request
+from stepwell.model.superstep import (
+    Appended,
+    Assigned,
+    Checkpoint,
+    Child,
+    Commit,
+    Deleted,
+    Done,
+    Edited,
+    Held,
+    Message,
+    Note,
+    Outcome,
+    Output,
+    Reply,
+    RunHeader,
+    Sent,
+    Stamp,
+    Write,
+)
+from stepwell.storage.damage import damaged, decoded, moment
+from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
+from stepwell.storage.json_text import json_of
+from stepwell.storage.port import Record
+from stepwell.storage.wire.shapes import (
+    FORMAT,
+    NOTHING,
+    READABLE,
+    Raw,
+    WireChild,
+    WireCommit,
+    WireDone,
+    WireFailure,
+    WireMessage,
+    WireNote,
+    WireOutcome,
+    WireOutput,
+    WireReply,
+    WireRequest,
+    WireRun,
+    WireSent,
+    WireSplice,
+    WireWrites,
+)
+from stepwell.storage.wire.validation import check_commit, check_requests
+
+_encode = msgspec.json.Encoder().encode
+_decode_commit = msgspec.json.Decoder(WireCommit).decode
+_decode_requests = msgspec.json.Decoder(list[WireRequest]).decode
+_decode_outcome = msgspec.json.Decoder(WireOutcome).decode
+_decode_note = msgspec.json.Decoder(WireNote).decode
+
+
+def write_commit(
+    commit: Commit, frame: RunHeader | None, previous_id: str | None, before: Checkpoint | None = None
+) -> bytes:
+    """The body of a record; with `frame` it stands alone."""
+    held = commit.held
+    executors, executor_splices = _executors(commit.executors, {} if before is None else before.executors)
+    shape = WireCommit(
+        format=FORMAT,
+        kind=commit.kind,
+        status=commit.status,
+        iteration=commit.iteration,
+        since_input=commit.since_input,
+        place=commit.place,
+        run=None if frame is None else _run(frame),
+        previous_id=None if frame is None else previous_id,
+        messages=None if commit.messages is None else [_message(m) for m in commit.messages],
+        held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
+        state=_writes(commit.state, {} if before is None else before.state),
+        executors=executors,
+        executor_splices=executor_splices,
+        asked=[_request(r) for r in commit.asked],
+        closed=commit.closed,
+        children=_children(commit.children),
+        wake=commit.wake,
+        restored=commit.restored,
+        migrated=commit.migrated,
+        done=[WireDone(d.delivery, d.executor, d.sent, _outputs(d.outputs), d.asked, d.attempts) for d in commit.done],
+        failures=[_failure(f) for f in commit.failures],
+        warnings=commit.warnings,
+        metadata=dict(commit.metadata),
+    )
+    return _encode(shape)
+
+
+def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
+    """A commit from its record. Raises CheckpointCorrupt, naming it, if it is not one."""
+    entry = record.entry
+    what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+    shape = decoded(_decode_commit, record.body, what)
+    _check_format(shape.format, what)
+    check_commit(shape, what)
+    if shape.run is not None and shape.run.run_id != entry.run_id:
+        raise CheckpointCorrupt(
+            f"checkpoint {entry.checkpoint_id} is filed under run {entry.run_id!r} but was written by run "
+            f"{shape.run.run_id!r}"
+        )
+    held = shape.held
+    return Commit(
+        number=entry.number,
+        kind=shape.kind,
+        stamp=Stamp(entry.checkpoint_id, entry.at),
+        status=shape.status,
+        iteration=shape.iteration,
+        since_input=shape.since_input,
+        place=shape.place,
+        messages=None if shape.messages is None else tuple(_read_message(m, codec) for m in shape.messages),
+        held=None if held is None else _read_held(held, codec),
+        state=_read_writes(shape.state, codec, what),
+        executors=_read_executors(shape, codec, what),
+        asked=tuple(_read_request(r, codec) for r in shape.asked),
+        closed=shape.closed,
+        children=_read_children(shape.children),
+        wake=shape.wake,
+        restored=shape.restored,
+        migrated=shape.migrated,
+        done=tuple(
+            Done(d.delivery, d.executor, d.sent, _read_outputs(d.outputs, codec), d.asked, d.attempts)
+            for d in shape.done
+        ),
+        failures=tuple(_read_failure(f) for f in shape.failures),
+        warnings=shape.warnings,
+        metadata=shape.metadata,
+    ), shape
+
+
+def header_of(shape: WireCommit) -> RunHeader:
+    """Whose run a frame belongs to."""
+    assert shape.run is not None
+    run = shape.run
+    known = (run.signature, run.input_digest, run.epoch, run.parent_id, run.caller, run.trace)
+    later = (run.parent_run, run.parent_number, run.tags, run.retention, run.version)
+    return RunHeader(run.run_id, run.workflow, *known, *later)
+
+
+def write_outcome(outcome: Outcome) -> bytes:
+    return _encode(
+        WireOutcome(
+            format=FORMAT,
+            delivery=outcome.delivery,
+            executor=outcome.executor,
+            sent=[WireSent(_raw(s.payload), s.target) for s in outcome.sent],
+            outputs=_outputs(outcome.outputs),
+            state=_writes(outcome.writes, {}),
+            saved=NOTHING if outcome.saved is None else _raw(outcome.saved),
+            requests=[_request(r) for r in outcome.requests],
+            children=_children(outcome.children),
+            attempts=outcome.attempts,
+            version=outcome.version,
+        )
+    )
+
+
+def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
+    what = f"what run {run_id!r} remembered as {key!r}"
+    shape = decoded(_decode_outcome, body, what)
+    _check_format(shape.format, what)
+    if shape.delivery != key:
+        raise damaged(what, f"it is the outcome of another delivery, {shape.delivery!r}")
+    check_requests(shape.requests, what)
+    return Outcome(
+        delivery=shape.delivery,
+        executor=shape.executor,
+        sent=tuple(Sent(_parcel(s.payload, codec), s.target) for s in shape.sent),
+        outputs=_read_outputs(shape.outputs, codec),
+        writes=_read_plain_writes(shape.state, codec),
+        saved=_parcel(shape.saved, codec) if bytes(shape.saved) else None,
+        requests=tuple(_read_request(r, codec) for r in shape.requests),
+        children=_read_children(shape.children),
+        attempts=shape.attempts,
+        version=shape.version,
+    )
+
+
+def write_note(note: Note) -> bytes:
+    failure = None if note.failure is None else _failure(note.failure)
+    value = NOTHING if note.value is None else _raw(note.value)
+    return _encode(WireNote(FORMAT, note.due, failure, note.final, value, note.call))
+
+
+def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
+    what = f"what run {run_id!r} noted as {key!r}"
+    shape = decoded(_decode_note, body, what)
+    _check_format(shape.format, what)
+    if shape.due:  # what came of a step is not due
+        moment(shape.due, what)
+    failure = None if shape.failure is None else _read_failure(shape.failure)
+    value = _parcel(shape.value, codec) if bytes(shape.value) else None
+    return Note(shape.due, failure, shape.final, value, shape.call)
+
+
+def _check_format(found: int, what: str) -> None:
+    if found in READABLE:
+        return
+    if found < min(READABLE):
+        raise damaged(what, f"there is no format {found}")
+    raise NewerFormat(f"{what} is of format {found}, and this version reads {READABLE}; use a newer Stepwell")
+
+
+def _raw(parcel: Parcel) -> Raw:
+    return Raw(json_of(parcel))
+
+
+def _parcel(raw: Raw, codec: Codec) -> Parcel:
+    return encoded(bytes(raw), codec)
+
+
+def _run(header: RunHeader) -> WireRun:
+    known = (header.input_digest, header.epoch, header.parent_id, header.caller, header.trace)
+    later = (header.parent_run, header.parent_number, dict(header.tags), header.retention, header.version)
+    return WireRun(header.run_id, header.workflow, dict(header.signature), *known, *later)
+
+
+def _failure(f: WorkflowErrorDetails) -> WireFailure:
+    return WireFailure(f.error_type, f.message, f.traceback, f.executor_id, f.extra)
+
+
+def _read_failure(f: WireFailure) -> WorkflowErrorDetails:
+    return WorkflowErrorDetails(f.error_type, f.message, f.traceback, f.executor_id, f.extra)
+
+
+def _children(children: Mapping[str, Child | None]) -> dict[str, WireChild | None]:
+    return {
+        key: None if c is None else WireChild(c.run_id, c.executor, c.checkpoint_id, c.number, c.caller)
+        for key, c in children.items()
+    }
+
+
+def _read_children(children: dict[str, WireChild | None]) -> dict[str, Child | None]:
+    return {
+        key: None if c is None else Child(c.run_id, c.executor, c.checkpoint_id, c.number, c.caller)
+        for key, c in children.items()
+    }
+
+
+def _message(m: Message) -> WireMessage:
+    reply = None if m.reply is None else WireReply(m.reply.request_id, _raw(m.reply.question), m.reply.child)
+    return WireMessage(m.id, m.source, _raw(m.payload), m.target, m.takers, m.joins, reply)
+
+
+def _read_message(m: WireMessage, codec: Codec) -> Message:
+    reply = None if m.reply is None else Reply(m.reply.request_id, _parcel(m.reply.question, codec), m.reply.child)
+    return Message(m.id, m.source, _parcel(m.payload, codec), m.target, m.takers, m.joins, reply)
+
+
+def _request(r: Request) -> WireRequest:
+    default = NOTHING if r.default is None else _raw(r.default)
+    schema = Raw(r.schema.encode())
+    known = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
+    return WireRequest(r.id, r.executor, _raw(r.payload), *known)
+
+
+def read_requests(plain: list[Any], codec: Codec) -> list[Request]:
+    """Requests from plain JSON data."""
+    return [_read_request(r, codec) for r in _decode_requests(_encode(plain))]
+
+
+def _read_request(r: WireRequest, codec: Codec) -> Request:
+    default = _parcel(r.default, codec) if bytes(r.default) else None
+    schema = bytes(r.schema).decode()
+    payload = _parcel(r.payload, codec)
+    known = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
+    return Request(r.id, r.executor, payload, *known)
+
+
+def _read_held(held: dict[str, dict[str, list[Raw]]], codec: Codec) -> Held:
+    return {key: {s: tuple(_parcel(p, codec) for p in ps) for s, ps in v.items()} for key, v in held.items()}
+
+
+def _outputs(outputs: tuple[Output, ...]) -> list[WireOutput]:
+    return [WireOutput(output.kind, _raw(output.payload)) for output in outputs]
+
+
+def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]:
+    return tuple(Output(output.kind, _parcel(output.payload, codec)) for output in outputs)
+
+
+def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Parcel]) -> WireWrites | None:
+    if not writes:
+        return None
+    shape = WireWrites({}, {}, [], {})
+    for key, write in writes.items():
+        match write:
+            case Assigned(value=value):
+                text = json_of(value)
+                if (splice := _splice(before.get(key), text)) is not None:
+                    shape.splice[key] = splice
+                else:
+                    shape.set[key] = Raw(text)
+            case Deleted():
+                shape.delete.append(key)
+            case Appended(items=items):
+                shape.append[key] = [_raw(item) for item in items]
+            case Edited():
+                raise CodecError("what was read as a change is stored as what it came to", path=f"$.state.{key}")
+    return shape
+
+
+def _executors(
+    saved: Mapping[str, Parcel | Edited], before: Mapping[str, Parcel]
+) -> tuple[dict[str, Raw], dict[str, WireSplice]]:
+    """What executors keep: for each all of it, or what changed in it."""
+    texts: dict[str, Raw] = {}
+    splices: dict[str, WireSplice] = {}
+    for id, parcel in saved.items():
+        if isinstance(parcel, Edited):
+            continue
+        text = json_of(parcel)
+        if (splice := _splice(before.get(id), text)) is not None:
+            splices[id] = splice
+        else:
+            texts[id] = Raw(text)
+    return texts, splices
+
+
+def _splice(before: Parcel | None, text: bytes) -> WireSplice | None:
+    """What changed in a value, if it is large and changed only a little."""
+    if before is None or len(text) < WORTH_IT:
+        return None
+    splice = splice_of(json_of(before), text)
+    return None if splice is None else WireSplice(splice.start, splice.tail, splice.text.decode())
+
+
+def _read_splice(shape: WireSplice, codec: Codec, what: str) -> Edited:
+    if shape.start < 0 or shape.tail < 0:
+        raise CheckpointCorrupt(f"{what} changes a text before its beginning")
+    return Edited(StoredEdit(Splice(shape.start, shape.tail, shape.text.encode()), codec, what))
+
+
+def _read_executors(shape: WireCommit, codec: Codec, what: str) -> dict[str, Parcel | Edited]:
+    saved: dict[str, Parcel | Edited] = {id: _parcel(raw, codec) for id, raw in shape.executors.items()}
+    edits = {id: _read_splice(one, codec, f"executor {id!r} in {what}") for id, one in shape.executor_splices.items()}
+    return {**saved, **edits}
+
+
+def _read_writes(shape: WireWrites | None, codec: Codec, what: str) -> dict[str, Write | Edited]:
+    if shape is None:
+        return {}
+    edits = {key: _read_splice(one, codec, f"state[{key!r}] in {what}") for key, one in shape.splice.items()}
+    return {**_read_plain_writes(shape, codec), **edits}
+
+
+def _read_plain_writes(shape: WireWrites | None, codec: Codec) -> dict[str, Write]:
+    if shape is None:
+        return {}
+    writes: dict[str, Write] = {key: Assigned(_parcel(raw, codec)) for key, raw in shape.set.items()}
+    writes |= {key: Appended(tuple(_parcel(raw, codec) for raw in raws)) for key, raws in shape.append.items()}
+    return writes | {key: Deleted() for key in shape.delete}

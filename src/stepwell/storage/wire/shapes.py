@@ -1,0 +1,171 @@
+"""The shapes of format 1, field by field. `docs/format.md` says in words what they mean.
+
+From the first published version on they are for ever: a change is a new format number, and the old one stays readable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from stepwell.model.event import WorkflowRunState
+from stepwell.model.superstep import CommitKind, Retention
+
+FORMAT = 1
+READABLE = (1,)
+"""What this version reads: its own format, and every published one before it."""
+Raw = msgspec.Raw
+
+
+NOTHING = Raw()  # msgspec cannot read `Raw | None`; a default that is the same object is left out
+
+
+class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    pass
+
+
+class WireReply(_Shape):
+    request_id: str
+    question: Raw
+    child: str | None = None
+
+
+class WireRequest(_Shape):
+    id: str
+    executor: str
+    payload: Raw
+    request_type: str
+    response_type: str
+    schema: Raw
+    at: str
+    deadline: str | None = None
+    default: Raw = NOTHING
+    child: str | None = None
+
+
+class WireChild(_Shape):
+    run_id: str
+    executor: str
+    checkpoint_id: str
+    number: int
+    caller: str
+
+
+class WireMessage(_Shape):
+    id: str
+    source: str | None
+    payload: Raw
+    target: str | None = None
+    takers: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+    reply: WireReply | None = None
+
+
+class WireOutput(_Shape):
+    kind: Literal["output", "intermediate"]
+    payload: Raw
+
+
+class WireDone(_Shape):
+    delivery: str
+    executor: str
+    sent: tuple[str, ...] = ()
+    outputs: list[WireOutput] = []
+    asked: tuple[str, ...] = ()
+    attempts: int = 1
+
+
+class WireSplice(_Shape):
+    start: int
+    tail: int
+    text: str
+
+
+class WireWrites(_Shape):
+    set: dict[str, Raw] = {}
+    append: dict[str, list[Raw]] = {}
+    delete: list[str] = []
+    splice: dict[str, WireSplice] = {}
+
+
+class WireFailure(_Shape):
+    error_type: str
+    message: str
+    traceback: str | None = None
+    executor_id: str | None = None
+    extra: dict[str, Any] | None = None
+
+
+class WireRun(_Shape):
+    """What never changes in a run; in every frame."""
+
+    run_id: str
+    workflow: str
+    signature: dict[str, Any]
+    input_digest: str
+    epoch: int = 0
+    parent_id: str | None = None
+    caller: str | None = None
+    trace: str | None = None
+    parent_run: str | None = None
+    parent_number: int | None = None
+    tags: dict[str, str] = {}
+    retention: Retention = Retention.FullHistory
+    version: int = 1
+
+
+class WireCommit(_Shape, kw_only=True):
+    format: int
+    kind: CommitKind
+    status: WorkflowRunState
+    iteration: int
+    since_input: int
+    place: int
+    run: WireRun | None = None
+    previous_id: str | None = None
+    messages: list[WireMessage] | None = None
+    held: dict[str, dict[str, list[Raw]]] | None = None
+    state: WireWrites | None = None
+    executors: dict[str, Raw] = {}
+    executor_splices: dict[str, WireSplice] = {}
+    asked: list[WireRequest] = []
+    closed: tuple[str, ...] = ()
+    children: dict[str, WireChild | None] = {}
+    wake: str | None = None
+    restored: int | None = None
+    migrated: tuple[str, ...] = ()
+    done: list[WireDone] = []
+    failures: list[WireFailure] = []
+    warnings: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+
+
+class WireSent(_Shape):
+    payload: Raw
+    target: str | None = None
+
+
+class WireOutcome(_Shape, kw_only=True):
+    format: int
+    delivery: str
+    executor: str
+    sent: list[WireSent] = []
+    outputs: list[WireOutput] = []
+    state: WireWrites | None = None
+    saved: Raw = NOTHING
+    requests: list[WireRequest] = []
+    children: dict[str, WireChild | None] = {}
+    attempts: int = 1
+    version: int = 1
+
+
+class WireNote(_Shape):
+    """A timer, an attempt that failed, or what came of a step."""
+
+    format: int
+    due: str
+    failure: WireFailure | None = None
+    final: bool = False
+    value: Raw = NOTHING
+    call: str | None = None

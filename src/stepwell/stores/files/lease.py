@@ -1,0 +1,86 @@
+"""Who drives a run: `owner.json`. It outlives the claim, because the numbers of claims on a run only rise.
+
+No claim has to survive a power failure: nobody does who could write under it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from stepwell.storage.lease import Lease, Owner
+from stepwell.stores.files import layout as disk
+from stepwell.stores.files.layout import FORMAT, OWNER, Stored
+
+
+class Claim(Stored):
+    """The last claim on a run."""
+
+    host: str
+    machine: str
+    pid: int
+    started: str
+    drive: str
+    until: float | None  # None: it was let go
+    fence: int  # its number
+
+    @property
+    def lease(self) -> Lease | None:
+        """None if nobody holds it."""
+        if self.until is None:
+            return None
+        return Lease(Owner(self.host, self.machine, self.pid, self.started, self.drive), self.until)
+
+    def is_held(self) -> bool:
+        return self.lease is not None and not self.lease.is_over()
+
+
+_CLAIMS = msgspec.json.Decoder(Claim)
+
+
+def claim_in(folder: Path) -> Claim | None:
+    try:
+        return disk.read(folder / OWNER, _CLAIMS)
+    except FileNotFoundError:
+        return None
+
+
+def fence_in(folder: Path) -> int:
+    """The number of the last claim; 0 if there was none."""
+    claim = claim_in(folder)
+    return claim.fence if claim else 0
+
+
+def claim(folder: Path, run_id: str, owner: Owner, seconds: float) -> int:
+    found = claim_in(folder)
+    lease = found.lease if found else None
+    if lease is not None and lease.owner != owner and not lease.is_over():
+        raise lease.refuse(run_id)
+    fence = found.fence + 1 if found else 1
+    _write(folder, owner, owner.clock() + seconds, fence)
+    return fence
+
+
+def renew(folder: Path, fence: int, seconds: float) -> bool:
+    """Extend the claim of that number, if it is held; False if there is a later one."""
+    found = claim_in(folder)
+    lease = found.lease if found else None
+    if found is not None and lease is not None and found.fence == fence:
+        _write(folder, lease.owner, lease.owner.clock() + seconds, fence)
+    return found is None or found.fence <= fence
+
+
+def release(folder: Path, owner: Owner) -> bool:
+    """Let go; False if it is not held by that owner."""
+    found = claim_in(folder)
+    lease = found.lease if found else None
+    if found is None or lease is None or lease.owner != owner:
+        return False
+    _write(folder, owner, None, found.fence)
+    return True
+
+
+def _write(folder: Path, owner: Owner, until: float | None, fence: int) -> None:
+    claim = Claim(FORMAT, owner.host, owner.machine, owner.pid, owner.started, owner.drive, until, fence)
+    disk.write(folder / OWNER, claim, lasting=False)

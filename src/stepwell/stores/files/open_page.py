@@ -1,0 +1,210 @@
+"""What lies beside the records of a run: its mail, its open questions, and when it wants to be woken.
+
+    <run>/open.json   what is open, and what the newest record does not say of the run
+    <run>/mail/       see file_mail
+
+A commit happens when its record gets its name. What goes along with it is written to `open.json` before, as
+what is so `next`: it holds from the moment that the record is there. So a writer may be killed anywhere, and
+whoever comes next reads all of its commit or none. Mail is renamed after the commit, by it or by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from stepwell.errors import CheckpointCorrupt
+from stepwell.storage.port import Along, Entry, RunEntry
+from stepwell.stores.files import layout as disk
+from stepwell.stores.files.layout import FORMAT, MAIL, OPEN, Stored
+from stepwell.stores.files.open_state import NOTHING_OPEN, Open
+from stepwell.stores.files.records import has_records
+from stepwell.stores.files.run_folder import Run, newest_path
+from stepwell.stores.files.signals import Letters, forget_letters, has_letters, read_letter
+from stepwell.stores.files.superstep_log import forget as forget_memory
+from stepwell.stores.files.superstep_log import memos_in
+
+
+class Next(msgspec.Struct, frozen=True):
+    """What is so as soon as a record is there."""
+
+    record: str  # the name of its file
+    seq: int | None  # set if it replaces a file of the same name, to tell them apart
+    consumed: tuple[str, ...]
+    open: Open
+
+    def has_come(self, folder: Path) -> bool:
+        path = folder / self.record
+        return path.exists() and (self.seq is None or disk.read_cover(path).seq == self.seq)
+
+
+class Page(Stored):
+    """`open.json`. It tells of the last write only: whoever writes next turns what has come into what is."""
+
+    open: Open
+    next: Next | None = None
+    leaving: bool = False  # when the last record is gone, so is everything beside it
+
+
+_PAGES = msgspec.json.Decoder(Page)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is so beside the records of a run at one moment."""
+
+    open: Open = NOTHING_OPEN
+    consumed: tuple[str, ...] = ()  # mail that may not be marked yet
+    is_gone: bool = False  # nothing that still lies there counts
+
+
+def look(folder: Path, has_records: Callable[[Path], bool] = has_records) -> Seen:
+    """What is so, whatever a killed writer left. Needs no lock."""
+    while True:
+        page = _page_in(folder)
+        if page is None:
+            return Seen()
+        if page.next is not None and page.next.has_come(folder):
+            return Seen(page.next.open, page.next.consumed)
+        if not has_records(folder):
+            return Seen(is_gone=page.leaving)
+        if page.next is None or _page_in(folder) == page:  # else its record may have come and gone while we looked
+            return Seen(page.open)
+
+
+def recover(run: Run) -> Open:
+    """What is open, after finishing what a killed writer left."""
+    if run.open is not None:
+        return run.open
+    seen = look(run.folder, lambda folder: run.has_records())
+    if seen.is_gone:
+        forget(run)
+    elif not run.has_records():  # it was killed before the first record
+        (run.folder / OPEN).unlink(missing_ok=True)
+    _mark(run, seen.consumed)
+    return seen.open
+
+
+def announce(run: Run, entry: Entry, seq: int, now: Open, after: Open, consumed: tuple[str, ...]) -> None:
+    """Write down what will be so when the record of that entry and seq has its name. `now` is from `recover`."""
+    if after != now or consumed:
+        path = run.folder / disk.record_name(entry.number, entry.checkpoint_id)
+        following = Next(path.name, seq if path.exists() else None, consumed, after)
+        _turn(run.folder, Page(FORMAT, now, following))
+        run.opened(after, rests=False)
+    elif not (run.rests and run.open == now):
+        rest(run.folder, now)
+        run.opened(now, rests=True)
+
+
+def rest(folder: Path, now: Open) -> None:
+    """Make what is open independent of any record: one is about to be written or removed. `now` is from `recover`."""
+    page = _page_in(folder) or Page(FORMAT, NOTHING_OPEN)
+    if page.open != now or page.next is not None or page.leaving:
+        _turn(folder, Page(FORMAT, now))
+
+
+def step_back(folder: Path, newest: Path, now: Open, after: Open) -> None:
+    """Let `after` be open as soon as the newest record is gone, which is about to be removed. `now` is from `recover`.
+
+    Until then the page says it the other way round: `after` is so, and `now` as long as that record is there.
+    """
+    if after != now:
+        _turn(folder, Page(FORMAT, after, Next(newest.name, None, (), now)))
+    else:
+        rest(folder, now)
+
+
+def take_leave(folder: Path, now: Open) -> None:
+    """Let everything go together with the last record, which is about to be removed. `now` is from `recover`."""
+    if now != NOTHING_OPEN or has_letters(folder) or memos_in(folder):
+        _turn(folder, Page(FORMAT, now, leaving=True))
+    else:
+        rest(folder, now)
+
+
+def _turn(folder: Path, page: Page) -> None:
+    if (folder / MAIL).is_dir():
+        disk.sync_folder(folder / MAIL)  # the marks must not be lost with the page that told of them
+    disk.write(folder / OPEN, page)
+
+
+def finish(run: Run, along: Along) -> None:
+    """Tidy up after a commit. If a crash prevents it, the next writer does it."""
+    _mark(run, along.consumed)
+    if along.settled is not None:
+        forget_memory(run.folder, along.settled)
+        run.forgot()
+    if along.reduced:
+        run.install_reduced(along.drop_below or 0)
+    if along.drop_below is not None:
+        run.drop_below(along.drop_below)
+
+
+def _mark(run: Run, consumed: tuple[str, ...]) -> None:
+    if consumed:
+        run.letters().mark(run.folder, consumed)
+
+
+def forget(run: Run) -> None:
+    """Delete all that lies beside the records."""
+    disk.sync_folder(run.folder)  # no power failure may bring the last record back without it
+    forget_memory(run.folder)
+    forget_letters(run.folder)
+    run.changed()
+    disk.sync_folder(run.folder)
+    (run.folder / OPEN).unlink(missing_ok=True)  # last: as long as it is there the rest does not count
+
+
+def unread(folder: Path, letters: Callable[[], Letters]) -> list[tuple[str, bytes]]:
+    """The mail that is not consumed, oldest first. Needs no lock."""
+    found = [read_letter(path) for path in waiting(folder, letters)]
+    return [(letter.key, disk.compact(letter.body)) for letter in found]
+
+
+def waiting(folder: Path, letters: Callable[[], Letters]) -> list[Path]:
+    """The files of the mail that is not consumed, oldest first. Needs no lock."""
+    seen = look(folder)  # first: mail is marked before the page that tells of it is turned, so one of them tells us
+    done = {disk.safe_name(key) for key in seen.consumed}
+    found = {} if seen.is_gone else letters().waiting
+    if not found and not folder.is_dir():
+        raise FileNotFoundError(2, "the run was moved while we looked", str(folder))
+    return [path for name, path in found.items() if name not in done]
+
+
+def run_in(folder: Path) -> RunEntry | None:
+    """What is to be known of a run, and where it is now. Needs no lock, and reads no body."""
+    while True:
+        told, path = look(folder).open.origin, newest_path(folder)
+        if path is None:
+            return None
+        newest = disk.read_cover(path)
+        if look(folder).open.origin == told:
+            break
+    origin = told or newest.origin
+    return RunEntry(
+        newest.run_id,
+        newest.workflow,
+        newest.status,
+        newest.number,
+        newest.checkpoint_id,
+        newest.iteration,
+        newest.at,
+        origin.began,
+        origin.about,
+    )
+
+
+def _page_in(folder: Path) -> Page | None:
+    try:
+        page = disk.read(folder / OPEN, _PAGES)
+    except FileNotFoundError:
+        return None
+    for state in (page.open, *([page.next.open] if page.next else [])):
+        for run_id in (*(q.run_id for q in state.questions), *([state.wake.run_id] if state.wake else [])):
+            if disk.safe_name(run_id) != folder.name:
+                raise CheckpointCorrupt(f"{folder / OPEN} is that of run {run_id!r}; put it back where it belongs")
+    return page

@@ -1,0 +1,449 @@
+"""A directory that a person can read: one folder per run, one JSON file per record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import msgspec
+
+from stepwell.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
+from stepwell.model.superstep import FullHistory, Retention
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.encryption import Seal
+from stepwell.storage.lease import LEASE, Owner
+from stepwell.storage.permissions import OWNER_ONLY, checked_mode
+from stepwell.storage.port import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Survey, Wake
+from stepwell.storage.system import require_posix
+from stepwell.stores.files import layout as disk
+from stepwell.stores.files import lease as claims
+from stepwell.stores.files import open_page as beside
+from stepwell.stores.files import reader as reading
+from stepwell.stores.files import superstep_log as memory
+from stepwell.stores.files.folders import Folders
+from stepwell.stores.files.group_commit import Together, Wish, keep
+from stepwell.stores.files.layout import Origin
+from stepwell.stores.files.open_state import Open
+from stepwell.stores.files.records import records_in
+from stepwell.stores.files.removal import discard, refuse_other_workflow, remove, replace, thin_out
+from stepwell.stores.files.run_folder import Newest, Run, newest_path
+from stepwell.stores.files.signals import has_letters
+from stepwell.stores.files.survey import numbers, survey
+from stepwell.stores.request_order import page_of
+
+THREADS = 8
+ATTEMPTS = 20  # at reading a folder that is being changed meanwhile
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """What works for a store, in the process that it belongs to."""
+
+    pid: int
+    pool: ThreadPoolExecutor
+    together: Together
+
+
+class FileStore:
+    """Keeps everything in the directory `path`, which is created at the first write, with the folders above it.
+
+    Any number of processes of one machine may use it at once. A store of a newer Stepwell is refused and
+    left as it is. A file that cannot be trusted is named in CheckpointCorrupt and never passed over.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
+        self._root = Path(os.path.abspath(path))
+        require_posix(f"the file store {str(self._root)!r}", "file locks")
+        self._folders = Folders(self._root, checked_mode(mode))
+        self._last_seq = 0
+        self._threads: _Threads | None = None
+
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await self._off_loop(self._append, record, along)
+
+    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        await self._off_loop(self._put, record, along)
+
+    async def remove(
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
+    ) -> bool:
+        return await self._off_loop(self._remove, run_id, number, follower, Along(asked=asked, wake=wake))
+
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        return await self._off_loop(self._thin_out, run_id, numbers, whole)
+
+    async def drop(self, run_id: str) -> bool:
+        return await self._off_loop(self._drop, run_id)
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        inner: bool = False,
+        sieve: Sieve = ANY_RUN,
+        past: RunEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RunEntry]:
+        found = await self._off_loop(self._reading, self._runs, workflow)
+        wanted = (tags or {}).items()
+        matching = [
+            run
+            for run in found
+            if status in (None, run.status)
+            and (inner or run.about.caller is None)
+            and wanted <= run.about.tags.items()
+            and sieve.lets_through(run)
+            and (past is None or (run.began, run.run_id) < (past.began, past.run_id))
+        ]
+        return sorted(matching, key=lambda run: (run.began, run.run_id), reverse=True)[:limit]
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        return await self._off_loop(self._reading, self._run, run_id)
+
+    async def head(self, run_id: str) -> Record | None:
+        return await self._off_loop(self._reading, self._head, run_id)
+
+    async def chain(self, run_id: str, number: int) -> list[Record]:
+        return await self._off_loop(self._reading, self._chain, run_id, number)
+
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[Record]:
+        return await self._off_loop(self._reading, self._history, run_id, after, upto, outputs_only)
+
+    async def locate(self, checkpoint_id: str) -> Entry | None:
+        return await self._off_loop(self._reading, self._locate, checkpoint_id)
+
+    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
+        return await self._off_loop(self._reading, self._checkpoints, prefix, limit)
+
+    async def entries(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        return await self._off_loop(self._reading, self._entries, workflow, run_id, before, limit)
+
+    async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
+        return await self._off_loop(self._reading, self._newest, workflow, run_id)
+
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        wish = Wish(place, key, body, fence)
+        return await asyncio.wrap_future(self._working().together.remember(run_id, wish))
+
+    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        return await self._off_loop(self._reading, self._recall, run_id, place)
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        return await self._off_loop(self._post, run_id, key, body)
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await self._off_loop(self._reading, self._mail, run_id)
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        return [run_id for run_id in run_ids if self._translating(self._reading, self._has_mail, run_id)]
+
+    async def pending(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        asked_by: str | None = None,
+        due_by: str | None = None,
+        past: Pending | None = None,
+        limit: int | None = None,
+    ) -> list[Pending]:
+        found = await self._off_loop(self._reading, self._pending, workflow, run_id)
+        return page_of(found, asked_by, due_by, past, limit)
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        return await self._off_loop(self._reading, self._wakes, before, workflow)
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        return await self._off_loop(self._claim, run_id, owner, seconds)
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        return [
+            run_id for run_id, fence in fences.items() if not self._translating(self._renew, run_id, fence, seconds)
+        ]
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self._off_loop(self._release, run_id, owner)
+
+    async def survey(self) -> Survey:
+        """All runs, even if some of them cannot be listed."""
+        return await self._off_loop(self._reading, lambda: survey(self._folders.runs(None, None)))
+
+    async def numbers(self, run_id: str) -> list[int]:
+        """The numbers of the records of a run, even if some of them cannot be read."""
+        return await self._off_loop(self._reading, self._numbers, run_id)
+
+    async def compact(self) -> int:
+        await self._off_loop(self._folders.tidy)
+        return 0  # a file that is gone takes no space
+
+    async def close(self) -> None:
+        threads, self._threads = self._threads, None
+        if threads is not None and threads.pid == os.getpid():
+            await asyncio.to_thread(threads.pool.shutdown)
+
+    # ---------------------------------------------------------------- threads and errors
+
+    async def _off_loop(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._working().pool.submit(lambda: self._translating(work, *args, **kwargs)))
+
+    def _working(self) -> _Threads:
+        threads = self._threads
+        if threads is None or threads.pid != os.getpid():  # threads do not follow into a forked child
+            pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stepwell-file")
+            together = Together(pool.submit, lambda run_id, wishes: self._translating(self._remember, run_id, wishes))
+            threads = self._threads = _Threads(os.getpid(), pool, together)
+        return threads
+
+    def _translating(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return work(*args, **kwargs)
+        except OSError as error:
+            where = error.filename2 or error.filename or self._root
+            raise StoreUnavailable(f"the store {self._root} cannot be used: {error.strerror} ({where})") from error
+        except RecursionError:
+            raise CheckpointCorrupt(f"the store {self._root} holds something that is nested too deep") from None
+
+    def _reading(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read without a lock: if a file was taken away between listing and opening, look again."""
+        self._folders.check_mark()
+        for _ in range(ATTEMPTS):
+            try:
+                return work(*args, **kwargs)
+            except FileNotFoundError as error:
+                missing = error
+                self._folders.forget_what_is_known()
+        raise CheckpointCorrupt(f"{missing.filename} cannot be read: it is listed in its folder but is not there")
+
+    # ---------------------------------------------------------------- writing
+
+    def _append(self, record: Record, along: Along) -> None:
+        entry = record.entry
+        with self._folders.held(entry.run_id, create=entry.number == 0) as run:
+            newest = run.newest() if run else None
+            latest = newest.number if newest else -1
+            if run is not None:
+                run.refuse_late(entry.run_id, along.fence)
+            if run is None or entry.number != latest + 1:
+                raise CommitConflict(
+                    f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
+                    f"another process has moved the run; stop driving it here"
+                )
+            now, known = self._now(run, newest)
+            self._commit(run, newest, record, along, now, now.after(entry, along), known)
+
+    def _put(self, record: Record, along: Along) -> None:
+        entry = record.entry
+        with self._folders.held(entry.run_id, create=True) as run:
+            assert run is not None
+            run.refuse_late(entry.run_id, along.fence)
+            newest = run.newest()
+            now, known = self._now(run, newest)
+            if newest is None or entry.number >= newest.number:
+                after = now.anew(entry, along)
+            else:
+                assert known is not None
+                after = msgspec.structs.replace(now.beside(run.cover(), known.told(along.about)), shuffled=True)
+            self._commit(run, newest, record, along, now, after, known)
+
+    def _now(self, run: Run, newest: Newest | None) -> tuple[Open, Origin | None]:
+        """What is open, and what is known of a run, after finishing what a killed writer left."""
+        run.sweep()
+        now = beside.recover(run)
+        return now, None if newest is None else now.origin or run.cover().origin
+
+    def _commit(
+        self,
+        run: Run,
+        newest: Newest | None,
+        record: Record,
+        along: Along,
+        now: Open,
+        after: Open,
+        known: Origin | None,
+    ) -> None:
+        """Write a record as the last one committed, in place of one of its number, with what goes along with it."""
+        entry = record.entry
+        if newest is None:
+            self._folders.move(run, entry)
+        else:
+            refuse_other_workflow(run.folder, entry)
+        old = records_in(run.folder).get(entry.number) if newest and entry.number <= newest.number else None
+        latest = run.cover().seq if newest else 0
+        seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
+        self._last_seq = seq
+        origin = known or Origin(entry.at)
+        sheet = disk.sheet_of(record, seq, origin.told(along.about), along.drop_below)
+        run.stage_reduced(along.reduced, origin)
+        beside.announce(run, entry, seq, now, after, along.consumed)
+        path = replace(run.folder, old, sheet)
+        if newest is None or entry.number > newest.number:
+            run.appended(path, disk.cover_of(sheet))
+        else:
+            run.changed()
+        beside.finish(run, along)
+
+    def _remove(self, run_id: str, number: int, follower: Record | None, then: Along) -> bool:
+        with self._folders.held(run_id, create=False) as run:
+            return run is not None and remove(run, number, follower, then)
+
+    def _thin_out(self, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+        with self._folders.held(run_id, create=False) as run:
+            return 0 if run is None else thin_out(run, numbers, whole)
+
+    def _drop(self, run_id: str) -> bool:
+        with self._folders.held(run_id, create=False) as run:
+            if run is None or not run.has_records():
+                return False
+            self._folders.throw_away(run)
+            return True
+
+    def _remember(self, run_id: str, wishes: list[Wish]) -> None:
+        with self._folders.held(run_id, create=True) as run:
+            assert run is not None
+            beside.recover(run)
+            answers = keep(run, run_id, wishes)
+        for wish, is_kept in answers:
+            wish.kept.set_result(is_kept)
+
+    def _post(self, run_id: str, key: str, body: bytes) -> bool:
+        content = msgspec.Raw(disk.compact(body))
+        with self._folders.held(run_id, create=True) as run:
+            assert run is not None
+            beside.recover(run)
+            return run.letters().post(run.folder, key, content)
+
+    # ---------------------------------------------------------------- reading
+
+    def _head(self, run_id: str) -> Record | None:
+        folder = self._folders.find(run_id)
+        path = newest_path(folder) if folder else None
+        return disk.read_sheet(path).record if path else None
+
+    def _chain(self, run_id: str, number: int) -> list[Record]:
+        folder = self._folders.find(run_id)
+        return reading.chain(folder, number) if folder else []
+
+    def _history(self, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
+        folder = self._folders.find(run_id)
+        return reading.history(folder, after, upto, outputs_only=outputs_only) if folder else []
+
+    def _locate(self, checkpoint_id: str) -> Entry | None:
+        cover = reading.located(self._folders.runs(None, None), checkpoint_id)
+        return cover.entry if cover else None
+
+    def _run(self, run_id: str) -> RunEntry | None:
+        folder = self._folders.find(run_id)
+        return beside.run_in(folder) if folder else None
+
+    def _numbers(self, run_id: str) -> list[int]:
+        folder = self._folders.find(run_id)
+        return numbers(folder) if folder else []
+
+    def _runs(self, workflow: str | None) -> list[RunEntry]:
+        return [run for run in map(beside.run_in, self._folders.runs(workflow, None)) if run is not None]
+
+    def _checkpoints(self, prefix: str, limit: int) -> list[Entry]:
+        return [cover.entry for cover in reading.begun_so(self._folders.runs(None, None), prefix)[:limit]]
+
+    def _entries(self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None) -> list[Entry]:
+        runs, end = self._folders.runs(workflow, run_id), None
+        if before is not None:
+            named = reading.located(runs, before) if run_id is not None else None
+            cover = named or reading.located(self._folders.runs(None, None), before)
+            if cover is None:
+                return []
+            end = cover.order
+        found = islice(reading.backwards(runs, end), limit)
+        return [cover.entry for cover in sorted(found, key=lambda cover: cover.order)]
+
+    def _newest(self, workflow: str | None, run_id: str | None) -> Entry | None:
+        newest = next(reading.backwards(self._folders.runs(workflow, run_id)), None)
+        return newest.entry if newest else None
+
+    def _recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        folder = self._folders.find(run_id)
+        if folder is None or beside.look(folder).is_gone:
+            return {}
+        return {kept.key: disk.compact(kept.body) for kept in memory.kept_at(folder, place)}
+
+    def _mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        folder = self._folders.find(run_id)
+        return beside.unread(folder, lambda: self._folders.letters(run_id, folder)) if folder else []
+
+    def _has_mail(self, run_id: str) -> bool:
+        folder = self._folders.find(run_id)
+        return folder is not None and bool(beside.waiting(folder, lambda: self._folders.letters(run_id, folder)))
+
+    def _pending(self, workflow: str | None, run_id: str | None) -> list[Pending]:
+        runs = self._folders.runs(workflow, run_id)
+        return [question for run in runs for question in beside.look(run).open.questions]
+
+    def _wakes(self, before: str | None, workflow: str | None) -> list[Wake]:
+        found = [beside.look(run).open.wake for run in self._folders.runs(workflow, None)]
+        due = [wake for wake in found if wake is not None and (before is None or wake.at <= before)]
+        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
+
+    # ---------------------------------------------------------------- claims
+
+    def _claim(self, run_id: str, owner: Owner, seconds: float) -> int:
+        with self._folders.held(run_id, create=True) as run:
+            assert run is not None
+            fence = claims.claim(run.folder, run_id, owner, seconds)
+            run.claimed(fence)
+            return fence
+
+    def _renew(self, run_id: str, fence: int, seconds: float) -> bool:
+        with self._folders.held(run_id, create=False) as run:
+            return run is None or claims.renew(run.folder, fence, seconds)
+
+    def _release(self, run_id: str, owner: Owner) -> None:
+        with self._folders.held(run_id, create=False) as run:
+            if run is None or not claims.release(run.folder, owner):
+                return
+            if not (run.has_records() or memory.memos_in(run.folder) or has_letters(run.folder)):
+                discard(run)
+
+
+class FileCheckpointStorage(BuiltInStorage):
+    """Runs kept in a directory a person can read: one JSON file per checkpoint. Several processes may share it.
+
+    Files of a new store have the permissions `mode`; one that is there keeps those it has.
+    """
+
+    def __init__(
+        self,
+        storage_path: str | os.PathLike[str],
+        *,
+        seal: Seal | None = None,
+        retention: Retention = FullHistory,
+        mode: int = OWNER_ONLY,
+        lease: float = LEASE,
+    ) -> None:
+        super().__init__(FileStore(storage_path, mode=mode), seal=seal, retention=retention, lease=lease)

@@ -1,0 +1,93 @@
+"""The memory of a run, as files: what was finished inside the superstep that is still under way.
+
+    <run>/memory/000012-<key>.json   what was kept at place 12, named after the first key in it
+
+What was remembered at once is in one file; see file_together.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from stepwell.errors import CheckpointCorrupt
+from stepwell.stores.files import layout as disk
+from stepwell.stores.files.layout import FORMAT, MEMORY, RECORD_NAME, Stored
+
+
+class Kept(msgspec.Struct):
+    """One thing that is remembered."""
+
+    key: str
+    body: msgspec.Raw
+
+
+class Memo(Stored, omit_defaults=True):
+    """What was remembered at once, as it is written to its file."""
+
+    key: str
+    body: msgspec.Raw
+    more: tuple[Kept, ...] = ()
+
+    def kept(self) -> list[Kept]:
+        return [Kept(self.key, self.body), *self.more]
+
+
+_MEMOS = msgspec.json.Decoder(Memo)
+
+
+def write_memo(folder: Path, place: int, kept: list[Kept]) -> None:
+    """Keep what is new at a place, all or nothing."""
+    disk.make_folder(folder / MEMORY)
+    first, *more = kept
+    disk.write(folder / MEMORY / _memo_name(place, first.key), Memo(FORMAT, first.key, first.body, tuple(more)))
+
+
+def kept_at(folder: Path, place: int) -> list[Kept]:
+    """Everything remembered at a place."""
+    return [kept for path in memos_in(folder, place) for kept in _read_memo(path, place).kept()]
+
+
+def memos_in(folder: Path, place: int | None = None) -> list[Path]:
+    """The files of a run's memory, or of one place in it."""
+    start = "" if place is None else f"{place:06d}-"
+    try:
+        names = sorted(os.listdir(folder / MEMORY))
+    except FileNotFoundError:
+        return []
+    return [folder / MEMORY / name for name in names if RECORD_NAME.fullmatch(name) and name.startswith(start)]
+
+
+def forget_after(folder: Path, place: int) -> None:
+    """Delete the memory of places past one."""
+    for path in memos_in(folder):
+        if _place_of(path) > place:
+            path.unlink()
+
+
+def forget(folder: Path, upto: int | None = None) -> None:
+    """Delete the memory of every place, or of those up to one."""
+    for path in memos_in(folder):
+        if upto is None or _place_of(path) <= upto:
+            path.unlink()
+    if upto is None:
+        with suppress(OSError):  # it is not there, or something is left in it
+            (folder / MEMORY).rmdir()
+
+
+def _read_memo(path: Path, place: int) -> Memo:
+    memo = disk.read(path, _MEMOS)
+    if path.name != _memo_name(place, memo.key):
+        raise CheckpointCorrupt(f"{path} is not what its name says: it holds {memo.key!r}; put it back or delete it")
+    return memo
+
+
+def _memo_name(place: int, key: str) -> str:
+    return f"{place:06d}-{disk.safe_name(key)}.json"
+
+
+def _place_of(memo: Path) -> int:
+    return int(memo.name.partition("-")[0])

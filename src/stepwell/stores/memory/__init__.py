@@ -1,0 +1,1 @@
+"""A store that lives and dies with its process."""

@@ -1,0 +1,175 @@
+"""The records of a store in memory, and where they are found: by run, workflow and id, in the order of commits."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stepwell.errors import CommitConflict
+from stepwell.storage.port import About, Entry, Record, RunEntry
+
+_NOTHING_KNOWN = About()
+
+
+class Line:
+    """Entries in the order they were committed. Who was committed later has the higher turn."""
+
+    __slots__ = ("_entries", "_turns")
+
+    def __init__(self) -> None:
+        self._turns: list[int] = []
+        self._entries: dict[int, Entry] = {}
+
+    def put(self, turn: int, entry: Entry) -> None:
+        """In place of the one of that turn, or else as the last."""
+        if turn not in self._entries:
+            self._turns.append(turn)
+        self._entries[turn] = entry
+
+    def take_out(self, turn: int) -> None:
+        del self._entries[turn], self._turns[bisect_left(self._turns, turn)]
+
+    def page(self, before: int | None, limit: int | None) -> list[Entry]:
+        """The last `limit` before that turn."""
+        end = len(self._turns) if before is None else bisect_left(self._turns, before)
+        start = 0 if limit is None else max(0, end - limit)
+        return [self._entries[turn] for turn in self._turns[start:end]]
+
+
+@dataclass(slots=True)
+class Run:
+    """The records of a run, and what is known of it beside them."""
+
+    run_id: str
+    workflow: str
+    began: str
+    about: About = _NOTHING_KNOWN
+    records: dict[int, Record] = field(default_factory=dict)
+    turns: dict[int, int] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)  # of the records, lowest first
+    line: Line = field(default_factory=Line)
+
+    @property
+    def latest(self) -> int:
+        """The highest number, -1 for none."""
+        return self.numbers[-1] if self.numbers else -1
+
+    @property
+    def newest(self) -> Entry:
+        return self.records[self.numbers[-1]].entry
+
+    def listed(self) -> RunEntry:
+        newest = self.newest
+        return RunEntry(
+            run_id=self.run_id,
+            workflow=self.workflow,
+            status=newest.status,
+            number=newest.number,
+            checkpoint_id=newest.checkpoint_id,
+            iteration=newest.iteration,
+            at=newest.at,
+            began=self.began,
+            about=self.about,
+        )
+
+
+class Records:
+    """All records. Whoever calls holds the lock of the store."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self._turns = itertools.count()
+        self._line = Line()
+        self._by_workflow: dict[str, Line] = {}
+        self._by_id: dict[str, dict[int, Entry]] = {}
+        self._by_age: list[tuple[str, str]] = []  # when each run began, and its id
+
+    def add(self, record: Record) -> Run:
+        """Store a record as the last one committed, in place of one of the same number."""
+        entry = record.entry
+        run = self.runs.get(entry.run_id)
+        if run is None:
+            run = self.runs[entry.run_id] = Run(entry.run_id, entry.workflow, entry.at)
+            insort(self._by_age, (entry.at, entry.run_id))
+        refuse_another_workflow(run, entry)
+        if entry.number in run.records:
+            self._take_out(run, entry.number)
+        insort(run.numbers, entry.number)
+        self._set(run, record, next(self._turns))
+        return run
+
+    def replace(self, record: Record) -> None:
+        """Store a record where the one of its number stands, without moving it in the order of commits."""
+        run, number = self.runs[record.entry.run_id], record.entry.number
+        refuse_another_workflow(run, record.entry)
+        turn = run.turns[number]
+        self._forget_id(run.records[number].entry, turn)
+        self._set(run, record, turn)
+
+    def remove(self, run: Run, number: int) -> None:
+        """Take a record out, and the run with its last one."""
+        self._take_out(run, number)
+        if not run.records:
+            del self.runs[run.run_id], self._by_age[bisect_left(self._by_age, (run.began, run.run_id))]
+
+    def drop(self, run: Run) -> None:
+        for number in list(run.numbers):
+            self.remove(run, number)
+
+    def drop_below(self, run: Run, number: int) -> None:
+        """Take out what is before that number, except what has outputs."""
+        older = run.numbers[: bisect_left(run.numbers, number)]
+        for each in [n for n in older if not run.records[n].entry.outputs]:
+            self._take_out(run, each)
+
+    def located(self, checkpoint_id: str) -> tuple[int, Entry] | None:
+        """The checkpoint of that id, with its turn."""
+        return max(self._by_id.get(checkpoint_id, {}).items(), key=lambda each: each[0], default=None)
+
+    def begun_so(self, prefix: str) -> list[Entry]:
+        """The entries whose checkpoint id begins so, in the order of the ids."""
+        ids = sorted(id for id in self._by_id if id.startswith(prefix))
+        return [entry for id in ids for _, entry in sorted(self._by_id[id].items())]
+
+    def line(self, workflow: str | None, run_id: str | None) -> Line:
+        """The entries that match."""
+        if run_id is None:
+            return self._line if workflow is None else self._by_workflow.get(workflow, Line())
+        run = self.runs.get(run_id)
+        return run.line if run is not None and workflow in (None, run.workflow) else Line()
+
+    def from_the_youngest(self, past: RunEntry | None) -> Iterator[Run]:
+        """The runs that began before `past`, those that began last first."""
+        end = len(self._by_age) if past is None else bisect_left(self._by_age, (past.began, past.run_id))
+        for n in reversed(range(end)):
+            yield self.runs[self._by_age[n][1]]
+
+    def _set(self, run: Run, record: Record, turn: int) -> None:
+        entry = record.entry
+        run.records[entry.number], run.turns[entry.number] = record, turn
+        run.line.put(turn, entry)
+        self._line.put(turn, entry)
+        self._by_workflow.setdefault(entry.workflow, Line()).put(turn, entry)
+        self._by_id.setdefault(entry.checkpoint_id, {})[turn] = entry
+
+    def _take_out(self, run: Run, number: int) -> None:
+        entry, turn = run.records.pop(number).entry, run.turns.pop(number)
+        for line in (run.line, self._line, self._by_workflow[entry.workflow]):
+            line.take_out(turn)
+        self._forget_id(entry, turn)
+        del run.numbers[bisect_left(run.numbers, number)]
+
+    def _forget_id(self, entry: Entry, turn: int) -> None:
+        del self._by_id[entry.checkpoint_id][turn]
+        if not self._by_id[entry.checkpoint_id]:
+            del self._by_id[entry.checkpoint_id]
+
+
+def refuse_another_workflow(run: Run, entry: Entry) -> None:
+    if run.workflow != entry.workflow:
+        raise CommitConflict(
+            f"run {entry.run_id!r} belongs to workflow {run.workflow!r} and cannot go on as one of "
+            f"{entry.workflow!r}; give the new run another id"
+        )

@@ -1,0 +1,368 @@
+"""A store that lives and dies with its process: for tests, for trying things out, for runs worth nothing later."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from stepwell.errors import CheckpointCorrupt, CommitConflict
+from stepwell.model.superstep import FullHistory, Retention
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.encryption import Seal
+from stepwell.storage.lease import LEASE, Lease, Owner
+from stepwell.storage.port import (
+    ANY_RUN,
+    NOTHING_ALONG,
+    About,
+    Along,
+    Entry,
+    Pending,
+    Record,
+    RunEntry,
+    Sieve,
+    Wake,
+    fenced,
+    needs_follower,
+    newest_stays,
+)
+from stepwell.stores.memory.records import Records, Run, refuse_another_workflow
+from stepwell.stores.request_order import page_of
+
+
+@dataclass(slots=True)
+class _Mail:
+    waiting: dict[str, bytes] = field(default_factory=dict)  # by key, oldest first
+    used: set[str] = field(default_factory=set)  # every key there ever was
+
+
+class MemoryStore:
+    """Keeps everything in dictionaries. Keeps every promise of `Store` except that of outliving the process."""
+
+    unbroken = True  # a write that was begun is finished, also if whoever waits for it is cancelled
+    in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records = Records()
+        self._memory: dict[str, dict[int, dict[str, bytes]]] = {}
+        self._mail: dict[str, _Mail] = {}
+        self._questions: dict[str, dict[str, Pending]] = {}
+        self._wakes: dict[str, Wake] = {}
+        self._leases: dict[str, Lease] = {}
+        self._fences: dict[str, int] = {}  # of the last claim on each run, also if it is free again
+
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        entry = record.entry
+        with self._lock:
+            self._check(entry.run_id, along.fence)
+            run = self._records.runs.get(entry.run_id)
+            latest = run.latest if run else -1
+            if entry.number != latest + 1:
+                raise CommitConflict(
+                    f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
+                    f"another process has moved the run; stop driving it here"
+                )
+            run = self._records.add(record)
+            self._settle(run, along)
+            for request_id in along.closed:
+                self._questions.get(entry.run_id, {}).pop(request_id, None)
+            self._open(entry, along)
+
+    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        entry = record.entry
+        with self._lock:
+            self._check(entry.run_id, along.fence)
+            run = self._records.add(record)
+            self._settle(run, along)
+            if entry.number == run.latest:
+                self._questions.pop(entry.run_id, None)
+                self._open(entry, along)
+
+    async def remove(
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
+    ) -> bool:
+        with self._lock:
+            run = self._records.runs.get(run_id)
+            if run is None or number not in run.records:
+                return False
+            removed, was_newest = run.records[number].entry, number == run.latest
+            after = run.records.get(number + 1)
+            if after is not None and follower is None and not after.entry.frame:
+                raise needs_follower(run_id, number)
+            if after is not None and follower is not None:
+                self._records.replace(follower)
+            self._records.remove(run, number)
+            if not run.records:
+                self._clear(run_id)
+                return True
+            self._forget_after(run_id, run.latest)
+            if was_newest:
+                self._questions.pop(run_id, None)
+                self._open(removed, Along(asked=asked, wake=wake))
+            return True
+
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        with self._lock:
+            run = self._records.runs.get(run_id)
+            if run is None:
+                return 0
+            going = {number for number in numbers if number in run.records}
+            if run.latest in going:
+                raise newest_stays(run_id, run.latest)
+            given = {one.entry.number: one for one in whole}
+            for number in going:
+                after = run.records.get(number + 1)
+                if after is not None and number + 1 not in going | given.keys() and not after.entry.frame:
+                    raise needs_follower(run_id, number)
+            staying = [one for number, one in given.items() if number in run.records and number not in going]
+            for one in staying:
+                refuse_another_workflow(run, one.entry)
+            for one in staying:
+                self._records.replace(one)
+            for number in going:
+                self._records.remove(run, number)
+            return len(going)
+
+    async def drop(self, run_id: str) -> bool:
+        with self._lock:
+            run = self._records.runs.get(run_id)
+            if run is None:
+                return False
+            self._records.drop(run)
+            self._leases.pop(run_id, None)
+            self._clear(run_id)
+            return True
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        inner: bool = False,
+        sieve: Sieve = ANY_RUN,
+        past: RunEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RunEntry]:
+        wanted = (tags or {}).items()
+        with self._lock:
+            matching = (
+                run.listed()
+                for run in self._records.from_the_youngest(past)
+                if workflow in (None, run.workflow)
+                and status in (None, run.newest.status)
+                and (inner or run.about.caller is None)
+                and wanted <= run.about.tags.items()
+            )
+            return list(islice(filter(sieve.lets_through, matching), limit))
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        with self._lock:
+            found = self._records.runs.get(run_id)
+            return found.listed() if found else None
+
+    async def head(self, run_id: str) -> Record | None:
+        with self._lock:
+            run = self._records.runs.get(run_id)
+            return run.records[run.latest] if run else None
+
+    async def chain(self, run_id: str, number: int) -> list[Record]:
+        with self._lock:
+            run = self._records.runs.get(run_id)
+            if run is None or number not in run.records:
+                return []
+            links = [run.records[number]]
+            while not links[-1].entry.frame:
+                before = run.records.get(links[-1].entry.number - 1)
+                if before is None:
+                    raise CheckpointCorrupt(
+                        f"commit {links[-1].entry.number} of run {run_id!r} cannot be read: it tells only what "
+                        f"changed since commit {links[-1].entry.number - 1}, which is not stored"
+                    )
+                links.append(before)
+            return links[::-1]
+
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[Record]:
+        with self._lock:
+            run = self._records.runs.get(run_id)
+            if run is None:
+                return []
+            end = len(run.numbers) if upto is None else bisect_right(run.numbers, upto)
+            found = [run.records[number] for number in run.numbers[bisect_right(run.numbers, after) : end]]
+            return [record for record in found if record.entry.outputs or not outputs_only]
+
+    async def locate(self, checkpoint_id: str) -> Entry | None:
+        with self._lock:
+            found = self._records.located(checkpoint_id)
+            return None if found is None else found[1]
+
+    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
+        with self._lock:
+            return self._records.begun_so(prefix)[:limit]
+
+    async def entries(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        with self._lock:
+            line = self._records.line(workflow, run_id)
+            if before is None:
+                return line.page(None, limit)
+            found = self._records.located(before)
+            return [] if found is None else line.page(found[0], limit)
+
+    async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
+        found = await self.entries(workflow=workflow, run_id=run_id, limit=1)
+        return found[0] if found else None
+
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        with self._lock:
+            self._check(run_id, fence)
+            kept = self._memory.setdefault(run_id, {}).setdefault(place, {})
+            if key in kept:
+                return False
+            kept[key] = body
+            return True
+
+    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        with self._lock:
+            return dict(self._memory.get(run_id, {}).get(place, {}))
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        with self._lock:
+            mail = self._mail.setdefault(run_id, _Mail())
+            if key in mail.used:
+                return False
+            mail.used.add(key)
+            mail.waiting[key] = body
+            return True
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        with self._lock:
+            return list(self._mail[run_id].waiting.items()) if run_id in self._mail else []
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        with self._lock:
+            return [run_id for run_id in run_ids if run_id in self._mail and self._mail[run_id].waiting]
+
+    async def pending(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        asked_by: str | None = None,
+        due_by: str | None = None,
+        past: Pending | None = None,
+        limit: int | None = None,
+    ) -> list[Pending]:
+        with self._lock:
+            found = [question for questions in self._questions.values() for question in questions.values()]
+        matching = [p for p in found if workflow in (None, p.workflow) and run_id in (None, p.run_id)]
+        return page_of(matching, asked_by, due_by, past, limit)
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        with self._lock:
+            found = list(self._wakes.values())
+        due = [wake for wake in found if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
+        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        with self._lock:
+            lease = self._leases.get(run_id)
+            if lease is not None and lease.owner != owner and not lease.is_over():
+                raise lease.refuse(run_id)
+            self._leases[run_id] = Lease(owner, owner.clock() + seconds)
+            self._fences[run_id] = fence = self._fences.get(run_id, 0) + 1
+            return fence
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        with self._lock:
+            for run_id, fence in fences.items():
+                lease = self._leases.get(run_id)
+                if lease is not None and self._fences[run_id] == fence:
+                    self._leases[run_id] = Lease(lease.owner, lease.owner.clock() + seconds)
+            return [run_id for run_id, fence in fences.items() if self._fences.get(run_id, 0) > fence]
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        with self._lock:
+            lease = self._leases.get(run_id)
+            if lease is not None and lease.owner == owner:
+                del self._leases[run_id]
+                self._forget_fence(run_id)
+
+    async def compact(self) -> int:
+        return 0  # what is gone takes no space
+
+    async def close(self) -> None:
+        """Nothing to give back; what is stored stays as long as this object."""
+
+    def _check(self, run_id: str, fence: int | None) -> None:
+        """Refuse whoever writes under a claim that somebody else's has followed."""
+        if fence is not None and self._fences.get(run_id, 0) > fence:
+            raise fenced(run_id, fence)
+
+    def _settle(self, run: Run, along: Along) -> None:
+        """Forget what a record makes obsolete, consume the mail that led to it, and note what it says of its run."""
+        if along.settled is not None:
+            places = self._memory.get(run.run_id, {})
+            for place in [p for p in places if p <= along.settled]:
+                del places[place]
+        for key in along.consumed:
+            mail = self._mail.setdefault(run.run_id, _Mail())
+            mail.used.add(key)
+            mail.waiting.pop(key, None)
+        if along.about is not None:
+            run.about = About(dict(along.about.tags), along.about.caller)
+        for record in along.reduced:
+            if record.entry.number in run.records:
+                self._records.replace(record)
+        if along.drop_below is not None:
+            self._records.drop_below(run, along.drop_below)
+
+    def _open(self, entry: Entry, along: Along) -> None:
+        """Open the questions that came with a record, and set the alarm or take it away."""
+        questions = self._questions.setdefault(entry.run_id, {})
+        for question in along.asked:
+            questions.pop(question.request_id, None)  # asked again, it is the last one asked
+            questions[question.request_id] = question
+        self._wakes.pop(entry.run_id, None)
+        if along.wake is not None:
+            self._wakes[entry.run_id] = Wake(entry.run_id, entry.workflow, along.wake)
+
+    def _clear(self, run_id: str) -> None:
+        """Forget what lies beside a run that is gone."""
+        for beside in (self._memory, self._mail, self._questions, self._wakes):
+            beside.pop(run_id, None)
+        self._forget_fence(run_id)
+
+    def _forget_fence(self, run_id: str) -> None:
+        """Nobody needs the number of a run that has no records and is not claimed."""
+        if run_id not in self._records.runs and run_id not in self._leases:
+            self._fences.pop(run_id, None)
+
+    def _forget_after(self, run_id: str, place: int) -> None:
+        places = self._memory.get(run_id, {})
+        for stale in [one for one in places if one > place]:
+            del places[stale]
+
+
+class InMemoryCheckpointStorage(BuiltInStorage):
+    """Runs kept in this process, for tests and short-lived programs; gone with it."""
+
+    def __init__(self, *, seal: Seal | None = None, retention: Retention = FullHistory, lease: float = LEASE) -> None:
+        super().__init__(MemoryStore(), seal=seal, retention=retention, lease=lease)

@@ -1,0 +1,1 @@
+"""A schema of a PostgreSQL database."""

@@ -1,0 +1,176 @@
+"""What is asked of the tables. `{schema}` stands for the schema, `{where}` for the conditions of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stepwell.storage.port import ANY_RUN, Pending, RunEntry, Sieve, past_prefix, plain
+from stepwell.stores.postgres.text_encoding import Shown, shown
+
+ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
+RECORD = f"{ENTRY}, convert_to(body, 'UTF8')"
+REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
+
+HEAD = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 ORDER BY number DESC LIMIT 1"
+CHAIN = f"""
+SELECT {RECORD} FROM {{schema}}.commits
+WHERE run_id = $1 AND number <= $2 AND number >= coalesce((
+    SELECT number FROM {{schema}}.commits WHERE run_id = $1 AND number <= $2 AND frame ORDER BY number DESC LIMIT 1
+), $2)
+ORDER BY number
+"""
+PART = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 AND number > $2 AND number <= $3"
+HISTORY = f"{PART} ORDER BY number"
+HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
+LOCATE = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE checkpoint_id = $1 ORDER BY seq DESC LIMIT 1"
+CHECKPOINTS = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE {{where}} ORDER BY checkpoint_id, seq LIMIT {{limit}}"
+NEWEST = f"SELECT {ENTRY} FROM {{schema}}.commits {{where}} ORDER BY seq DESC LIMIT {{limit}}"
+PLACE = "seq < (SELECT seq FROM {schema}.commits WHERE checkpoint_id = {value} ORDER BY seq DESC LIMIT 1)"
+RECALL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2"
+MAIL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.mail WHERE run_id = $1 AND NOT consumed ORDER BY seq"
+MAILED = """
+SELECT asked.run_id FROM unnest($1::text[]) AS asked (run_id)
+WHERE EXISTS (SELECT FROM {schema}.mail AS m WHERE m.run_id = asked.run_id AND NOT m.consumed)
+"""
+PENDING = f"SELECT {REQUEST} FROM {{schema}}.requests WHERE {{where}} ORDER BY {{order}}, run_id, seq LIMIT {{limit}}"
+# if it is not open any more, whatever else its run asked at that moment is after it
+PAST = """({order}, run_id, seq) > ({at}, {run}, coalesce((
+    SELECT q.seq FROM {schema}.requests AS q WHERE q.run_id = {run} AND q.request_id = {request}), 0))
+"""
+WAKES = "SELECT run_id, workflow, wake FROM {schema}.runs {where} ORDER BY wake, run_id"
+
+TABLES = ("commits", "runs", "tags", "requests", "mail", "memory")
+SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
+WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'
+"""
+RUN = """
+SELECT r.run_id, r.workflow, r.status, c.number, c.checkpoint_id, c.iteration, c.at, r.began,
+    (SELECT jsonb_object_agg(t.name, t.value) FROM {schema}.tags AS t WHERE t.run_id = r.run_id), r.caller
+FROM {schema}.runs AS r JOIN {schema}.commits AS c ON c.run_id = r.run_id AND c.number = r.latest
+WHERE r.run_id = $1
+"""
+
+# The page is found by an index alone; only what is on it is looked up.
+RUNS = """
+SELECT page.run_id, page.workflow, page.status, c.number, c.checkpoint_id, c.iteration, c.at, page.began,
+    (SELECT jsonb_object_agg(t.name, t.value) FROM {schema}.tags AS t WHERE t.run_id = page.run_id), page.caller
+FROM ({pages}) AS page JOIN {schema}.commits AS c ON c.run_id = page.run_id AND c.number = page.latest
+ORDER BY page.began DESC, page.run_id DESC LIMIT {limit}
+"""
+PAGE = """(
+SELECT r.run_id, r.workflow, r.status, r.latest, r.began, r.caller FROM {source}
+WHERE {conditions} ORDER BY {first}.began DESC, {first}.run_id DESC LIMIT {limit})
+"""
+TAGGED = "EXISTS (SELECT FROM {schema}.tags AS t WHERE t.run_id = r.run_id AND t.name = {name} AND t.value = {value})"
+HAS_TEXT = """
+(strpos(lower(r.run_id), {text}) > 0 OR strpos(lower(r.workflow), {text}) > 0 OR EXISTS (
+    SELECT FROM {schema}.tags AS o
+    WHERE o.run_id = r.run_id AND (strpos(lower(o.name), {text}) > 0 OR strpos(lower(o.value), {text}) > 0)))
+"""
+CHANGED = "EXISTS (SELECT FROM {schema}.commits AS n WHERE n.run_id = r.run_id AND n.number = r.latest AND {met})"
+
+
+class Values:
+    """The values of a query, each named by its number."""
+
+    def __init__(self) -> None:
+        self.given: list[str | int | None] = []
+
+    def __call__(self, value: str | int | None) -> str:
+        self.given.append(value)
+        return f"${len(self.given)}"
+
+
+def runs_query(
+    values: Values,
+    workflow: str | None,
+    status: str | None,
+    tags: Mapping[str, str],
+    inner: bool,
+    past: RunEntry | None,
+    limit: int | None,
+    sieve: Sieve = ANY_RUN,
+) -> str:
+    """The search for a page of runs. Those that work for others are looked for beside the others, and sorted in."""
+    said, first = [], "t" if tags else "r"
+    for number, (name, value) in enumerate(tags.items()):
+        if number == 0:  # its index leads, and the others are looked at
+            said.append(f"t.name = {values(name)} AND t.value = {values(value)}")
+        else:
+            said.append(TAGGED.replace("{name}", values(name)).replace("{value}", values(value)))
+    if workflow is not None:
+        said.append(f"r.workflow = {values(workflow)}")
+    if status is not None:
+        said.append(f"r.status = {values(status)}")
+    said += _sifted(values, sieve, first)
+    if past is not None:
+        said.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
+    source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else _runs(values, sieve)
+    whose = [f"NOT {first}.called"] + ([f"{first}.called"] if inner else [])
+    pages = [
+        PAGE.replace("{source}", source)
+        .replace("{first}", first)
+        .replace("{conditions}", " AND ".join([one, "r.began IS NOT NULL", *said]))
+        for one in whose
+    ]
+    return RUNS.replace("{pages}", " UNION ALL ".join(pages)).replace("{limit}", f"{values(limit)}::bigint")
+
+
+def _runs(values: Values, sieve: Sieve) -> str:
+    """Where runs are looked for: those that begin so are found by their ids, before anything else is thought of."""
+    if not sieve.prefix:
+        return "{schema}.runs AS r"
+    return f"(SELECT * FROM {{schema}}.runs WHERE {_begins('run_id', values, sieve.prefix)} OFFSET 0) AS r"
+
+
+def _sifted(values: Values, sieve: Sieve, first: str) -> Iterator[str]:
+    if sieve.prefix and first == "t":
+        yield _begins("t.run_id", values, sieve.prefix)
+    if sieve.text is not None:
+        yield HAS_TEXT.replace("{text}", f"{values(plain(sieve.text))}::text")
+    if sieve.since is not None:
+        yield f"{first}.began >= {values(sieve.since)}"
+    if sieve.until is not None:
+        yield f"{first}.began < {values(sieve.until)}"
+    if sieve.changed_since is not None:
+        yield CHANGED.replace("{met}", f"n.at >= {values(sieve.changed_since)}")
+    if sieve.changed_until is not None:
+        yield CHANGED.replace("{met}", f"n.at < {values(sieve.changed_until)}")
+
+
+def _begins(column: str, values: Values, prefix: str) -> str:
+    past = past_prefix(shown(prefix))
+    return f"{column} >= {values(prefix)}" + ("" if past is None else f" AND {column} < {values(Shown(past))}")
+
+
+def checkpoints_query(values: Values, prefix: str, limit: int) -> str:
+    """The search for the checkpoints whose ids begin so."""
+    query = CHECKPOINTS.replace("{where}", _begins("checkpoint_id", values, prefix))
+    return query.replace("{limit}", f"{values(limit)}::bigint")
+
+
+def inbox_query(
+    values: Values,
+    asked: Mapping[str, str | None],
+    asked_by: str | None,
+    due_by: str | None,
+    past: Pending | None,
+    limit: int | None,
+) -> str:
+    """The search for a page of open questions."""
+    order = "at" if due_by is None else "deadline"
+    said = [f"{column} = {values(value)}" for column, value in asked.items() if value is not None]
+    if asked_by is not None:
+        said.append(f"at <= {values(asked_by)}")
+    if due_by is not None:
+        said.append(f"deadline IS NOT NULL AND deadline <= {values(due_by)}")
+    if past is not None:
+        at = past.at if due_by is None else past.deadline or ""
+        last = {"{at}": at, "{run}": past.run_id, "{request}": past.request_id}
+        said.append(PAST)
+        for name, value in last.items():
+            said[-1] = said[-1].replace(name, values(value))
+    where = " AND ".join(said) or "true"
+    query = PENDING.replace("{where}", where).replace("{order}", order)
+    return query.replace("{limit}", f"{values(limit)}::bigint")

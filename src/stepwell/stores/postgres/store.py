@@ -1,0 +1,408 @@
+"""The port on PostgreSQL: what is written goes to functions of the database as JSON, what is read comes by queries."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from stepwell.errors import CheckpointCorrupt, CommitConflict
+from stepwell.storage import clock
+from stepwell.storage.damage import damaged
+from stepwell.storage.lease import Lease, Owner
+from stepwell.storage.port import (
+    ANY_RUN,
+    NOTHING_ALONG,
+    About,
+    Along,
+    Entry,
+    Pending,
+    Record,
+    RunEntry,
+    Sieve,
+    Wake,
+    fenced,
+    needs_follower,
+    newest_stays,
+)
+from stepwell.stores.postgres.access import Database, Row
+from stepwell.stores.postgres.queries import (
+    CHAIN,
+    HEAD,
+    HISTORY,
+    HISTORY_OF_OUTPUTS,
+    LOCATE,
+    MAIL,
+    MAILED,
+    NEWEST,
+    PLACE,
+    RECALL,
+    RUN,
+    SIZE,
+    TABLES,
+    WAKES,
+    Values,
+    checkpoints_query,
+    inbox_query,
+    runs_query,
+)
+from stepwell.stores.postgres.schema import quoted
+from stepwell.stores.postgres.text_encoding import all_meant, meant, shown
+from stepwell.stores.postgres.transaction import PostgresTransaction
+
+NO_LIMIT = 2**63 - 1
+
+_encode = msgspec.json.Encoder().encode
+_NAMES = {kind: kind.__struct_fields__ for kind in (Entry, Pending)}
+
+
+class PostgresStore:
+    """Keeps everything in one schema of the database, which is created at the first use.
+
+    Any number of processes on any number of machines may use it at once, also through a pooler that gives each
+    transaction another connection. Claims are timed by the clock of the database alone. A schema that holds
+    something else, or was written by a newer Stepwell, is refused and left as it is.
+    """
+
+    in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
+
+    def __init__(self, dsn: str, *, schema: str = "stepwell", patience: float = 30.0, connections: int = 5) -> None:
+        self._db = Database(dsn, schema, patience, connections)
+        self._schema = quoted(schema)
+
+    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        entry = record.entry
+
+        def line() -> bytes:
+            job = {"do": "append", **_plain(entry), **_along(along)}
+            if along.closed or along.asked:  # what is asked again is the last one asked
+                job["closed"] = list({*map(shown, along.closed), *(shown(p.request_id) for p in along.asked)})
+            return _encode(job)
+
+        more = along.consumed or along.asked or along.closed or along.about or along.drop_below or along.reduced
+        if more or not 0 < entry.number <= entry.iteration + entry.number <= NO_LIMIT:
+            said = await self._db.append(line(), record.body.decode())
+        else:  # all that is said in the line is in the columns, too, so it can be made if it is needed
+            said = await self._db.append(line, record.body.decode(), _columns(record, along))
+        if said is not True:
+            raise _refusal(entry, said, along.fence)
+
+    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        job = {"do": "put", **_plain(record.entry), **_along(along)}
+        said = await self._db.write(_encode(job), record.body.decode())
+        if said is not True:
+            raise _refusal(record.entry, said, along.fence)
+
+    async def remove(
+        self,
+        run_id: str,
+        number: int,
+        *,
+        follower: Record | None = None,
+        asked: tuple[Pending, ...] = (),
+        wake: str | None = None,
+    ) -> bool:
+        job = {"do": "remove", **(_plain(follower.entry) if follower else {}), **_along(Along(asked=asked, wake=wake))}
+        job |= {"run_id": shown(run_id), "gone": number}
+        said = await self._db.write(_encode(job), follower.body.decode() if follower else None)
+        if said == "based":
+            raise needs_follower(run_id, number)
+        if follower is not None and isinstance(said, dict):
+            raise _refusal(follower.entry, said)
+        return said is True
+
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+        job = {"do": "thin_out", "run_id": shown(run_id), "gone": list(numbers)}
+        sheet = list(map(_with_body, whole))
+        said = await self._db.write(_encode(job), _encode(sheet).decode())
+        if isinstance(said, int):
+            return said
+        if "newest" in said:
+            raise newest_stays(run_id, said["newest"])
+        if "based" in said:
+            raise needs_follower(run_id, said["based"])
+        raise next(_refusal(one.entry, said) for one in whole if one.entry.workflow != meant(said["workflow"]))
+
+    async def drop(self, run_id: str) -> bool:
+        return bool(await self._db.write(_encode({"do": "drop", "run_id": shown(run_id)})))
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        inner: bool = False,
+        sieve: Sieve = ANY_RUN,
+        past: RunEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RunEntry]:
+        values = Values()
+        query = runs_query(values, workflow, status, tags or {}, inner, past, limit, sieve)
+        return [_run_entry(row) for row in await self._read(query, *values.given)]
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        rows = await self._read(RUN, run_id)
+        return _run_entry(rows[0]) if rows else None
+
+    async def head(self, run_id: str) -> Record | None:
+        found = await self._records(HEAD, run_id)
+        return found[0] if found else None
+
+    async def chain(self, run_id: str, number: int) -> list[Record]:
+        links = await self._records(CHAIN, run_id, number)
+        if not links or links[-1].entry.number != number:
+            return []
+        if not links[0].entry.frame:
+            raise CheckpointCorrupt(
+                f"commit {number} of run {run_id!r} cannot be read: it tells only what changed since the commits "
+                f"before it, and none of those that are stored stands alone"
+            )
+        missing = set(range(links[0].entry.number, number)) - {link.entry.number for link in links}
+        if missing:
+            raise CheckpointCorrupt(
+                f"commit {number} of run {run_id!r} cannot be read: it builds on commit {min(missing)}, "
+                f"which is not stored"
+            )
+        return links
+
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[Record]:
+        query = HISTORY_OF_OUTPUTS if outputs_only else HISTORY
+        return await self._records(query, run_id, after, NO_LIMIT if upto is None else upto)
+
+    async def locate(self, checkpoint_id: str) -> Entry | None:
+        rows = await self._read(LOCATE, checkpoint_id)
+        return _entry(rows[0]) if rows else None
+
+    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
+        values = Values()
+        query = checkpoints_query(values, prefix, limit)
+        return [_entry(row) for row in await self._read(query, *values.given)]
+
+    async def entries(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        return (await self._newest(workflow, run_id, before, limit))[::-1]
+
+    async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
+        found = await self._newest(workflow, run_id, None, 1)
+        return found[0] if found else None
+
+    async def _newest(
+        self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
+    ) -> list[Entry]:
+        """Those committed last, the last one first."""
+        asked = {"run_id = {value}": run_id, PLACE: before}
+        if run_id is None:
+            asked["workflow = {value}"] = workflow
+        rows = await self._search(NEWEST, asked, limit=limit)
+        found = [_entry(row) for row in rows]
+        return [entry for entry in found if workflow in (None, entry.workflow)]  # a run is of one workflow
+
+    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        job = {"do": "remember", "run_id": shown(run_id), "place": place, "key": shown(key)}
+        if fence is not None:
+            job["fence"] = fence
+        said = await self._db.write(_encode(job), body.decode())
+        if said == "fenced" and fence is not None:
+            raise fenced(run_id, fence)
+        return bool(said)
+
+    def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> PostgresTransaction:
+        """As `Transacting` says; the connection is a `psycopg.Connection`."""
+        job = {"run_id": shown(run_id), "place": place, "key": shown(key)}
+        if fence is not None:
+            job["fence"] = fence
+        return PostgresTransaction(self._db, self._schema, run_id, job, fence)
+
+    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        return {meant(key): body for key, body in await self._read(RECALL, run_id, place)}
+
+    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+        job = {"do": "post", "run_id": shown(run_id), "key": shown(key), "posting": uuid.uuid4().hex}
+        return bool(await self._db.write(_encode(job), body.decode()))
+
+    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+        return [(meant(key), body) for key, body in await self._read(MAIL, run_id)]
+
+    def mailed(self, run_ids: list[str]) -> list[str]:
+        query = MAILED.replace("{schema}", self._schema).encode()
+        found = {row[0] for row in self._db.read_best_effort(query, [[shown(run_id) for run_id in run_ids]])}
+        return [run_id for run_id in run_ids if shown(run_id) in found]
+
+    async def pending(
+        self,
+        *,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        asked_by: str | None = None,
+        due_by: str | None = None,
+        past: Pending | None = None,
+        limit: int | None = None,
+    ) -> list[Pending]:
+        values = Values()
+        query = inbox_query(values, {"workflow": workflow, "run_id": run_id}, asked_by, due_by, past, limit)
+        return [Pending(*all_meant(row)) for row in await self._read(query, *values.given)]
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        rows = await self._search(
+            WAKES, {"wake <= {value}": before, "workflow = {value}": workflow}, "wake IS NOT NULL"
+        )
+        return [Wake(*all_meant(row)) for row in rows]
+
+    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        job = {"do": "claim", "run_id": shown(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
+        while not isinstance(held := await self._db.write(_encode(job)), int):
+            if held is None:  # whoever held it let go just now
+                continue
+            lease = _lease(run_id, held)
+            if not lease.is_over():
+                raise lease.refuse(run_id)
+            job["dead"] = held
+        return held
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+        told = {shown(run_id): fence for run_id, fence in fences.items()}
+        job = {"do": "renew", "fences": told, "seconds": seconds, "ahead": _ahead()}
+        return [meant(run_id) for run_id in self._db.write_blocking(_encode(job))]
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self._db.write_best_effort(_encode({"do": "release", "run_id": shown(run_id), "owner": asdict(owner)}))
+
+    async def compact(self) -> int:
+        before = await self._size()
+        tables = ", ".join(f"{self._schema}.{table}" for table in TABLES)
+        await self._db.tidy(f"VACUUM {tables}".encode())
+        return before - await self._size()
+
+    async def _size(self) -> int:
+        return int((await self._read(SIZE, self._schema))[0][0])
+
+    async def close(self) -> None:
+        await self._db.close()
+
+    async def _records(self, query: str, run_id: str, *values: int) -> list[Record]:
+        return [Record(_entry(row[:-1]), row[-1]) for row in await self._read(query, run_id, *values)]
+
+    async def _search(
+        self, query: str, asked: dict[str, str | None], *conditions: str, limit: int | None = None
+    ) -> list[Row]:
+        """The rows that meet the conditions, and those for which a value is given."""
+        values = Values()
+        given = {condition: value for condition, value in asked.items() if value is not None}
+        met = [*conditions, *(condition.replace("{value}", values(value)) for condition, value in given.items())]
+        query = query.replace("{where}", f"WHERE {' AND '.join(met)}" if met else "")
+        if "{limit}" in query:
+            query = query.replace("{limit}", f"{values(limit)}::bigint")
+        return await self._read(query, *values.given)
+
+    async def _read(self, query: str, *values: str | int | None) -> list[Row]:
+        given = [shown(value) if isinstance(value, str) else value for value in values]
+        return await self._db.read(query.replace("{schema}", self._schema).encode(), given)
+
+
+def _along(along: Along) -> dict[str, Any]:
+    """What goes along with a record, without what does not."""
+    asked = {p.request_id: _plain(p) for p in along.asked}
+    parts = {
+        "settled": along.settled,
+        "wake": along.wake,
+        "consumed": list({shown(key): None for key in along.consumed}),
+        "asked": list(asked.values()),
+        "about": along.about and _about(along.about),
+        "drop_below": along.drop_below,
+        "fence": along.fence,
+        "reduced": list(map(_with_body, along.reduced)),
+    }
+    return {name: value for name, value in parts.items() if value not in (None, [])}
+
+
+def _columns(record: Record, along: Along) -> tuple[bytes | None, ...]:
+    """A record, and what most often goes along with it, as `add` wants to know them."""
+    entry = record.entry
+    return (
+        shown(entry.run_id).encode(),
+        b"%d" % entry.number,
+        shown(entry.checkpoint_id).encode(),
+        shown(entry.workflow).encode(),
+        shown(entry.status).encode(),
+        b"%d" % entry.iteration,
+        shown(entry.at).encode(),
+        b"t" if entry.frame else b"f",
+        b"t" if entry.outputs else b"f",
+        b"t" if entry.fleeting else b"f",
+        record.body,
+        None if along.settled is None else b"%d" % along.settled,
+        None if along.wake is None else along.wake.encode(),
+        b"%d" % (NO_LIMIT if along.fence is None else along.fence),
+    )
+
+
+def _about(about: About) -> dict[str, Any]:
+    tags = {shown(name): shown(value) for name, value in about.tags.items()}
+    return {"tags": tags, "caller": None if about.caller is None else shown(about.caller)}
+
+
+def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -> CommitConflict:
+    """The error for a record that was not taken, and where its run stands."""
+    if fence is not None and (standing["fence"] or 0) > fence:
+        return fenced(entry.run_id, fence)
+    workflow = standing["workflow"] and meant(standing["workflow"])
+    if workflow not in (None, entry.workflow):
+        return CommitConflict(
+            f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "
+            f"{entry.workflow!r}; give the new run another id"
+        )
+    return CommitConflict(
+        f"run {entry.run_id!r} is at commit {standing['latest']}, so commit {entry.number} cannot be added: "
+        f"another process has moved the run; stop driving it here"
+    )
+
+
+def _ahead() -> float:
+    """By how many seconds somebody has moved our clock on: a test. Nothing, but for rounding, if nobody has.
+
+    Claims are timed by the clock of the database, which is one for all machines. This is added to it.
+    """
+    return clock.seconds() - time.time()
+
+
+def _plain(value: Entry | Pending) -> dict[str, Any]:
+    """The fields, each as it is stored."""
+    found = {name: getattr(value, name) for name in _NAMES[type(value)]}
+    return {name: shown(field) if isinstance(field, str) else field for name, field in found.items()}
+
+
+def _with_body(record: Record) -> dict[str, Any]:
+    return {**_plain(record.entry), "body": record.body.decode()}
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(*all_meant(row))
+
+
+def _lease(run_id: str, held: Any) -> Lease:
+    """Who holds a run, for how long by our own clock, as `Lease` reads it."""
+    try:
+        left = held.pop("left")
+        owner = msgspec.convert(held, Owner)
+        return Lease(owner, owner.clock() + left)
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
+        raise damaged(f"the claim on run {run_id!r}", error) from error
+
+
+def _run_entry(row: Row) -> RunEntry:
+    *known, tags, caller = row
+    named = {meant(name): meant(value) for name, value in (tags or {}).items()}
+    return RunEntry(*all_meant((*known, About(named, caller and meant(caller)))))

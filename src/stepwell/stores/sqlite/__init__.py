@@ -1,0 +1,1 @@
+"""A SQLite file, which several processes may use at once."""

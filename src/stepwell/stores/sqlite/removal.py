@@ -1,0 +1,59 @@
+"""Taking many records out of a SQLite file, and giving the space of what is gone back."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+
+from stepwell.errors import StoreUnavailable
+from stepwell.storage.port import Record, needs_follower, newest_stays
+from stepwell.stores.sqlite import queries as sql
+from stepwell.stores.sqlite.connections import patiently
+from stepwell.stores.sqlite.rows import refuse_another_workflow, row_of
+
+
+def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+    """As the port says, inside a transaction."""
+    run = db.execute(sql.STANDING, (run_id,)).fetchone()
+    if run is None:
+        return 0
+    latest, workflow = run[:2]
+    span = (min(numbers), max(numbers) + 1) if numbers else (0, -1)
+    stored = dict(db.execute(sql.FRAMES, (run_id, *span)).fetchall())
+    going = set(numbers) & stored.keys()
+    if latest in going:
+        raise newest_stays(run_id, latest)
+    given = {one.entry.number: one for one in whole}
+    for number in going:
+        if number + 1 in stored and number + 1 not in going | given.keys() and not stored[number + 1]:
+            raise needs_follower(run_id, number)
+    for number, one in given.items():
+        if number not in going and db.execute(sql.IS_FRAME, (run_id, number)).fetchone() is not None:
+            refuse_another_workflow(workflow, one.entry)
+            db.execute(sql.REPLACE, row_of(one))
+    db.executemany(sql.REMOVE, [(run_id, number) for number in going])
+    return len(going)
+
+
+def compacted(db: sqlite3.Connection) -> int:
+    """Write the file anew without what is free in it, outside of any transaction. How many bytes smaller it is."""
+    path = db.execute("PRAGMA database_list").fetchone()[2]
+    before = _size(path)
+    patiently(lambda: db.execute("VACUUM"))
+    _empty_log(db, path)
+    return before - _size(path)
+
+
+def _empty_log(db: sqlite3.Connection, path: str) -> None:
+    """Write the log back and cut it to nothing. Until then it, and the pages it is to replace, hold what is gone."""
+    busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()  # waits for others as long as the timeout says
+    if busy:
+        raise StoreUnavailable(
+            f"the store {path} was compacted, but deleted values are still in its log: another program keeps reading "
+            f"the file; call compact() again when it has stopped"
+        )
+
+
+def _size(path: str) -> int:
+    return sum(os.path.getsize(file) for file in (path, f"{path}-wal") if os.path.exists(file))

@@ -1,0 +1,122 @@
+"""The lists of runs and of questions in a SQLite file: how they are searched, and what is noted of runs. Triggers keep
+the rest of it true."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stepwell.storage.damage import decoded
+from stepwell.storage.port import ANY_RUN, About, Pending, RunEntry, Sieve, past_prefix, plain
+from stepwell.stores.sqlite.queries import (
+    HAS_TAG,
+    HAS_TEXT,
+    PAST,
+    PENDING,
+    RUN_OF,
+    RUNS,
+    RUNS_BY_TAG,
+    SET_ABOUT,
+    TAG,
+    UNTAG,
+)
+
+_read_tags = msgspec.json.Decoder(dict[str, str]).decode
+NO_END = -1  # a LIMIT that is none
+
+
+def listed(
+    db: sqlite3.Connection,
+    asked: Mapping[str, str | None],
+    tags: Mapping[str, str],
+    inner: bool,
+    sieve: Sieve,
+    past: RunEntry | None,
+    limit: int | None,
+) -> list[RunEntry]:
+    """The runs whose columns and tags are those asked for, those that began last first."""
+    query, values = search(asked, tags, past, sieve)
+    sides = (0, 1) if inner else (0,)  # apart, so that each is read from an index in its order
+    end = NO_END if limit is None else limit
+    rows = [row for called in sides for row in db.execute(query, (*values, called, end))]
+    found = [_run(row) for row in rows]
+    if inner:
+        found.sort(key=lambda run: (run.began, run.run_id), reverse=True)
+    return found[:limit]
+
+
+def run_of(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
+    """The run of that id."""
+    row = db.execute(RUN_OF, (run_id,)).fetchone()
+    return None if row is None else _run(row)
+
+
+def search(
+    asked: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None, sieve: Sieve = ANY_RUN
+) -> tuple[str, list[Any]]:
+    """The query and its values, up to the last two: whether the runs have callers, and the limit."""
+    order = "tags" if tags else "runs"  # where they are read in order; the first tag leads, the others are looked up
+    # those that begin so are found by their ids: the plus keeps every other index out
+    plus = "+" if sieve.prefix and not tags else ""
+    conditions: list[str] = [HAS_TAG] * (len(tags) - 1)
+    values: list[Any] = [text for tag in tags.items() for text in tag]
+    for condition, value in (
+        *((f"{plus}runs.{column} = ?", value) for column, value in asked.items()),
+        (f"{order}.run_id >= ?", sieve.prefix),
+        (f"{order}.run_id < ?", past_prefix(sieve.prefix) if sieve.prefix else None),
+        (f"{order}.began >= ?", sieve.since),
+        (f"{order}.began < ?", sieve.until),
+        ("runs.at >= ?", sieve.changed_since),
+        ("runs.at < ?", sieve.changed_until),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    if sieve.text is not None:
+        conditions.append(HAS_TEXT)
+        values += [plain(sieve.text)] * 4
+    if past is not None:
+        conditions.append(f"({order}.began, {order}.run_id) < (?, ?)")
+        values += [past.began, past.run_id]
+    where = " AND ".join([*conditions, f"{plus}{order}.called = ?"])
+    return (RUNS_BY_TAG if tags else RUNS).format(where=where), values
+
+
+def inbox(
+    asked: Mapping[str, str | None], asked_by: str | None, due_by: str | None, past: Pending | None
+) -> tuple[str, list[Any]]:
+    """The query for open questions and its values, up to the last one: the limit."""
+    order = "at" if due_by is None else "deadline"
+    conditions = ["TRUE"] if due_by is None else ["deadline IS NOT NULL"]
+    values: list[Any] = []
+    for condition, value in (
+        *((f"{column} = ?", value) for column, value in asked.items()),
+        ("at <= ?", asked_by),
+        ("deadline <= ?", due_by),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    if past is not None:
+        conditions.append(PAST.format(order=order))
+        values += [past.at if due_by is None else past.deadline or "", past.run_id, past.run_id, past.request_id]
+    return PENDING.format(where=" AND ".join(conditions), order=order), values
+
+
+def _run(row: tuple[Any, ...]) -> RunEntry:
+    run_id, workflow, status, number, checkpoint_id, iteration, at, began, caller, tags = row
+    about = About(decoded(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
+    return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, about)
+
+
+def note(db: sqlite3.Connection, run_id: str, about: About, *, is_new: bool) -> None:
+    """What is known of the run from now on, in place of what was."""
+    if is_new and about == About():
+        return
+    db.execute(SET_ABOUT, (about.caller, about.caller is not None, json.dumps(dict(about.tags)), run_id))
+    db.execute(UNTAG, (run_id,))
+    db.executemany(TAG, [(name, value, run_id) for name, value in about.tags.items()])

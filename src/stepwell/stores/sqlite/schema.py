@@ -1,0 +1,207 @@
+"""What is in the SQLite file: its tables, what tells it from other files, and how an older one is completed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from stepwell.errors import NewerFormat, StoreUnavailable
+
+APPLICATION = 0x53746570  # "Step": tells our files from those of other programs
+
+FIRST = """
+CREATE TABLE commits (
+    seq           INTEGER PRIMARY KEY,  -- the order of commits over all runs
+    run_id        TEXT NOT NULL,
+    number        INTEGER NOT NULL,
+    checkpoint_id TEXT NOT NULL,
+    workflow      TEXT NOT NULL,
+    status        TEXT NOT NULL,
+    iteration     INTEGER NOT NULL,
+    at            TEXT NOT NULL,
+    frame         INTEGER NOT NULL,
+    outputs       INTEGER NOT NULL,
+    fleeting      INTEGER NOT NULL,
+    body          TEXT NOT NULL,                      -- last, so that the columns before it are read without it
+    UNIQUE (run_id, number)
+) STRICT;
+CREATE INDEX commits_by_checkpoint ON commits (checkpoint_id);
+CREATE INDEX commits_by_workflow ON commits (workflow, seq);
+CREATE INDEX commits_with_frame ON commits (run_id, number) WHERE frame;
+CREATE INDEX commits_with_outputs ON commits (run_id, number) WHERE outputs;
+
+CREATE TABLE memory (
+    run_id TEXT NOT NULL,
+    place  INTEGER NOT NULL,
+    key    TEXT NOT NULL,
+    body   TEXT NOT NULL,
+    PRIMARY KEY (run_id, place, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE leases (
+    run_id  TEXT PRIMARY KEY,
+    host    TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    pid     INTEGER NOT NULL,
+    started TEXT NOT NULL,
+    drive   TEXT NOT NULL,
+    until   REAL NOT NULL,
+    fence   INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE mail (
+    seq      INTEGER PRIMARY KEY,                     -- the order of posting
+    run_id   TEXT NOT NULL,
+    key      TEXT NOT NULL,
+    consumed INTEGER NOT NULL,                        -- then it stays, so that the key is taken for ever
+    body     TEXT NOT NULL,
+    UNIQUE (run_id, key)
+) STRICT;
+CREATE INDEX mail_to_read ON mail (run_id, seq) WHERE NOT consumed;
+
+CREATE TABLE requests (
+    seq           INTEGER PRIMARY KEY,                -- the order of asking
+    run_id        TEXT NOT NULL,
+    request_id    TEXT NOT NULL,
+    workflow      TEXT NOT NULL,
+    executor      TEXT NOT NULL,
+    request_type  TEXT NOT NULL,
+    response_type TEXT NOT NULL,
+    schema        TEXT NOT NULL,
+    at            TEXT NOT NULL,
+    deadline      TEXT,
+    UNIQUE (run_id, request_id)
+) STRICT;
+CREATE INDEX requests_by_age ON requests (at, run_id, seq);
+CREATE INDEX requests_by_workflow ON requests (workflow, at, run_id, seq);
+CREATE INDEX requests_by_deadline ON requests (deadline, run_id, seq) WHERE deadline IS NOT NULL;
+CREATE INDEX requests_by_workflow_and_deadline ON requests (workflow, deadline, run_id, seq)
+    WHERE deadline IS NOT NULL;
+
+CREATE TABLE wakes (
+    run_id   TEXT PRIMARY KEY,
+    workflow TEXT NOT NULL,
+    at       TEXT NOT NULL
+) STRICT;
+CREATE INDEX wakes_by_time ON wakes (at, run_id);
+
+-- kept by the triggers below, so that it is true whatever writes to `commits`
+CREATE TABLE runs (
+    run_id        TEXT PRIMARY KEY,
+    workflow      TEXT NOT NULL,
+    status        TEXT NOT NULL,                      -- of the newest record, as all that follows up to `at`
+    number        INTEGER NOT NULL,
+    checkpoint_id TEXT NOT NULL,
+    iteration     INTEGER NOT NULL,
+    at            TEXT NOT NULL,
+    began         TEXT NOT NULL,                      -- `at` of the first record that was stored
+    caller        TEXT,                               -- the run it works for
+    called        INTEGER NOT NULL DEFAULT 0,         -- 1 if there is a caller
+    tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
+    swept         INTEGER NOT NULL DEFAULT 0,         -- before this number there are only records with outputs
+    mixed         INTEGER NOT NULL DEFAULT 0          -- 1 if its numbers may not be in the order of commits
+) STRICT, WITHOUT ROWID;
+CREATE INDEX runs_by_age ON runs (called, began, run_id);
+CREATE INDEX runs_by_workflow ON runs (workflow, called, began, run_id);
+CREATE INDEX runs_by_status ON runs (status, called, began, run_id);
+CREATE INDEX runs_by_workflow_and_status ON runs (workflow, status, called, began, run_id);
+
+CREATE TABLE tags (
+    name   TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    called INTEGER NOT NULL,                          -- as in `runs`
+    began  TEXT NOT NULL,                             -- as in `runs`
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (name, value, called, began, run_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tags_by_run ON tags (run_id);
+
+CREATE TRIGGER commit_added AFTER INSERT ON commits BEGIN
+    INSERT INTO runs (run_id, workflow, status, number, checkpoint_id, iteration, at, began)
+        VALUES (new.run_id, new.workflow, new.status, new.number, new.checkpoint_id, new.iteration, new.at, new.at)
+        ON CONFLICT (run_id) DO UPDATE SET number = excluded.number, checkpoint_id = excluded.checkpoint_id,
+            iteration = excluded.iteration, at = excluded.at
+        WHERE excluded.number >= number;
+    -- apart, so that the indexes with the status are touched only if it changes
+    UPDATE runs SET status = new.status
+        WHERE run_id = new.run_id AND number = new.number AND status <> new.status;
+END;
+CREATE TRIGGER commit_changed AFTER UPDATE ON commits BEGIN
+    UPDATE runs SET status = new.status, checkpoint_id = new.checkpoint_id, iteration = new.iteration, at = new.at
+        WHERE run_id = new.run_id AND number = new.number;
+END;
+CREATE TRIGGER commit_removed AFTER DELETE ON commits
+    WHEN old.number = (SELECT number FROM runs WHERE run_id = old.run_id)
+BEGIN
+    DELETE FROM runs WHERE run_id = old.run_id AND NOT EXISTS (SELECT 1 FROM commits WHERE run_id = old.run_id);
+    UPDATE runs SET (number, status, checkpoint_id, iteration, at) = (
+            SELECT number, status, checkpoint_id, iteration, at FROM commits
+            WHERE run_id = old.run_id ORDER BY number DESC LIMIT 1)
+        WHERE run_id = old.run_id;
+END;
+CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN
+    DELETE FROM tags WHERE run_id = old.run_id;
+END;
+"""
+
+STEPS = (FIRST,)  # a file of format n has gone the first n
+FORMAT = len(STEPS)
+
+
+def prepare(db: sqlite3.Connection, path: str) -> None:
+    """Make sure that the file is ours, and create or complete its tables. Nothing is changed before that is sure."""
+    if db.in_transaction:  # left by an attempt that met a lock
+        db.execute("ROLLBACK")
+    found = _format(db, path)
+    if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+        raise StoreUnavailable(f"the store {path} is on a file system without the locks that SQLite's WAL mode needs")
+    db.execute("PRAGMA synchronous = FULL")
+    # pages: a log that is written anew is synced in half the time that one takes which grows, so it may not grow long;
+    # in a much shorter one, pages that every commit changes would be copied too often
+    db.execute("PRAGMA wal_autocheckpoint = 1000")
+    if found < FORMAT:
+        db.execute("BEGIN IMMEDIATE")
+        _bring_up_to_date(db, path)
+        db.execute("COMMIT")
+
+
+def _format(db: sqlite3.Connection, path: str) -> int:
+    """The version of our format in the file, 0 for an empty file. Raises for every file that is not ours to use."""
+    db.execute("BEGIN")  # the answers must be of one moment: another process may be creating the store
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    db.execute("COMMIT")
+    if application == 0 and version == 0 and tables == 0:
+        return 0
+    if application != APPLICATION:
+        raise StoreUnavailable(f"{path} is a database of another program; it was left as it is. Name another file")
+    _refuse_newer(version, path)
+    return version
+
+
+def _bring_up_to_date(db: sqlite3.Connection, path: str) -> None:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]  # again: another process may have been faster
+    _refuse_newer(version, path)
+    for step in STEPS[version:]:
+        for statement in _statements(step):  # not executescript, which would commit first
+            db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _statements(step: str) -> Iterator[str]:
+    statement = ""
+    for line in step.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):  # it knows that there are semicolons inside a trigger
+            yield statement
+            statement = ""
+
+
+def _refuse_newer(version: int, path: str) -> None:
+    if version > FORMAT:
+        raise NewerFormat(
+            f"the store {path} was written by a newer Stepwell (format {version}, this one knows {FORMAT}); "
+            f"it was left as it is. Upgrade Stepwell to use it"
+        )

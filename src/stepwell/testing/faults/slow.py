@@ -1,0 +1,47 @@
+"""A store that takes its time, so that what was begun first need not be done first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import cycle
+from typing import Any
+
+from stepwell.testing.clock import FakeClock
+from stepwell.testing.faults.wrapped_store import Call, WrappedStore
+
+
+class SlowStore(WrappedStore):
+    """Passes everything on to another store, late, and what it answered later still.
+
+    `turns` says how many turns of the event loop each operation waits before it is passed on, and as many again
+    before it is answered; what is asked for meanwhile may overtake it. A list is gone through again and again:
+    `[9, 0, 4]` makes the second operation overtake the first. With a `clock`, each operation also takes so many
+    `seconds` of its time.
+    """
+
+    def __init__(
+        self, inner: Any, turns: int | Iterable[int] = 1, *, clock: FakeClock | None = None, seconds: float = 0
+    ) -> None:
+        super().__init__(inner)
+        self._turns = cycle([turns] if isinstance(turns, int) else list(turns) or [0])
+        self._clock, self._seconds = clock, seconds
+
+    async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
+        return await self.use(name, call)
+
+    async def use(self, name: str, call: Call) -> Any:
+        if name == "close":  # nothing is left to overtake it
+            return await call()
+        turns = next(self._turns)
+        await _wait(turns)
+        if self._clock is not None:
+            self._clock(seconds=self._seconds)
+        result = await call()
+        await _wait(turns)
+        return result
+
+
+async def _wait(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)

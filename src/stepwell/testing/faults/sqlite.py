@@ -1,0 +1,57 @@
+"""A SQLite store whose file cannot grow, or can only be read."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import TypeVar
+
+from stepwell.stores.sqlite.access import Database, Work
+from stepwell.stores.sqlite.store import SQLiteStore
+
+T = TypeVar("T")
+_NO_LIMIT = 2**32 - 2  # pages: the most that SQLite has
+
+
+class ConfinedSQLiteStore(SQLiteStore):
+    """A SQLite store on a disk with little room: its file has at most `pages` pages, and then it is full.
+
+    `read_only_at=3` makes its third write and all that follow fail as on a disk that can only be read. Both are
+    attributes, so that a test can make room again: `store.pages = None`. `writes` counts what was to be written.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, pages: int | None = None, read_only_at: int | None = None
+    ) -> None:
+        super().__init__(path)
+        self.pages, self.read_only_at = pages, read_only_at
+        self.writes = 0
+        self._db = _Confined(self._db, self)
+
+
+class _Confined(Database):
+    """Does every piece of writing under the limits of its store."""
+
+    def __init__(self, like: Database, store: ConfinedSQLiteStore) -> None:
+        super().__init__(like._path, like._prepare, like._mode)
+        self._store = store
+
+    async def write(self, work: Work[T]) -> T:
+        return await super().write(self._limited(work))
+
+    def write_blocking(self, work: Work[T]) -> T:
+        return super().write_blocking(self._limited(work))
+
+    def _limited(self, work: Work[T]) -> Work[T]:
+        def limited(db: sqlite3.Connection) -> T:
+            store = self._store
+            store.writes += 1
+            read_only = store.read_only_at is not None and store.writes >= store.read_only_at
+            db.execute(f"PRAGMA max_page_count = {store.pages or _NO_LIMIT}")
+            db.execute(f"PRAGMA query_only = {int(read_only)}")
+            try:
+                return work(db)
+            finally:
+                db.execute("PRAGMA query_only = 0")  # for whoever gets the connection next
+
+        return limited

@@ -1,0 +1,1 @@
+"""The rules that every store keeps, chapter by chapter."""

@@ -1,0 +1,132 @@
+"""What is true of every store whose texts are guarded: what was damaged, moved or not sealed is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from stepwell.errors import CheckpointCorrupt
+from stepwell.storage.integrity import Guarded
+from stepwell.storage.port import Record
+from stepwell.testing.store_rules.rule import rule_of_guards
+from stepwell.testing.store_rules.samples import fill, meanings, record, refused, text
+
+SECRET = "the secret of the house"
+
+
+@rule_of_guards("sealed")
+async def nothing_of_a_text_can_be_read_in_a_sealed_store(store: Guarded) -> None:
+    for number in range(3):
+        await store.append(record("r", number, body=SECRET, frame=number == 0))
+    await store.put(record("s", 7, body=SECRET))
+    await store.remove("r", 0, follower=record("r", 1, body=SECRET))
+    await store.remember("r", 3, "k", text(SECRET))
+    await store.post("r", "k", text(SECRET))
+    inner = store.inner
+    bodies = [each.body for run_id in ("r", "s") for each in await inner.history(run_id)]
+    bodies += [*(await inner.recall("r", 3)).values(), *dict(await inner.mail("r")).values()]
+    assert len(bodies) == 5
+    assert [body for body in bodies if b"secret" in body] == []
+    assert all(isinstance(json.loads(body), dict) for body in bodies)  # a store may count on it
+
+
+@rule_of_guards("sealed")
+async def what_is_not_sealed_is_refused_in_a_sealed_store(store: Guarded) -> None:
+    await fill(store.inner, "r", 1)
+    await store.inner.remember("r", 1, "k", text(1))
+    await store.inner.post("r", "k", text(1))
+    await refused_by_name(store, "r", number=0)
+    with refused(CheckpointCorrupt, "'r' remembered as 'k' is not sealed"):
+        await store.recall("r", 1)
+    with refused(CheckpointCorrupt, "mail 'k' of run 'r' is not sealed"):
+        await store.mail("r")
+
+
+@rule_of_guards("summed", "sealed")
+async def a_record_in_the_place_of_another_is_refused(store: Guarded) -> None:
+    for run_id in ("r", "s"):
+        await store.append(record(run_id, 0, body="same"))
+        await store.append(record(run_id, 1, body="same"))
+    first, second = await store.inner.history("r")
+    await store.inner.put(Record(second.entry, first.body))
+    await refused_by_name(store, "r", number=1)
+    await store.inner.put(Record(record("s", 1).entry, second.body))
+    await refused_by_name(store, "s", number=1)
+    await store.inner.put(Record(replace(second.entry, checkpoint_id="another"), second.body))
+    with refused(CheckpointCorrupt, "checkpoint another of run 'r'"):
+        await store.head("r")
+    await store.inner.put(second)
+    assert meanings(await store.history("r")) == meanings([record("r", 0, body="same"), record("r", 1, body="same")])
+
+
+@rule_of_guards("summed", "sealed")
+async def mail_in_the_place_of_other_mail_is_refused(store: Guarded) -> None:
+    await store.post("r", "k", text("yes"))
+    ((_, body),) = await store.inner.mail("r")
+    await store.inner.post("s", "k", body)
+    with refused(CheckpointCorrupt, "the mail 'k' of run 's'"):
+        await store.mail("s")
+    await store.inner.post("r", "l", body)
+    with refused(CheckpointCorrupt, "the mail 'l' of run 'r'"):
+        await store.mail("r")
+
+
+@rule_of_guards("summed", "sealed")
+async def memory_in_the_place_of_another_is_refused(store: Guarded) -> None:
+    await store.remember("r", 1, "k", text("done"))
+    body = (await store.inner.recall("r", 1))["k"]
+    for run_id, place, key in [("s", 1, "k"), ("r", 2, "k"), ("r", 3, "l")]:
+        await store.inner.remember(run_id, place, key, body)
+        with refused(CheckpointCorrupt, f"what run '{run_id}' remembered as '{key}'"):
+            await store.recall(run_id, place)
+    assert await store.recall("r", 1) == {"k": text("done")}
+
+
+@rule_of_guards("summed", "sealed")
+async def a_damaged_record_is_named_and_the_others_are_read(store: Guarded) -> None:
+    for run_id in ("r", "s"):
+        await store.append(record(run_id, 0, body=SECRET))
+    whole = await store.inner.head("r")
+    assert whole is not None
+    for damaged in damages(whole.body):
+        await store.inner.put(Record(whole.entry, damaged))
+        await refused_by_name(store, "r", number=0)
+    assert meanings(await store.history("s")) == meanings([record("s", 0, body=SECRET)])
+    await store.inner.put(whole)
+    assert meanings(await store.history("r")) == meanings([record("r", 0, body=SECRET)])
+
+
+async def refused_by_name(store: Guarded, run_id: str, *, number: int) -> None:
+    """However the record is read, the error says which it is."""
+    said = f"checkpoint {run_id}-{number} of run '{run_id}'"
+    with refused(CheckpointCorrupt, said):
+        await store.head(run_id)
+    with refused(CheckpointCorrupt, said):
+        await store.chain(run_id, number)
+    with refused(CheckpointCorrupt, said):
+        await store.history(run_id)
+
+
+def damages(body: bytes) -> Iterator[bytes]:
+    """The text with one of its strings cut off, or with one letter changed. It stays JSON: a store may count on it."""
+    for change in (_cut, _change):
+        for damaged in _changed(json.loads(body), change):
+            yield text(damaged)
+
+
+def _cut(said: str) -> str:
+    return said[: len(said) // 2]
+
+
+def _change(said: str) -> str:
+    return ("A" if said[0] != "A" else "B") + said[1:]
+
+
+def _changed(value: dict[str, Any], change: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    for key, each in value.items():
+        inside = [change(each)] if isinstance(each, str) else _changed(each, change) if isinstance(each, dict) else []
+        for damaged in inside:
+            yield {**value, key: damaged}

@@ -1,0 +1,366 @@
+"""What is true of every store: how runs and records are listed, page by page."""
+
+from __future__ import annotations
+
+from stepwell.errors import CommitConflict
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import About, Along, RunEntry, Sieve, Store
+from stepwell.testing.store_rules.rule import rule
+from stepwell.testing.store_rules.samples import (
+    ODD_IDS,
+    about,
+    fill,
+    listed,
+    on,
+    places,
+    record,
+    refused,
+    run_ids,
+    text,
+)
+
+# -------------------------------------------------------------------- the list of runs
+
+
+@rule
+async def a_store_without_records_lists_no_runs(store: Store) -> None:
+    assert await store.runs() == []
+    await store.claim("r", this_process("mine"), seconds=60)
+    await store.post("s", "k", text(1))
+    await store.remember("t", 0, "k", text(1))
+    assert await store.runs(inner=True) == []
+
+
+@rule
+async def a_run_is_listed_as_its_newest_record_is(store: Store) -> None:
+    await store.append(record("r", 0, at=on(1)))
+    assert await store.runs() == [listed(record("r", 0, at=on(1)))]
+    second = record("r", 1, at=on(2), status="waiting", iteration=7, checkpoint_id="second", frame=False)
+    await store.append(second)
+    assert await store.runs() == [listed(second, began=on(1))]
+    await store.close()
+    assert await store.runs() == [listed(second, began=on(1))]
+
+
+@rule
+async def runs_that_began_last_are_listed_first(store: Store) -> None:
+    for run_id, day in [("b", 2), ("a", 3), ("d", 1), ("c", 2)]:
+        await store.append(record(run_id, 0, at=on(day)))
+    await store.append(record("d", 1, at=on(9)))
+    assert await run_ids(store) == ["a", "c", "b", "d"]
+    await store.append(record("e", 0, at="2026-01-03T00:00:00.000001+00:00"))
+    assert await run_ids(store) == ["e", "a", "c", "b", "d"]
+
+
+@rule
+async def runs_of_odd_names_are_listed_and_paged_in_one_order(store: Store) -> None:
+    for name in ODD_IDS:
+        await store.append(record(name, 0, workflow=f"w{name}", at=on(1)))
+    expected = sorted(ODD_IDS, reverse=True)
+    assert await run_ids(store) == expected
+    assert await paged(store, 4) == expected
+    for name in ODD_IDS:
+        assert await run_ids(store, workflow=f"w{name}") == [name]
+
+
+async def paged(store: Store, limit: int) -> list[str]:
+    found: list[str] = []
+    past: RunEntry | None = None
+    while page := await store.runs(past=past, limit=limit):
+        assert len(page) <= limit
+        found += [run.run_id for run in page]
+        past = page[-1]
+    return found
+
+
+@rule
+async def a_list_of_runs_comes_in_pages(store: Store) -> None:
+    for n in range(10):
+        await store.append(record(f"r{n}", 0, at=on(1 + n // 4)))
+    everything = [f"r{n}" for n in reversed(range(10))]
+    for limit in (1, 3, 10, 11):
+        assert await paged(store, limit) == everything
+    assert await store.runs(limit=0) == []
+    first = await store.runs(limit=3)
+    assert [run.run_id for run in await store.runs(past=first[-1])] == everything[3:]
+
+
+@rule
+async def a_page_goes_on_where_the_last_ended_though_its_last_run_moved_or_went(store: Store) -> None:
+    for n in range(6):
+        await store.append(record(f"r{n}", 0, at=on(n + 1)))
+    page = await store.runs(limit=2)
+    assert [run.run_id for run in page] == ["r5", "r4"]
+    await store.append(record("r4", 1, at=on(20), status="done"))
+    await store.append(record("new", 0, at=on(21)))
+    assert [run.run_id for run in await store.runs(past=page[-1], limit=2)] == ["r3", "r2"]
+    await store.drop("r4")
+    assert [run.run_id for run in await store.runs(past=page[-1], limit=2)] == ["r3", "r2"]
+
+
+@rule
+async def runs_are_found_by_workflow_status_and_tags(store: Store) -> None:
+    for n, (workflow, status, team) in enumerate(
+        [("w", "done", "red"), ("w", "waiting", "red"), ("v", "done", "blue"), ("w", "done", "blue")]
+    ):
+        along = Along(about=about(team=team, even=str(n % 2 == 0)))
+        await store.append(record(f"r{n}", 0, workflow=workflow, status=status, at=on(n + 1)), along)
+    assert await run_ids(store, workflow="w") == ["r3", "r1", "r0"]
+    assert await run_ids(store, status="done") == ["r3", "r2", "r0"]
+    assert await run_ids(store, workflow="w", status="done") == ["r3", "r0"]
+    assert await run_ids(store, tags={"team": "red"}) == ["r1", "r0"]
+    assert await run_ids(store, tags={"team": "red", "even": "True"}) == ["r0"]
+    assert await run_ids(store, tags={"team": "blue"}, workflow="w", status="done") == ["r3"]
+    assert await run_ids(store, tags={}) == ["r3", "r2", "r1", "r0"]
+    for nothing in ({"team": "green"}, {"unknown": "red"}, {"team": "red", "unknown": ""}, {"TEAM": "red"}):
+        assert await run_ids(store, tags=nothing) == []
+    assert await run_ids(store, workflow="none") == []
+    assert await run_ids(store, status="none") == []
+
+
+@rule
+async def pages_are_of_what_matches(store: Store) -> None:
+    for n in range(12):
+        odd = "odd" if n % 2 else "even"
+        status = "done" if n % 3 == 0 else "waiting"
+        await store.append(
+            record(f"r{n:02}", 0, workflow=odd, status=status, at=on(n + 1)), Along(about=about(odd=odd))
+        )
+    first = await store.runs(tags={"odd": "odd"}, limit=4)
+    assert [run.run_id for run in first] == ["r11", "r09", "r07", "r05"]
+    rest = await store.runs(tags={"odd": "odd"}, past=first[-1], limit=4)
+    assert [run.run_id for run in rest] == ["r03", "r01"]
+    first = await store.runs(workflow="even", limit=2)
+    assert [run.run_id for run in await store.runs(workflow="even", past=first[-1], limit=2)] == ["r06", "r04"]
+    first = await store.runs(status="done", limit=2)
+    assert [run.run_id for run in await store.runs(status="done", past=first[-1], limit=9)] == ["r03", "r00"]
+
+
+@rule
+async def the_status_of_a_run_is_that_of_its_newest_record(store: Store) -> None:
+    await store.append(record("r", 0, status="running"))
+    await store.append(record("r", 1, status="waiting"))
+    assert await run_ids(store, status="running") == []
+    assert await run_ids(store, status="waiting") == ["r"]
+    await store.append(record("r", 2, status="running"))
+    assert await run_ids(store, status="running") == ["r"]
+    assert await run_ids(store, status="waiting") == []
+
+
+@rule
+async def tags_stay_with_a_run_until_others_take_their_place(store: Store) -> None:
+    await store.append(record("r", 0), Along(about=about(team="red", ticket="1")))
+    await store.append(record("r", 1))
+    assert (await store.runs())[0].about == about(team="red", ticket="1")
+    await store.append(record("r", 2), Along(about=about(team="blue")))
+    assert (await store.runs())[0].about == about(team="blue")
+    assert await run_ids(store, tags={"team": "red"}) == []
+    assert await run_ids(store, tags={"ticket": "1"}) == []
+    assert await run_ids(store, tags={"team": "blue"}) == ["r"]
+    await store.append(record("r", 3), Along(about=About()))
+    assert (await store.runs())[0].about == About()
+    assert await run_ids(store, tags={"team": "blue"}) == []
+
+
+@rule
+async def tags_of_odd_names_and_values_are_kept_apart(store: Store) -> None:
+    tags = {name: f"{name}!" for name in ODD_IDS}
+    await store.append(record("r", 0), Along(about=About(tags)))
+    for name in ODD_IDS:
+        await store.append(record(f"run of {name}", 0), Along(about=About({"name": name})))
+    assert (await store.runs(tags=tags))[0].about == About(tags)
+    for name in ODD_IDS:
+        assert await run_ids(store, tags={"name": name}) == [f"run of {name}"]
+        assert await run_ids(store, tags={name: f"{name}!"}) == ["r"]
+
+
+@rule
+async def runs_that_work_for_others_are_listed_only_when_asked_for(store: Store) -> None:
+    await store.append(record("r", 0, at=on(1)))
+    await store.append(record("inner", 0, at=on(2)), Along(about=about("r", team="red")))
+    await store.append(record("inner", 1, at=on(3)))
+    assert await run_ids(store) == ["r"]
+    assert await run_ids(store, workflow="w") == ["r"]
+    assert await run_ids(store, tags={"team": "red"}) == []
+    assert await run_ids(store, inner=True) == ["inner", "r"]
+    assert await run_ids(store, inner=True, tags={"team": "red"}) == ["inner"]
+    assert (await store.runs(inner=True))[0].about == about("r", team="red")
+    assert await store.runs(limit=1) == [listed(record("r", 0, at=on(1)))]
+
+
+@rule
+async def a_refused_append_changes_nothing_in_the_list(store: Store) -> None:
+    await store.append(record("r", 0, at=on(1)), Along(about=about(team="red")))
+    for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:
+        stale = record("r", number, workflow=workflow, status="done", at=on(2))
+        with refused(CommitConflict):
+            await store.append(stale, Along(about=about("x", team="blue")))
+    with refused(CommitConflict):
+        await store.append(record("new", 1), Along(about=about(team="blue")))
+    assert await store.runs(inner=True) == [listed(record("r", 0, at=on(1)), about=about(team="red"))]
+    assert await run_ids(store, tags={"team": "blue"}) == []
+
+
+@rule
+async def what_is_put_is_listed_if_it_is_the_newest(store: Store) -> None:
+    fifth = record("r", 5, at=on(5), status="waiting")
+    await store.put(fifth, Along(about=about(team="red")))
+    assert await store.runs() == [listed(fifth, about=about(team="red"))]
+    await store.put(record("r", 2, at=on(2), status="done"))
+    assert await store.runs() == [listed(fifth, began=on(5), about=about(team="red"))]
+    again = record("r", 5, at=on(6), status="failed", checkpoint_id="again", iteration=3)
+    await store.put(again)
+    assert await store.runs() == [listed(again, began=on(5), about=about(team="red"))]
+    last = record("r", 9, at=on(9))
+    await store.put(last, Along(about=about(team="blue")))
+    assert await store.runs() == [listed(last, began=on(5), about=about(team="blue"))]
+    await store.put(record("r", 3, at=on(3)), Along(about=about(team="green")))
+    assert await store.runs(tags={"team": "green"}) == [listed(last, began=on(5), about=about(team="green"))]
+
+
+@rule
+async def when_a_record_goes_the_newest_of_those_that_are_left_is_listed(store: Store) -> None:
+    made = [record("r", n, at=on(n + 1), status=f"s{n}") for n in range(5)]
+    for each in made:
+        await store.append(each, Along(about=about(team="red") if each is made[0] else None))
+    assert await store.remove("r", 0)
+    assert await store.runs() == [listed(made[4], began=on(1), about=about(team="red"))]
+    assert await store.remove("r", 4)
+    assert await store.runs() == [listed(made[3], began=on(1), about=about(team="red"))]
+    assert await store.remove("r", 2)
+    assert await store.remove("r", 3)
+    assert await store.runs(status="s1") == [listed(made[1], began=on(1), about=about(team="red"))]
+    assert await store.remove("r", 1)
+    assert await store.runs(inner=True) == []
+    assert await store.runs(tags={"team": "red"}) == []
+    await store.append(record("r", 0, at=on(9), workflow="another"))
+    assert await store.runs() == [listed(record("r", 0, at=on(9), workflow="another"))]
+
+
+@rule
+async def a_follower_that_is_the_newest_is_listed(store: Store) -> None:
+    await store.append(record("r", 0, at=on(1)))
+    await store.append(record("r", 1, at=on(2), frame=False))
+    whole = record("r", 1, at=on(2), status="done", checkpoint_id="whole", iteration=8)
+    assert await store.remove("r", 0, follower=whole)
+    assert await store.runs() == [listed(whole, began=on(1))]
+
+
+# -------------------------------------------------------------------- pages of entries
+
+
+@rule
+async def entries_come_in_pages_from_the_end(store: Store) -> None:
+    for number in range(5):
+        for run_id in ("r", "s"):
+            await store.append(record(run_id, number, workflow="v" if run_id == "s" else "w"))
+    assert places(await store.entries(limit=3)) == [("s", 3), ("r", 4), ("s", 4)]
+    assert places(await store.entries(run_id="r", limit=2)) == [("r", 3), ("r", 4)]
+    assert places(await store.entries(run_id="r", limit=2, before="r-3")) == [("r", 1), ("r", 2)]
+    assert places(await store.entries(run_id="r", limit=9, before="r-2")) == [("r", 0), ("r", 1)]
+    assert places(await store.entries(workflow="v", limit=2, before="s-4")) == [("s", 2), ("s", 3)]
+    assert places(await store.entries(before="s-1")) == [("r", 0), ("s", 0), ("r", 1)]
+    assert places(await store.entries(run_id="r", before="s-1", limit=1)) == [("r", 1)]
+    assert len(await store.entries(limit=99)) == 10
+    assert await store.entries(before="r-0") == []
+    assert await store.entries(before="nothing") == []
+    assert await store.entries(run_id="r", workflow="v", limit=2) == []
+    assert await store.entries(limit=0) == []
+
+
+@rule
+async def what_was_put_is_on_the_last_page(store: Store) -> None:
+    await fill(store, "r", 4)
+    await store.put(record("r", 1, checkpoint_id="again"))
+    assert places(await store.entries(limit=2)) == [("r", 3), ("r", 1)]
+    assert places(await store.entries(run_id="r", before="again", limit=2)) == [("r", 2), ("r", 3)]
+    assert places(await store.entries(run_id="r", before="r-3")) == [("r", 0), ("r", 2)]
+    assert await store.entries(before="r-1") == []
+
+
+# -------------------------------------------------------------------- keeping only the latest
+
+
+@rule
+async def a_run_is_found_by_its_id(store: Store) -> None:
+    for number, name in enumerate(ODD_IDS):
+        known = about("caller" if number % 2 else None, team=name or "none")
+        await store.append(record(name, 0, at=on(1), workflow=f"w{name}"), Along(about=known))
+        await store.append(record(name, 1, at=on(2), status="done", workflow=f"w{name}"))
+    for number, name in enumerate(ODD_IDS):
+        known = about("caller" if number % 2 else None, team=name or "none")
+        newest = record(name, 1, at=on(2), status="done", workflow=f"w{name}")
+        assert await store.run(name) == listed(newest, began=on(1), about=known)
+    assert await store.run("none") is None
+    await store.claim("claimed", this_process("mine"), seconds=60)
+    assert await store.run("claimed") is None
+
+
+# -------------------------------------------------------------------- looking for runs
+
+
+@rule
+async def runs_are_found_by_the_beginning_of_their_id(store: Store) -> None:
+    for name in [*ODD_IDS, "a\x10b", "a\x101b", "\U0010ffff", "\ud7ff", "\ue000"]:
+        await store.append(record(name, 0), Along(about=about("caller" if name == "run" else None, of="all")))
+    every = await store.runs(inner=True)
+    for prefix in ["", "a", "a\0", "a\x10", "x" * 299, "Ru", "é", "none", ".", "\U0010ffff", "\ud7ff", "run"]:
+        for tags in ({}, {"of": "all"}):
+            found = await store.runs(inner=True, tags=tags, sieve=Sieve(prefix=prefix))
+            assert found == [run for run in every if run.run_id.startswith(prefix)]
+    assert await store.runs(sieve=Sieve(prefix="run")) == []
+    assert [run.run_id for run in await store.runs(sieve=Sieve(prefix="x"), limit=1)] == ["x" * 299 + "y"]
+
+
+@rule
+async def runs_are_found_by_when_they_began_and_changed(store: Store) -> None:
+    for day in range(1, 7):
+        await store.append(record(f"r{day}", 0, at=on(day)), Along(about=about(of="all")))
+    await store.append(record("r1", 1, at=on(9)))
+    for tags in ({}, {"of": "all"}):
+
+        async def found(sieve: Sieve, tags: dict[str, str] = tags) -> list[str]:
+            return [run.run_id for run in await store.runs(tags=tags, sieve=sieve)]
+
+        assert await found(Sieve(since=on(5))) == ["r6", "r5"]
+        assert await found(Sieve(until=on(3))) == ["r2", "r1"]
+        assert await found(Sieve(since=on(2), until=on(4))) == ["r3", "r2"]
+        assert await found(Sieve(changed_since=on(6))) == ["r6", "r1"]
+        assert await found(Sieve(changed_until=on(3))) == ["r2"]
+        assert await found(Sieve(changed_since=on(9), since=on(2))) == []
+    first = await store.runs(sieve=Sieve(since=on(2)), limit=2)
+    assert [run.run_id for run in await store.runs(sieve=Sieve(since=on(2)), past=first[-1])] == ["r4", "r3", "r2"]
+
+
+@rule
+async def runs_are_found_by_a_text_in_what_is_said_of_them(store: Store) -> None:
+    await store.append(record("Order-1", 0, at=on(1)), Along(about=about(customer="Ada Lovelace", city="Zürich")))
+    await store.append(record("r2", 0, at=on(2), workflow="Refund order"), Along(about=about(ORDER="x")))
+    await store.append(record("r3", 0, at=on(3)), Along(about=about(team="red%_\\")))
+    await store.append(record("r4", 0, at=on(4), body="order"))
+
+    async def found(text: str, **asked: str) -> list[str]:
+        return [run.run_id for run in await store.runs(sieve=Sieve(text=text), **asked)]  # type: ignore[arg-type]
+
+    assert await found("order") == await found("ORDER") == ["r2", "Order-1"]
+    assert await found("lace") == ["Order-1"]
+    assert await found("zürich") == ["Order-1"]
+    assert await found("ZÜRICH") == []  # only A to Z are the same
+    assert await found("d%_\\") == ["r3"]
+    assert await found("%") == ["r3"]
+    assert await found("team") == ["r3"]
+    assert await found("teamred") == await found("{") == []
+    assert await found("order", workflow="w") == ["Order-1"]
+    assert await found("") == ["r4", "r3", "r2", "Order-1"]
+
+
+@rule
+async def checkpoints_are_found_by_the_beginning_of_their_id(store: Store) -> None:
+    ids = [*ODD_IDS, "a\x10b", "\U0010ffff", "0a1b-x", "0a1b-y", "0A1B-z"]
+    for number, id in enumerate(ids):
+        await store.append(record(f"r{number % 3}", number // 3, checkpoint_id=id))
+    for prefix in ["", "a", "a\0", "a\x10", "x" * 299, "0a1b", "0A", "é", "none", "\U0010ffff"]:
+        found = [entry.checkpoint_id for entry in await store.checkpoints(prefix, limit=100)]
+        assert sorted(found) == sorted(id for id in ids if id.startswith(prefix))
+    shortened = await store.checkpoints("0a1b-", limit=1)
+    assert shortened == [await store.locate("0a1b-x")]

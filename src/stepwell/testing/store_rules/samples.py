@@ -1,0 +1,152 @@
+"""What the rules for stores are told with: records, texts and questions that mean nothing but themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from msgspec.structs import replace
+
+from stepwell.storage.port import About, Entry, Pending, Record, RunEntry, Store
+from stepwell.testing.clock import FakeClock
+
+ODD_IDS = [
+    "",
+    ".",
+    "..",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a/b",
+    "a\\b",
+    "NUL",
+    ".new",
+    ".lock",
+    "memory",
+    "-",
+    "a~b",
+]
+ODD_IDS += [
+    "Run",
+    "run",
+    "RUN",
+    "é",
+    "e\u0301",
+    "日本語",
+    "x" * 300,
+    "x" * 299 + "y",
+    "a b",
+    "a_b",
+    "%2e%2e",
+    "\n",
+    "a\0b",
+]
+
+
+def text(said: object) -> bytes:
+    """A body that says something. Every body is a JSON object without blanks."""
+    return json.dumps(said if isinstance(said, dict) else {"said": said}, separators=(",", ":")).encode()
+
+
+def record(run_id: str, number: int, *, workflow: str = "w", body: object = None, **changes: Any) -> Record:
+    """A record of its own: no two places have the same."""
+    entry = Entry(
+        run_id=run_id,
+        number=number,
+        checkpoint_id=f"{run_id}-{number}",
+        workflow=workflow,
+        status="running",
+        iteration=number,
+        at="2026-01-01T00:00:00Z",
+        frame=True,
+        outputs=False,
+    )
+    return Record(replace(entry, **changes), text({"n": number} if body is None else body))
+
+
+def question(run_id: str, request_id: str, *, at: str = "2026-01-01T00:00:00+00:00", workflow: str = "w") -> Pending:
+    return Pending(
+        run_id=run_id,
+        request_id=request_id,
+        workflow=workflow,
+        executor="approver",
+        request_type="Invoice",
+        response_type="bool",
+        schema='{"type":"boolean"}',
+        at=at,
+    )
+
+
+def on(day: int) -> str:
+    return f"2026-01-{day:02}T00:00:00+00:00"
+
+
+def about(caller: str | None = None, **tags: str) -> About:
+    return About(tags, caller)
+
+
+def listed(newest: Record, *, began: str | None = None, about: About | None = None) -> RunEntry:
+    """How a run is listed whose newest record that is."""
+    e = newest.entry
+    known = About() if about is None else about
+    return RunEntry(e.run_id, e.workflow, e.status, e.number, e.checkpoint_id, e.iteration, e.at, began or e.at, known)
+
+
+async def run_ids(store: Store, *, tags: Mapping[str, str] | None = None, **asked: str | bool) -> list[str]:
+    return [run.run_id for run in await store.runs(tags=tags, **asked)]  # type: ignore[arg-type]
+
+
+async def fill(store: Store, run_id: str, count: int, *, workflow: str = "w") -> None:
+    for number in range(count):
+        await store.append(record(run_id, number, workflow=workflow))
+
+
+def meaning(found: Record | None) -> object:
+    assert found is not None
+    return found.entry, json.loads(found.body)
+
+
+def meanings(found: list[Record]) -> list[object]:
+    return [meaning(each) for each in found]
+
+
+def numbers(found: list[Record]) -> list[int]:
+    return [each.entry.number for each in found]
+
+
+def places(found: list[Entry]) -> list[tuple[str, int]]:
+    return [(entry.run_id, entry.number) for entry in found]
+
+
+def names(found: list[Pending]) -> list[tuple[str, str]]:
+    return [(each.run_id, each.request_id) for each in found]
+
+
+class refused:  # noqa: N801 - it is read as a word: `with refused(CommitConflict):`
+    """What is done inside must be refused with such an error, which says so."""
+
+    def __init__(self, kind: type[Exception], saying: str = "") -> None:
+        self._kind, self._saying = kind, saying
+        self.error: Any = None  # what was raised
+
+    def __enter__(self) -> refused:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        assert error is not None, f"it was not refused: {self._kind.__name__} is missing"
+        if not isinstance(error, self._kind):
+            return False
+        self.error = error
+        assert re.search(self._saying, str(error)), f"the refusal does not say {self._saying!r}: {error}"
+        return True
+
+
+@contextmanager
+def after(*, minutes: float) -> Iterator[None]:
+    """It is later, by every clock that is asked."""
+    with FakeClock() as later:
+        later(minutes=minutes)
+        yield

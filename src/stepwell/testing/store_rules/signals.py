@@ -1,0 +1,179 @@
+"""What is true of every store: mail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from stepwell.errors import CommitConflict
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along, Store
+from stepwell.testing.store_rules.rule import rule
+from stepwell.testing.store_rules.samples import ODD_IDS, fill, names, question, record, refused, text
+
+
+@rule
+async def a_run_without_mail_has_none(store: Store) -> None:
+    assert await store.mail("r") == []
+    assert await store.pending() == []
+    assert await store.wakes() == []
+    await fill(store, "r", 1)
+    assert await store.mail("r") == []
+    assert await store.pending(run_id="r") == []
+    assert await store.wakes(workflow="w") == []
+
+
+@rule
+async def mail_comes_oldest_first(store: Store) -> None:
+    await fill(store, "r", 1)
+    keys = ["b", "a", "Z", "c", *map(str, range(12))]
+    for key in keys:
+        assert await store.post("r", key, text(key))
+    assert await store.mail("r") == [(key, text(key)) for key in keys]
+    await store.append(record("r", 1), Along(consumed=("a", "c")))
+    await store.post("r", "last", text("last"))
+    keys = [key for key in keys if key not in ("a", "c")]
+    assert [key for key, _ in await store.mail("r")] == [*keys, "last"]
+
+
+@rule
+async def mail_of_one_run_is_not_anothers(store: Store) -> None:
+    await fill(store, "r", 1)
+    await fill(store, "s", 1)
+    assert await store.post("r", "k", text(1))
+    assert await store.post("s", "k", text(2))
+    await store.append(record("r", 1), Along(consumed=("k",)))
+    assert await store.mail("r") == []
+    assert await store.mail("s") == [("k", text(2))]
+
+
+@rule
+async def the_first_mail_of_a_key_wins_for_ever(store: Store) -> None:
+    await fill(store, "r", 1)
+    assert await store.post("r", "k", text(1))
+    assert not await store.post("r", "k", text(2))
+    assert await store.mail("r") == [("k", text(1))]
+    await store.append(record("r", 1), Along(consumed=("k",)))
+    assert not await store.post("r", "k", text(3))
+    assert await store.mail("r") == []
+    await store.append(record("r", 2))
+    await store.put(record("r", 1, body="put"))
+    assert not await store.post("r", "k", text(4))
+    assert await store.mail("r") == []
+
+
+@rule
+async def a_key_that_was_consumed_before_it_was_posted_is_used(store: Store) -> None:
+    await store.append(record("r", 0), Along(consumed=("k",)))
+    assert not await store.post("r", "k", text(1))
+    assert await store.mail("r") == []
+    assert await store.post("r", "l", text(2))
+
+
+@rule
+async def a_refused_append_consumes_no_mail(store: Store) -> None:
+    await fill(store, "r", 1)
+    await store.post("r", "k", text(1))
+    for stale in (record("r", 0), record("r", 2), record("r", 1, workflow="another")):
+        with refused(CommitConflict):
+            await store.append(stale, Along(consumed=("k", "other")))
+    assert await store.mail("r") == [("k", text(1))]
+    assert await store.post("r", "other", text(2))
+
+
+@rule
+async def a_run_without_records_has_mail_already(store: Store) -> None:
+    assert await store.post("r", "k", text(1))
+    assert await store.mail("r") == [("k", text(1))]
+    await store.claim("r", this_process("mine"), seconds=60)
+    await store.release("r", this_process("mine"))
+    await fill(store, "r", 1)
+    assert not await store.post("r", "k", text(2))
+    assert await store.mail("r") == [("k", text(1))]
+    assert await store.newest() == record("r", 0).entry
+
+
+@rule
+async def of_many_posts_of_one_key_exactly_one_is_left(store: Store) -> None:
+    await fill(store, "r", 1)
+    left = await asyncio.gather(*(store.post("r", f"k{n % 5}", text(n)) for n in range(30)))
+    assert sum(left) == 5
+    mail = dict(await store.mail("r"))
+    assert mail == {f"k{n % 5}": text(n) for n in range(30) if left[n]}
+
+
+@rule
+async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
+    for name in ODD_IDS:
+        for key in ODD_IDS:
+            assert await store.post(name, key, text([name, key]))
+        await store.append(record(name, 0, workflow=name), Along(consumed=(name,), asked=(question(name, name),)))
+    for name in ODD_IDS:
+        assert not await store.post(name, name, text(1))
+        mail = {key: json.loads(body)["said"] for key, body in await store.mail(name)}
+        assert mail == {key: [name, key] for key in ODD_IDS if key != name}
+        assert names(await store.pending(run_id=name)) == [(name, name)]
+
+
+@rule
+async def what_is_put_consumes_its_mail(store: Store) -> None:
+    await fill(store, "r", 2)
+    await store.post("r", "a", text(1))
+    await store.post("r", "b", text(2))
+    await store.put(record("r", 0), Along(consumed=("a",)))
+    assert await store.mail("r") == [("b", text(2))]
+    await store.put(record("r", 1), Along(consumed=("b",)))
+    assert await store.mail("r") == []
+
+
+@rule
+async def the_runs_that_have_mail_are_told_from_those_that_have_none(store: Store) -> None:
+    assert await asyncio.to_thread(store.mailed, []) == []
+    assert await asyncio.to_thread(store.mailed, ["r", "nobody"]) == []
+    for run_id in ("r", "s", "t"):
+        await fill(store, run_id, 1)
+        await store.post(run_id, "k", text(1))
+    await store.post("r", "l", text(2))
+    await store.post("new", "k", text(1))
+    await store.append(record("s", 1), Along(consumed=("k",)))
+    await store.append(record("r", 1), Along(consumed=("k",)))
+    assert await asyncio.to_thread(store.mailed, ["nobody", "s", "r", "new"]) == ["r", "new"]
+    await store.append(record("r", 2), Along(consumed=("l",)))
+    assert await asyncio.to_thread(store.mailed, ["r", "s"]) == []
+    assert await asyncio.to_thread(store.mailed, ["t"]) == ["t"]
+    await store.remove("t", 0)
+    assert await asyncio.to_thread(store.mailed, ["t"]) == []
+
+
+@rule
+async def of_thousands_of_odd_runs_those_with_mail_are_told(store: Store) -> None:
+    odd = [*ODD_IDS, "~0", "~1", "a~0b", "a~1b", "a", '"', "'", "[", "1", "null"]
+    for name in odd[::2]:
+        await store.post(name, "k", text(1))
+    asked = [*odd, *map(str, range(2, 5000))]
+    assert await asyncio.to_thread(store.mailed, asked) == odd[::2]
+
+
+@rule
+async def nobody_sees_an_append_without_its_mail(store: Store) -> None:
+    await fill(store, "r", 1)
+    for number in range(1, 6):
+        await store.post("r", str(number), text(number))
+        along = Along(consumed=(str(number),))
+        appending = asyncio.create_task(store.append(record("r", number), along))
+        while not appending.done():
+            await asyncio.sleep(0)
+            came, waits = await _came(store, number), await _waits(store, number)
+            assert not (came and waits), f"commit {number} is there, and the mail it consumed too"
+            waits, came = await _waits(store, number), await _came(store, number)
+            assert came or waits, f"the mail of commit {number} is consumed, and the commit is not there"
+        await appending
+
+
+async def _came(store: Store, number: int) -> bool:
+    head = await store.head("r")
+    return head is not None and head.entry.number == number
+
+
+async def _waits(store: Store, number: int) -> bool:
+    return str(number) in dict(await store.mail("r"))

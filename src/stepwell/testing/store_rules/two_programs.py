@@ -1,0 +1,145 @@
+"""What is true of every store that two programs may open at once. Neither knows what the other does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from stepwell.errors import CommitConflict, RunBusy
+from stepwell.storage.lease import this_process
+from stepwell.storage.port import Along, Store, Wake
+from stepwell.testing.store_rules.rule import rule_of_two
+from stepwell.testing.store_rules.samples import (
+    fill,
+    meaning,
+    meanings,
+    names,
+    numbers,
+    places,
+    question,
+    record,
+    refused,
+    text,
+)
+
+
+@rule_of_two
+async def what_one_has_stored_the_other_reads(one: Store, other: Store) -> None:
+    assert await other.head("r") is None
+    await one.append(record("r", 0), Along(asked=(question("r", "q"),), wake="2026-01-01"))
+    await other.append(record("r", 1, frame=False))
+    await one.remember("r", 2, "k", text(1))
+    await one.post("r", "k", text(2))
+    for each in (one, other):
+        assert meaning(await each.head("r")) == meaning(record("r", 1, frame=False))
+        assert numbers(await each.chain("r", 1)) == [0, 1]
+        assert places(await each.entries()) == [("r", 0), ("r", 1)]
+        assert await each.recall("r", 2) == {"k": text(1)}
+        assert await each.mail("r") == [("k", text(2))]
+        assert await asyncio.to_thread(each.mailed, ["r", "s"]) == ["r"]
+        assert names(await each.pending()) == [("r", "q")]
+        assert await each.wakes() == []
+
+
+@rule_of_two
+async def a_writer_that_was_overtaken_is_refused(one: Store, other: Store) -> None:
+    await fill(one, "r", 1)
+    await one.post("r", "k", text(1))
+    assert meaning(await other.head("r")) == meaning(record("r", 0))
+    await one.append(record("r", 1), Along(wake="2026-01-01"))
+    stale = Along(consumed=("k",), asked=(question("r", "q"),), settled=1)
+    await one.remember("r", 1, "k", text(2))
+    with refused(CommitConflict, "'r'"):
+        await other.append(record("r", 1, body="stale"), stale)
+    for each in (one, other):
+        assert meaning(await each.head("r")) == meaning(record("r", 1))
+        assert await each.mail("r") == [("k", text(1))]
+        assert await each.recall("r", 1) == {"k": text(2)}
+        assert await each.pending() == []
+        assert await each.wakes() == [Wake("r", "w", "2026-01-01")]
+    await other.append(record("r", 2))
+
+
+@rule_of_two
+async def what_one_removes_is_gone_for_the_other(one: Store, other: Store) -> None:
+    await fill(one, "r", 2)
+    await other.post("r", "k", text(1))
+    assert await other.remove("r", 1)
+    assert numbers(await one.history("r")) == [0]
+    assert await other.remove("r", 0)
+    assert await one.head("r") is None
+    assert await one.mail("r") == []
+    await one.append(record("r", 0, workflow="another"))
+    assert meaning(await other.head("r")) == meaning(record("r", 0, workflow="another"))
+
+
+@rule_of_two
+async def the_first_mail_of_a_key_wins_whoever_posts_it(one: Store, other: Store) -> None:
+    await fill(one, "r", 1)
+    assert await one.post("r", "k", text("first"))
+    assert not await other.post("r", "k", text("second"))
+    assert await other.mail("r") == [("k", text("first"))]
+    await other.append(record("r", 1), Along(consumed=("k",)))
+    assert not await one.post("r", "k", text("third"))
+    assert await one.mail("r") == []
+
+
+@rule_of_two
+async def what_is_remembered_first_is_kept_whoever_remembers(one: Store, other: Store) -> None:
+    await fill(one, "r", 1)
+    assert await one.remember("r", 1, "k", text("first"))
+    assert not await other.remember("r", 1, "k", text("second"))
+    assert await other.recall("r", 1) == {"k": text("first")}
+
+
+@rule_of_two
+async def a_run_is_driven_by_one_of_them_at_a_time(one: Store, other: Store) -> None:
+    mine, theirs = this_process("mine"), this_process("theirs")
+    await one.claim("r", mine, seconds=60)
+    with refused(RunBusy):
+        await other.claim("r", theirs, seconds=60)
+    await one.release("r", mine)
+    await other.claim("r", theirs, seconds=60)
+    with refused(RunBusy):
+        await one.claim("r", mine, seconds=60)
+
+
+@rule_of_two
+async def each_number_is_given_to_one_of_those_who_append_at_once(one: Store, other: Store) -> None:
+    ours, theirs = await at_once(_append_all(one, "one"), _append_all(other, "other"))
+    assert sorted(ours + theirs) == list(range(10))
+    expected = [record("r", n, body="one" if n in ours else "other") for n in range(10)]
+    for each in (one, other):
+        assert meanings(await each.history("r")) == meanings(expected)
+        assert places(await each.entries()) == [("r", n) for n in range(10)]
+
+
+@rule_of_two
+async def each_key_is_given_to_one_of_those_who_post_at_once(one: Store, other: Store) -> None:
+    ours, theirs = await at_once(_post_all(one, "one"), _post_all(other, "other"))
+    assert sorted(ours + theirs) == list(range(10))
+    expected = {str(n): text("one" if n in ours else "other") for n in range(10)}
+    assert dict(await one.mail("r")) == dict(await other.mail("r")) == expected
+
+
+async def at_once(*programs: Coroutine[Any, Any, list[int]]) -> list[list[int]]:
+    """What each comes to, each in a thread and a loop of its own."""
+    return await asyncio.gather(*(asyncio.to_thread(asyncio.run, program) for program in programs))
+
+
+async def _append_all(store: Store, name: str) -> list[int]:
+    won = []
+    for number in range(10):
+        try:
+            await store.append(record("r", number, body=name))
+            won.append(number)
+        except CommitConflict:
+            head = await store.head("r")
+            assert head is not None
+            assert head.entry.number >= number
+    return won
+
+
+async def _post_all(store: Store, name: str) -> list[int]:
+    return [n for n in range(10) if await store.post("r", str(n), text(name))]

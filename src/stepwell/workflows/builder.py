@@ -1,0 +1,260 @@
+"""Say a workflow; `build()` freezes it, or says everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, Self, TypeAlias
+
+from stepwell.errors import DefinitionError
+from stepwell.graph.edges import (
+    Case,
+    Condition,
+    Default,
+    Direct,
+    Edge,
+    FanIn,
+    FanOut,
+    Select,
+    Selection,
+    Switch,
+    name_of,
+)
+from stepwell.graph.executor import Executor
+from stepwell.graph.graph import Graph, OnUnroutable, OutputKind
+from stepwell.graph.migration import Migration, version_of, wrong_migrations
+from stepwell.graph.subworkflow import unsent
+from stepwell.graph.validation import problems
+from stepwell.model.state import Reducer
+from stepwell.model.superstep import is_text
+from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.workflows.executor_specs import ExecutorLike, Node, frozen, identity, node_of
+from stepwell.workflows.storage_options import StorageLike, storage_of
+from stepwell.workflows.workflow import Workflow
+
+DEFAULT_MAX_ITERATIONS = 100
+
+OutputsFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all'] | None"
+OthersFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all', 'all_other'] | None"
+
+
+class WorkflowBuilder:
+    """Says a workflow: executors, and the edges between them.
+
+    Wherever an executor is expected, an instance, a class, a factory, or the id of one that stands
+    elsewhere in the same builder will do.
+
+    `version` says which version of the workflow this is, 1 if nothing is said; `migrations` how runs of each version
+    before become runs of the next. The version is that of the last migration, if it is not given.
+    """
+
+    def __init__(
+        self,
+        max_iterations: int = DEFAULT_MAX_ITERATIONS,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        start_executor: ExecutorLike | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        output_from: OutputsFrom = None,
+        intermediate_output_from: OthersFrom = None,
+        reducers: Mapping[str, Reducer] | None = None,
+        on_unroutable: OnUnroutable = "fail",
+        version: int | None = None,
+        migrations: Sequence[Migration] = (),
+    ) -> None:
+        self._name, self._description = name, description
+        self._max_iterations = max_iterations
+        self._output_from, self._intermediate_from = output_from, intermediate_output_from
+        self._reducers = dict(reducers or {})
+        self._on_unroutable = on_unroutable
+        self._version, self._migrations = version, migrations
+        self._nodes: dict[str, Node] = {}
+        self._by_object: dict[Hashable, Node] = {}
+        self._kept: list[object] = []  # what `_by_object` names by identity must not be collected
+        self._edges: list[Edge] = []
+        self._problems: list[str] = []
+        self._start: str | None = None
+        self._storage: CheckpointStorage | None = None
+        if checkpoint_storage is not None:
+            self.with_checkpointing(checkpoint_storage)
+        if start_executor is not None:
+            self.set_start_executor(start_executor)
+
+    def set_start_executor(self, executor: ExecutorLike) -> Self:
+        """Where the input goes."""
+        self._start = self._id(executor)
+        return self
+
+    def with_checkpointing(self, checkpoint_storage: StorageLike) -> Self:
+        """Commit every run to this storage, unless `run` is given another."""
+        try:
+            self._storage = storage_of(checkpoint_storage)
+        except DefinitionError as error:
+            self._problems += error.problems
+        return self
+
+    def set_max_iterations(self, max_iterations: int) -> Self:
+        """How many supersteps a run may take since the last message from outside."""
+        self._max_iterations = max_iterations
+        return self
+
+    def add_edge(self, source: ExecutorLike, target: ExecutorLike, condition: Condition | None = None) -> Self:
+        """What `source` sends goes to `target`, if the condition holds for it. The condition may be async."""
+        return self._add(Direct(self._id(source), self._id(target), condition))
+
+    def add_chain(self, executors: Sequence[ExecutorLike]) -> Self:
+        """Edges from each to the next."""
+        ids = self._ids(executors, "a chain")
+        if len(ids) == 1:
+            self._problems.append(f"a chain needs at least two executors, not only {ids[0]!r}")
+        for source, target in pairwise(ids):
+            self._add(Direct(source, target))
+        return self
+
+    def add_fan_out_edges(self, source: ExecutorLike, targets: Sequence[ExecutorLike]) -> Self:
+        """What `source` sends goes to every target."""
+        id = self._id(source)
+        return self._add(FanOut(id, self._ids(targets, f"the fan-out from {id!r}")))
+
+    def add_fan_in_edges(self, sources: Sequence[ExecutorLike], target: ExecutorLike) -> Self:
+        """Once each source has sent something, `target` gets all of it as one list, in the order of the sources."""
+        id = self._id(target)
+        return self._add(FanIn(self._ids(sources, f"the fan-in into {id!r}"), id))
+
+    def add_switch_case_edge_group(self, source: ExecutorLike, cases: Sequence[Case | Default]) -> Self:
+        """What `source` sends goes to the first case that holds, else to the default."""
+        id = self._id(source)
+        ways = tuple((case.condition, self._id(case.target)) for case in cases if isinstance(case, Case))
+        defaults = [self._id(case.target) for case in cases if isinstance(case, Default)]
+        for case in cases:
+            if not isinstance(case, (Case, Default)):
+                self._problems.append(
+                    f"the switch from {id!r} has {case!r}, which is neither Case(...) nor Default(...)"
+                )
+        if len(defaults) != 1:
+            self._problems.append(
+                f"the switch from {id!r} has {len(defaults) or 'no'} Default(...); it needs exactly one"
+            )
+        if not ways:
+            self._problems.append(f"the switch from {id!r} has no Case(...)")
+        # without a default one of the cases stands in: the other checks should see the targets all the same
+        last = [*defaults, *(target for _, target in ways)][:1]
+        return self._add(Switch(id, ways, *last)) if last else self
+
+    def add_multi_selection_edge_group(
+        self, source: ExecutorLike, targets: Sequence[ExecutorLike], selection_func: Selection
+    ) -> Self:
+        """What `source` sends goes to those targets whose ids `selection_func(message, target_ids)` returns."""
+        id = self._id(source)
+        return self._add(Select(id, self._ids(targets, f"the selection from {id!r}"), selection_func))
+
+    def build(self) -> Workflow:
+        """The immutable definition. Raises DefinitionError with every problem at once."""
+        nodes = {id: frozen(node) for id, node in self._nodes.items()}
+        patterns = {id: node.pattern for id, node in nodes.items()}
+        outputs, unclear = self._outputs()
+        found = [*self._problems, *problems(self._start, patterns, self._edges), *unclear, *self._wrong_settings()]
+        if self._on_unroutable == "fail":
+            found += unsent(patterns, self._edges)
+        if found or self._start is None:
+            raise DefinitionError(list(dict.fromkeys(found)))
+        # the graph can be looked at from outside: what is done to its executors must not reach those of a run
+        shown = {id: pattern.clone() for id, pattern in patterns.items()}
+        graph = Graph(self._start, shown, tuple(self._edges), outputs, dict(self._reducers), self._on_unroutable)
+        known = (self._name, self._description, self._max_iterations, self._storage)
+        migrations = tuple(self._migrations)
+        return Workflow(graph, nodes, *known, version=version_of(migrations, self._version), migrations=migrations)
+
+    def _wrong_settings(self) -> Iterator[str]:
+        for key, reducer in self._reducers.items():
+            if not callable(reducer):
+                yield f"the reducer of state[{key!r}] is {reducer!r}, which cannot be called"
+        if not isinstance(self._max_iterations, int) or self._max_iterations < 1:
+            yield f"max_iterations must be at least 1, not {self._max_iterations!r}"
+        if self._name is not None and (not isinstance(self._name, str) or not self._name or not is_text(self._name)):
+            yield f"the name of a workflow is a non-empty string of whole characters, not {self._name!r}"
+        if self._on_unroutable not in ("fail", "drop"):
+            yield f'on_unroutable must be "fail" or "drop", not {self._on_unroutable!r}'
+        if not _is_list(self._migrations):
+            yield f"migrations are a list of Migration(...), not {self._migrations!r}"
+        else:
+            yield from wrong_migrations(list(self._migrations), self._version)
+
+    def _add(self, edge: Edge) -> Self:
+        self._edges.append(edge)
+        return self
+
+    def _ids(self, given: Sequence[ExecutorLike], what: str) -> tuple[str, ...]:
+        if not _is_list(given):
+            self._problems.append(f"{what} needs a list of executors, not {given!r}")
+            return ()
+        ids = tuple(self._id(one) for one in given)
+        if not ids:
+            self._problems.append(f"{what} names no executor")
+        return ids
+
+    def _id(self, given: ExecutorLike) -> str:
+        if isinstance(given, str):
+            return given
+        known = self._by_object.get(identity(given))
+        if known is None:
+            try:
+                known = node_of(_spoken_for(given))
+            except DefinitionError as error:
+                self._problems += error.problems
+                return getattr(given, "__name__", None) or repr(given)
+            self._by_object[identity(given)] = known
+            self._kept.append(given)
+            if known.id in self._nodes:
+                self._problems.append(f"duplicate executor: two different executors are called {known.id!r}")
+            else:
+                self._nodes[known.id] = known
+        return known.id
+
+    def _outputs(self) -> tuple[dict[str, OutputKind] | None, list[str]]:
+        """Whose yields are told as what (None: every yield is an output), and what is wrong with that."""
+        if self._output_from is None and self._intermediate_from is None:
+            return None, []
+        found: list[str] = []
+        chosen = self._named(self._output_from, "output_from", found)
+        if self._intermediate_from == "all_other":
+            others = [id for id in self._nodes if id not in chosen]
+        else:
+            others = self._named(self._intermediate_from, "intermediate_output_from", found)
+        found += [f"{id!r} stands in output_from and in intermediate_output_from" for id in chosen if id in others]
+        if not chosen and not others and not found:
+            found.append("output_from and intermediate_output_from name nobody: nothing would ever be told")
+        return {**dict.fromkeys(others, "intermediate"), **dict.fromkeys(chosen, "output")}, found
+
+    def _named(self, given: Any, what: str, found: list[str]) -> list[str]:
+        if given is None:
+            return []
+        if given == "all":
+            return list(self._nodes)
+        if not _is_list(given):
+            found.append(f"{what} must be a list of executors or 'all', not {given!r}")
+            return []
+        ids = [one if isinstance(one, str) else self._known(one) for one in given]
+        for id, one in zip(ids, given, strict=True):
+            if id not in self._nodes:
+                found.append(f"unknown output in {what}: {one!r} is no executor of this workflow")
+        return [id for id in ids if id in self._nodes]
+
+    def _known(self, given: ExecutorLike | Callable[..., Any]) -> str:
+        node = self._by_object.get(identity(given))
+        return node.id if node is not None else getattr(given, "id", None) or name_of(given)
+
+
+def _is_list(given: object) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, (str, Executor, type))
+
+
+def _spoken_for(given: ExecutorLike) -> ExecutorLike:
+    """A workflow that is an agent is heard through an executor of its own."""
+    if isinstance(given, Executor):  # a workflow without agents does without what they need
+        return given
+    from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
+    from stepwell.workflows.workflow_agent import WorkflowAgent
+
+    return WorkflowAgentExecutor(given) if isinstance(given, WorkflowAgent) else given

@@ -1,0 +1,61 @@
+"""What came of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from stepwell.model.event import WorkflowEvent, WorkflowRunState
+
+_UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
+
+
+class WorkflowRunResult(list[WorkflowEvent]):
+    """The events of a run in order, and what they come to.
+
+    Outputs from before a resume are there too: they are told again (`replayed`) when the run goes on.
+    Events of sub-workflows are in the list, with their `path`; the methods speak of the run itself.
+    """
+
+    def __init__(self, events: Iterable[WorkflowEvent], *, include_status_events: bool = False) -> None:
+        told = list(events)
+        own = [event for event in told if not event.path]
+        self._statuses = [event for event in own if event.type == "status"]
+        hidden = {"started"} if include_status_events else {"started", "status"}
+        super().__init__(event for event in told if event.type not in hidden)
+        self.run_id: str = next((event.run_id for event in own if event.run_id and not event.replayed), "")
+
+    def get_outputs(self) -> list[Any]:
+        """Everything yielded as an output, oldest first."""
+        return [event.data for event in self._own("output")]
+
+    def get_intermediate_outputs(self) -> list[Any]:
+        """Everything yielded by executors named in `intermediate_output_from`."""
+        return [event.data for event in self._own("intermediate")]
+
+    def get_request_info_events(self) -> list[WorkflowEvent]:
+        """The requests that were told."""
+        return self._own("request_info")
+
+    @property
+    def wakes_at(self) -> datetime | None:
+        """When the run can go on, if it sleeps and was put aside: resume it then. None if it does not sleep."""
+        if self._statuses and self._statuses[-1].state not in _UNDER_WAY:
+            return None
+        last = next((e for e in reversed(self) if not e.path and e.type in ("sleeping", "superstep_started")), None)
+        return last.data if last is not None and last.type == "sleeping" else None
+
+    def _own(self, type: str) -> list[WorkflowEvent]:
+        """Not those of a sub-workflow: what they mean out here is told out here too."""
+        return [event for event in self if event.type == type and not event.path]
+
+    def get_final_state(self) -> WorkflowRunState:
+        """Where the run was when it was last told."""
+        if not self._statuses or self._statuses[-1].state is None:
+            raise RuntimeError("no status was told: the run was never opened")
+        return self._statuses[-1].state
+
+    def status_timeline(self) -> list[WorkflowEvent]:
+        """The status events in order."""
+        return list(self._statuses)

@@ -1,0 +1,65 @@
+"""What came of a run, told again from what is stored, also to whoever was not there when it happened."""
+
+from __future__ import annotations
+
+from stepwell import kernel
+from stepwell.engine.failures import failed
+from stepwell.engine.responses import expired, overdue
+from stepwell.errors import HandlerTimeout, RoutingFailed, RunError, StateConflict, SuperstepLimit
+from stepwell.kernel.lifecycle import still_true
+from stepwell.model.event import WorkflowEvent, WorkflowEventSource
+from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.storage.archive import Archive
+from stepwell.workflows.result import WorkflowRunResult
+
+_OF_THE_ENGINE: dict[str, type[RunError]] = {
+    one.__name__: one for one in (RoutingFailed, StateConflict, SuperstepLimit)
+}
+
+
+async def result_at(archive: Archive, head: Checkpoint) -> WorkflowRunResult:
+    """Everything that led to a checkpoint; of the questions, those that are open there."""
+    told: list[WorkflowEvent] = []
+    for run_id, commit in await archive.told(head):
+        if run_id != head.run_id:  # one that it was forked from
+            told += kernel.output_events(run_id, commit)
+    for commit in await _past(archive, head):
+        told += kernel.events(head.run_id, commit, stored=True, replayed=True)
+    told = [event for event in told if event.type != "request_info"]
+    told += kernel.request_events(head.run_id, head)
+    told.append(_status(head))  # the first commit of a fork tells none
+    result = WorkflowRunResult(told)
+    result.run_id = head.run_id
+    return result
+
+
+def _status(head: Checkpoint) -> WorkflowEvent:
+    framework = WorkflowEventSource.FRAMEWORK
+    return WorkflowEvent(
+        "status", run_id=head.run_id, state=head.status, commit=head.number, replayed=True, origin=framework
+    )
+
+
+async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
+    """What a run failed with, as far as it is stored."""
+    run_id = head.run_id
+    details = next((one.failures[0] for one in reversed(await _past(archive, head)) if one.failures), None)
+    if details is None:
+        return RunError(f"run {run_id!r} failed, and nothing is stored of the reason", run_id=run_id)
+    if details.error_type == "RequestExpired" and (late := expired(head, overdue(head))) is not None:
+        return late
+    error: RunError
+    if details.error_type in _OF_THE_ENGINE:
+        error = _OF_THE_ENGINE[details.error_type](details.message, run_id=run_id)
+    elif details.error_type == HandlerTimeout.__name__:
+        error = HandlerTimeout(details.message, run_id=run_id, executor_id=details.executor_id or "")
+    else:
+        error = failed(run_id, details.executor_id, details, stored=True)
+    if details.traceback is not None:
+        error.add_note(f"where it failed:\n{details.traceback}")
+    return error
+
+
+async def _past(archive: Archive, head: Checkpoint) -> list[Commit]:
+    """The commits that led to a checkpoint, oldest first."""
+    return still_true([one for one in await archive.commits(head.run_id) if one.number <= head.number])

@@ -1,0 +1,420 @@
+"""A workflow as an executor of another: each call is a run of its own, kept where the run around it is kept.
+
+The run inside is driven within the superstep that called it, and commits its own supersteps. If the process
+dies, the call is made again, finds the run by its derived id, and goes on where that run was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from stepwell import kernel
+from stepwell.engine.drive import Drive
+from stepwell.engine.edge_conditions import ask_route
+from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.open_run import Continue, Fresh, Position, Rewind, Suspended
+from stepwell.engine.run_options import Options, Troupe
+from stepwell.engine.superstep_log import Parked
+from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
+from stepwell.graph.executor import Executor, HandlerTable
+from stepwell.graph.handler import HandlerSpec
+from stepwell.graph.retry import RetryPolicy
+from stepwell.graph.subworkflow import (
+    Nesting,
+    SubWorkflowRequest,
+    SubWorkflowRequestMessage,
+    SubWorkflowResponseMessage,
+)
+from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.payload import Bundle
+from stepwell.model.request import Request
+from stepwell.model.superstep import Checkpoint, Child, Commit, CommitKind
+from stepwell.storage.archive import Archive
+from stepwell.storage.ids import child_run_id, forked_child_id
+from stepwell.storage.json_text import json_of
+from stepwell.workflows.workflow import Workflow
+
+
+class InnerTable(HandlerTable):
+    """What a sub-workflow takes: what its start takes, and answers to whatever any of its executors asks."""
+
+    def __init__(self, specs: Iterable[HandlerSpec], inner: Mapping[str, Executor]) -> None:
+        super().__init__(specs)
+        self._inner = inner
+
+    def reply_types(self, question: object) -> tuple[object, ...]:
+        found = (given for executor in self._inner.values() for given in executor.handlers.reply_types(question))
+        return tuple(dict.fromkeys(found))
+
+    def every_type(self) -> Iterable[object]:
+        yield from super().every_type()
+        yield SubWorkflowRequestMessage
+        for executor in self._inner.values():
+            yield from executor.handlers.every_type()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asleep:
+    """A run inside a run that is kept nowhere but here, waiting for an answer."""
+
+    at: Checkpoint
+    told: Sequence[Commit]
+    executors: Mapping[str, Executor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Which delivery of a superstep answers which question, where several want to: the first in the plan does."""
+
+    at: tuple[str, int, int]  # run, epoch and number of the checkpoint
+    first: Mapping[tuple[str, str], str]
+
+
+class WorkflowExecutor(Nesting):
+    """A workflow as an executor: a message starts a run of it, and what that run yields is sent on.
+
+    With `allow_direct_output` its outputs become outputs of the workflow around it. Its questions are asked
+    by the workflow around it, under the same ids; unless `propagate_request` says so in any case, an
+    executor beside it that takes `SubWorkflowRequestMessage` gets them first and may answer.
+    """
+
+    takes_many = True
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        id: str | None = None,
+        allow_direct_output: bool = False,
+        propagate_request: bool = False,
+        *,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        idle_timeout: float | timedelta | None = None,
+    ) -> None:
+        if not isinstance(workflow, Workflow):
+            raise TypeError(f"a WorkflowExecutor runs a Workflow, not a {type(workflow).__name__}: call build() first")
+        super().__init__(id or workflow.name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
+        self.workflow: Workflow = workflow
+        self.allow_direct_output, self.propagate_request = allow_direct_output, propagate_request
+        yielded = _yielded(workflow)
+        self.sends_on = () if allow_direct_output else yielded
+        self._table = _table(workflow, self.sends_on, yielded if allow_direct_output else ())
+        self._asleep: dict[str, _Asleep] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._answers: _Answers | None = None
+
+    @property
+    def handlers(self) -> HandlerTable:
+        return self._table
+
+    async def call(self, message: Any, ctx: HandlerContext) -> None:
+        """Run the workflow with a message, until it is done or waits."""
+        await ctx.scope.settled()  # nothing inside is stored before what called it
+        key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
+        outputs: list[Any] = []
+        drive = self._drive(ctx, Fresh(message, key, named=True, digest=self._digest(ctx)), {})
+        try:
+            async for event in self._events(ctx, drive):
+                if event.type == "output" and not event.path:
+                    outputs.append(event.data)
+        except InputMismatch as mismatch:
+            if drive.run_id is not None:  # it was found: this is something else, from further inside
+                raise
+            raise InputMismatch(
+                f"run {key!r} inside {self.id!r} was begun with another message, by an earlier run {ctx.run_id!r} that "
+                f"was deleted without it; give the new run another id, or delete that one, too",
+                run_id=ctx.run_id,
+            ) from mismatch
+        at = self._came_to_rest(ctx, drive)
+        self._keep(ctx, key, drive, at)
+        await self._pass_on(ctx, key, outputs, at.requests.values(), at)
+
+    def _digest(self, ctx: HandlerContext) -> str | None:
+        """What the message is known by. As it is stored: classes may have got new fields when it is read again."""
+        if self._archive(ctx) is None:
+            return None
+        payload = ctx.delivery.payload
+        parts = payload.parcels if isinstance(payload, Bundle) else (payload,)
+        plain = [json.loads(json_of(part)) for part in parts]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+    async def replied(self, question: Any, response: Any, ctx: HandlerContext) -> None:
+        """Somebody outside answered."""
+        reply = ctx.delivery.reply
+        assert reply is not None
+        key = reply.child or ""
+        request_id = kernel.inner_id(reply.request_id, key)
+        if not await self._answer(ctx, key, request_id, response):
+            raise UnknownRequest(
+                f"the run inside {self.id!r} that asked {request_id!r} does not wait for that answer any more",
+                run_id=ctx.run_id,
+                request_id=request_id,
+            )
+
+    async def answered(self, message: SubWorkflowResponseMessage, ctx: HandlerContext) -> None:
+        """An executor beside this one answered."""
+        asked = message.source_event
+        first = self._first_answers(ctx).get((asked.child, asked.request_id))
+        if first != ctx.delivery.id or not await self._answer(ctx, asked.child, asked.request_id, message.data):
+            by = ", ".join(map(repr, ctx.source_executor_ids)) or "somebody"
+            words = f"what {by} answered to {asked.request_id!r} is not used: {self.id!r} does not ask that any more"
+            await ctx.add_event(WorkflowEvent("warning", words))
+
+    def _first_answers(self, ctx: HandlerContext) -> Mapping[tuple[str, str], str]:
+        """Of several answers to one question in one superstep the first counts, also if they are handled again."""
+        at = ctx.at
+        here = (at.run_id, at.header.epoch, at.number)
+        if self._answers is None or self._answers.at != here:
+            first: dict[tuple[str, str], str] = {}
+            for delivery in kernel.plan(ctx.scope.graph, at.place, at.messages, at.held).deliveries:
+                given = delivery.payload.open() if delivery.executor == self.id and delivery.reply is None else None
+                if isinstance(given, SubWorkflowResponseMessage):
+                    first.setdefault((given.source_event.child, given.source_event.request_id), delivery.id)
+            self._answers = _Answers(here, first)
+        return self._answers.first
+
+    async def _answer(self, ctx: HandlerContext, key: str, request_id: str, value: Any) -> bool:
+        """Move a run on with an answer; False if it does not ask that (any more)."""
+        async with self._turns.setdefault(key, asyncio.Lock()):  # one answer at a time moves a run on
+            child = ctx.children.get(key)
+            if child is None:
+                return False
+            await ctx.scope.settled()
+            drive = self._drive(ctx, self._position(ctx, key, child), {request_id: value}, child)
+            try:
+                async for _ in self._events(ctx, drive):
+                    pass
+            except CheckpointMissing as missing:
+                if drive.run_id is not None:
+                    raise
+                raise CheckpointMissing(
+                    f"run {child.run_id!r} inside {self.id!r}, which asked {request_id!r}, is not in this storage: "
+                    f"a checkpoint only refers to the runs inside, so whoever copies it must copy theirs too"
+                ) from missing
+            at = self._came_to_rest(ctx, drive)
+            brought = _brought(await self._commits(ctx, drive, at, child), request_id)
+            if brought is None:
+                return False
+            self._keep(ctx, key, drive, at)
+        asked = [one for one in brought.requests if one.id in at.requests]
+        await self._pass_on(ctx, key, brought.outputs, asked, at)
+        return True
+
+    def _position(self, ctx: HandlerContext, key: str, child: Child) -> Position:
+        """Where to go on with a run; a fork of the run around it goes on with a fork of it."""
+        if (asleep := self._asleep.get(key)) is not None:
+            return Suspended(asleep.at, asleep.told, asleep.executors)
+        if child.caller == Child.caller_of(ctx.run_id, ctx.scope.epoch):
+            return Continue(child.run_id)
+        return Rewind(child.checkpoint_id, forked_child_id(ctx.run_id, ctx.scope.epoch, child.run_id))
+
+    def _drive(
+        self, ctx: HandlerContext, position: Position, responses: Mapping[str, Any], child: Child | None = None
+    ) -> Drive:
+        scope, definition, archive = ctx.scope, self.workflow.definition, self._archive(ctx)
+        if archive is not None and child is not None:  # what it commits is read again, also by an attempt after a crash
+            # nor is it gone while the run around this one may still go back
+            archive.needed = child.number if isinstance(position, Continue) and not scope.is_needed else 0
+        options = Options(
+            position,
+            archive,
+            scope.streaming,
+            dict(scope.private),
+            responses,
+            scope.archive_for,
+            caller=ctx.run_id,
+            durability=scope.durability,
+            by_right=scope.is_ours,
+            recall_changed=scope.recall_changed,
+        )
+        return Drive(definition, options, self._troupe(position))
+
+    def _archive(self, ctx: HandlerContext) -> Archive | None:
+        return ctx.scope.archive_for(self.workflow.name, self.workflow.definition.codec)
+
+    def _troupe(self, position: Position) -> Troupe:
+        casting = self.workflow.casting
+        kept = position.executors if isinstance(position, Suspended) else None
+
+        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, told: Sequence[Commit]) -> None:
+            casting.give_back(executors)
+
+        return Troupe(casting.take if kept is None else lambda: kept, give_back)
+
+    async def _events(self, ctx: HandlerContext, drive: Drive) -> Any:
+        """What the run inside tells; passed on outside under the name of this executor."""
+        failed: RunError | None = None
+        try:
+            async with aclosing(drive.events()) as events:
+                async for event in events:
+                    if not event.replayed:
+                        self._tell(ctx, event)
+                    yield event
+        except RunError as error:
+            failed = error
+        if failed is not None:
+            raise self._seen_from_outside(ctx, failed)
+
+    def _seen_from_outside(self, ctx: HandlerContext, error: RunError) -> BaseException:
+        """What went wrong inside, for whoever looks from outside: the run to resume is the one around it."""
+        inside = f"in run {error.run_id!r} inside {self.id!r}"
+        error.run_id = ctx.run_id
+        if isinstance(error, HandlerFailed) and error.__cause__ is not None:
+            cause = error.__cause__
+            cause.add_note(f"in executor {error.executor_id!r}, {inside}")
+            return cause
+        error.add_note(inside)
+        return error
+
+    def _tell(self, ctx: HandlerContext, event: WorkflowEvent) -> None:
+        if event.type == "warning" and self._was_said(ctx, event.data):
+            return
+        seen = copy.copy(event)
+        seen.path = (self.id, *event.path)
+        ctx.alive()
+        ctx.scope.tell(seen)
+
+    def _was_said(self, ctx: HandlerContext, words: object) -> bool:
+        """Whether a warning is about the storage: the run around it is kept there too, and has said so."""
+        archive = self._archive(ctx)
+        return archive is not None and words == archive.shortcomings
+
+    def _came_to_rest(self, ctx: HandlerContext, drive: Drive) -> Checkpoint:
+        """Where the run inside is, if it is done or waits for answers. Raises Parked if it waits for a time."""
+        at = drive.at
+        assert at is not None
+        if at.status is WorkflowRunState.CANCELLED:
+            raise RunError(
+                f"run {at.run_id!r} inside {self.id!r} was cancelled; resuming run {ctx.run_id!r} resumes it too",
+                run_id=ctx.run_id,
+            )
+        if at.wake is not None:
+            raise Parked(at.wake)
+        return at
+
+    def _keep(self, ctx: HandlerContext, key: str, drive: Drive, at: Checkpoint) -> None:
+        self._asleep.pop(key, None)
+        if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+            caller = Child.caller_of(ctx.run_id, ctx.scope.epoch)
+            ctx.keep_child(key, Child(at.run_id, self.id, at.stamp.checkpoint_id, at.number, caller))
+            if self._archive(ctx) is None:
+                self._asleep[key] = _Asleep(at, drive.yielded, drive.executors)
+        elif key in ctx.children:
+            ctx.keep_child(key, None)
+
+    async def _commits(self, ctx: HandlerContext, drive: Drive, at: Checkpoint, child: Child) -> list[Commit]:
+        """What the run inside committed since it was left."""
+        archive = self._archive(ctx)
+        if archive is None:
+            return drive.made
+        return await archive.commits(at.run_id, after=child.number if at.run_id == child.run_id else -1)
+
+    async def _pass_on(
+        self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
+    ) -> None:
+        """Send on what the run inside came to, which is `at` rest now."""
+        for output in outputs:
+            if self.allow_direct_output:
+                ctx.yield_output(output)
+            else:
+                self._check_taken(ctx, output)
+                ctx.send_message(output)
+        for request in requests:
+            question = SubWorkflowRequestMessage(_as_data(request, key), self.id)
+            answerers = [] if self.propagate_request else await self._answerers(ctx, question)
+            if not answerers:
+                ctx.ask(replace(request, executor=self.id, child=key))
+            for answerer in answerers:
+                ctx.send_message(question, target_id=answerer)
+
+    async def _answerers(self, ctx: HandlerContext, question: SubWorkflowRequestMessage) -> list[str]:
+        """The executors beside this one that were written to answer such questions, and whose edges let this pass."""
+        graph = ctx.scope.graph
+        beside = {target for edge in graph.outgoing.get(self.id, ()) for target in edge.targets}
+        if not any(SubWorkflowRequestMessage in graph.executors[id].input_types for id in beside):
+            return []
+        routed = await ask_route(graph, ctx.run_id, self.id, question, None)
+        return [id for id in routed.takers if SubWorkflowRequestMessage in graph.executors[id].input_types]
+
+    def _check_taken(self, ctx: HandlerContext, output: Any) -> None:
+        graph = ctx.scope.graph
+        if graph.on_unroutable == "fail" and not graph.outgoing.get(self.id):
+            raise RoutingFailed(
+                f"the sub-workflow {self.id!r} yielded a {type(output).__name__}, but no edge leaves {self.id!r}: add "
+                f"one, or build it with allow_direct_output=True, and run it again",
+                run_id=ctx.run_id,
+            )
+
+
+def _yielded(workflow: Workflow) -> tuple[object, ...]:
+    """The types of what a workflow is declared to yield as outputs; empty if it does not say."""
+    graph = workflow.definition.graph
+    told = [e for id, e in graph.executors.items() if graph.output_kind(id) == "output"]
+    return tuple(dict.fromkeys(one for executor in told for one in executor.workflow_output_types))
+
+
+def _table(workflow: Workflow, sent: Sequence[object], yields: Sequence[object]) -> HandlerTable:
+    # answers are never input: where the workflow starts with a sub-workflow of its own, they are meant for this one
+    taken = tuple(one for one in workflow.input_types if one is not SubWorkflowResponseMessage)
+    # a workflow that does not say what it yields may send anything, not questions only
+    sends = (SubWorkflowRequestMessage, *sent) if sent or yields else ()
+    known: dict[str, Any] = {"output": sends, "workflow_output": yields, "takes_context": True, "is_async": True}
+    specs = [
+        HandlerSpec("call", input=taken, **known),
+        HandlerSpec("answered", input=(SubWorkflowResponseMessage,), **known),
+        HandlerSpec("replied", input=(Any,), response=(Any,), **known),
+    ]
+    return InnerTable(specs, workflow.executors)
+
+
+def _as_data(request: Request, key: str) -> SubWorkflowRequest:
+    known = (request.executor, request.request_type, request.response_type, json.loads(request.schema))
+    return SubWorkflowRequest(request.id, request.payload.open(), *known, request.deadline, key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """What an answer led to."""
+
+    outputs: list[Any]
+    requests: list[Request]
+
+
+def _brought(commits: Sequence[Commit], request_id: str) -> _Brought | None:
+    """The outputs and questions from where an answer was taken in to where the next one was; None if it never was.
+
+    If several were taken in at once, that is put down to the first of them. A commit may be one that says everything:
+    what was new in it is read from what was done.
+    """
+    begin = next((n for n, commit in enumerate(commits) if request_id in _taken_in(commit)), None)
+    if begin is None:
+        return None
+    if _taken_in(commits[begin])[0] != request_id:
+        return _Brought([], [])
+    after = commits[begin + 1 :]
+    end = next((n for n, commit in enumerate(after) if _taken_in(commit)), len(after))
+    found = _Brought([], [])
+    for commit in after[:end]:
+        found.outputs.extend(o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output")
+        new = {id for done in commit.done for id in done.asked}
+        found.requests.extend(request for request in commit.asked if request.id in new)
+    return found
+
+
+def _taken_in(commit: Commit) -> list[str]:
+    """The questions whose answers a commit took in."""
+    if commit.kind is not CommitKind.INTAKE:
+        return []
+    mine = f"{commit.number}."
+    return [m.reply.request_id for m in commit.messages or () if m.reply is not None and m.id.startswith(mine)]

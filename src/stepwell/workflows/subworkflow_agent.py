@@ -1,0 +1,93 @@
+"""A workflow as an agent inside another workflow: it hears and answers as agents do, and each answer is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from stepwell.agents import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, Usage, messages_of
+from stepwell.agents.conversation import conversation_of, forget, hear, length_of, say, send_on
+from stepwell.agents.messages import total, usage_key
+from stepwell.engine.handler_context import HandlerContext
+from stepwell.errors import DefinitionError
+from stepwell.graph.handler import HandlerSpec
+from stepwell.graph.subworkflow import SubWorkflowRequestMessage, SubWorkflowResponseMessage
+from stepwell.model.request import Request
+from stepwell.model.superstep import Checkpoint
+from stepwell.workflows.subworkflow import InnerTable, WorkflowExecutor
+from stepwell.workflows.workflow import Workflow
+from stepwell.workflows.workflow_agent import WorkflowAgent, as_response, gathered
+
+_TAKEN = (AgentExecutorRequest, AgentExecutorResponse, AgentResponse, str, Message, list[str | Message])
+
+
+class WorkflowAgentExecutor(WorkflowExecutor):
+    """A workflow that takes part as an agent: what it is told it adds to its conversation, which a run of the workflow
+    answers. What that run asks, the workflow around it asks."""
+
+    takes_many = False  # its conversation is said in order
+
+    def __init__(self, agent: WorkflowAgent, id: str | None = None) -> None:
+        if not isinstance(agent.workflow, Workflow):
+            raise DefinitionError(f"{agent!r} is not made of a workflow that can stand inside another")
+        super().__init__(agent.workflow, id or agent.name, propagate_request=True)
+        self.agent: WorkflowAgent = agent
+        self.sends_on = ()
+        known: dict[str, Any] = {
+            "output": (AgentExecutorResponse, SubWorkflowRequestMessage),
+            "workflow_output": (AgentResponse,),
+            "takes_context": True,
+            "is_async": True,
+        }
+        specs = [
+            HandlerSpec("told", input=_TAKEN, **known),
+            HandlerSpec("answered", input=(SubWorkflowResponseMessage,), **known),
+            HandlerSpec("replied", input=(Any,), response=(Any,), **known),
+        ]
+        self._table = InnerTable(specs, agent.workflow.executors)
+
+    async def told(self, message: Any, ctx: HandlerContext) -> None:
+        """Hear, and let a run of the workflow answer, unless only listening is asked for."""
+        if isinstance(message, AgentExecutorRequest) and message.afresh:
+            forget(self.id, ctx)
+        hear(self.id, _messages(message, ctx), ctx)
+        if not isinstance(message, AgentExecutorRequest) or message.should_respond:
+            await self.call(self.agent.spoken_to(conversation_of(self.id, ctx)), ctx)
+
+    async def _pass_on(
+        self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
+    ) -> None:
+        """Gather what the run says; when it waits for nothing any more, that is the answer."""
+        so_far = f"agents/{self.id}/said/{key}"
+        ctx.append_state(so_far, *(as_response(output, self.id) for output in outputs))
+        for request in requests:
+            ctx.ask(replace(request, executor=self.id, child=key))
+        if at.requests:
+            return
+        whole = gathered(ctx.get_state(so_far, []), self.id)
+        if ctx.get_state(so_far) is not None:
+            ctx.delete_state(so_far)
+        before = length_of(self.id, ctx)
+        used = _used_in(at) or whole.usage
+        ctx.set_state(usage_key(self.id), ctx.get_state(usage_key(self.id), Usage()) + used)
+        response = AgentResponse(say(self.id, whole.messages, ctx), used, whole.value)
+        await send_on(AgentExecutorResponse(self.id, response, before), ctx)
+
+
+def _used_in(at: Checkpoint) -> Usage | None:
+    """What all agents of a run used up, whether or not their answers are outputs; None if there are none."""
+    used = [at.state[key].open() for key in at.state if key.startswith("agents/") and key.endswith("/usage")]
+    return total(used) if used else None
+
+
+def _messages(message: Any, ctx: HandlerContext) -> list[Message]:
+    match message:
+        case AgentExecutorRequest():
+            return list(message.messages)
+        case AgentExecutorResponse():
+            return message.full_conversation(ctx)
+        case AgentResponse():
+            return list(message.messages)
+    return messages_of(message)

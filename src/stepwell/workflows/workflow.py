@@ -1,0 +1,379 @@
+"""The definition that was built, and the ways to run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+
+from msgspec.structs import replace
+
+from stepwell.codec.codec import Codec, reachable_types
+from stepwell.engine.definition import Definition
+from stepwell.engine.drive import Drive
+from stepwell.engine.durability import LEVELS, Durability
+from stepwell.engine.open_run import Fresh, Position, Rewind
+from stepwell.engine.run_options import OnChangedStep, Options, Troupe
+from stepwell.engine.stream import RunStream
+from stepwell.graph.edges import Edge
+from stepwell.graph.executor import Executor
+from stepwell.graph.graph import Graph, made_up_name, signature, signature_hash
+from stepwell.graph.migration import Migration
+from stepwell.model.event import WorkflowEvent
+from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.storage.archive import Archive
+from stepwell.storage.built_in_storage import open_archive
+from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.workflows.executor_specs import Casting, Node
+from stepwell.workflows.handle import RunHandle
+from stepwell.workflows.result import WorkflowRunResult
+from stepwell.workflows.start_position import OMITTED, position_of, waiting_at
+from stepwell.workflows.storage_options import StorageLike, storage_of
+from stepwell.workflows.waiting_runs import Waiting, WaitingRuns
+
+if TYPE_CHECKING:
+    from stepwell.workflows.workflow_agent import WorkflowAgent
+
+
+class Workflow:
+    """An immutable definition. One object serves any number of runs at once; each run has its `run_id`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Mapping[str, Node],
+        name: str | None,
+        description: str | None,
+        max_iterations: int,
+        checkpoint_storage: CheckpointStorage | None,
+        *,
+        version: int = 1,
+        migrations: tuple[Migration, ...] = (),
+    ) -> None:
+        self._signature = signature(graph)
+        self._graph, self._storage = graph, checkpoint_storage
+        self.casting = Casting(nodes)
+        self._waiting = WaitingRuns()
+        self._description = description
+        self._memory: CheckpointStorage | None = None  # of runs held by a handle, if no storage was given
+        types = [t for executor in graph.executors.values() for t in executor.handlers.every_type()]
+        self._definition = Definition(
+            name or made_up_name(self._signature),
+            graph,
+            self._signature,
+            Codec(reachable_types(types)),
+            max_iterations,
+            version,
+            migrations,
+        )
+
+    @property
+    def definition(self) -> Definition:
+        """What the engine knows of it."""
+        return self._definition
+
+    @property
+    def name(self) -> str:
+        """As given, or made from the structure: the same structure has the same name in every process."""
+        return self.definition.name
+
+    @property
+    def description(self) -> str | None:
+        return self._description
+
+    @property
+    def version(self) -> int:
+        """Which version of the workflow this is; a run is of the version that began it, or took it over last."""
+        return self.definition.version
+
+    @property
+    def max_iterations(self) -> int:
+        return self.definition.max_iterations
+
+    @property
+    def start_executor_id(self) -> str:
+        return self._graph.start
+
+    @property
+    def executors(self) -> Mapping[str, Executor]:
+        """The executors as they were at `build()`. They never run: each run has its own."""
+        return MappingProxyType(dict(self._graph.executors))
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        return self._graph.edges
+
+    @property
+    def graph_signature(self) -> dict[str, Any]:
+        """What the graph is known by: start, executors and edges, by declared names."""
+        return signature(self._graph)
+
+    @property
+    def graph_signature_hash(self) -> str:
+        return signature_hash(self._signature)
+
+    @property
+    def input_types(self) -> list[object]:
+        return self._graph.executors[self._graph.start].input_types
+
+    @property
+    def output_types(self) -> list[object]:
+        return list(dict.fromkeys(t for e in self._graph.executors.values() for t in e.workflow_output_types))
+
+    @overload
+    def run(
+        self,
+        message: Any = ...,
+        *,
+        stream: Literal[True],
+        run_id: str | None = ...,
+        checkpoint_id: str | None = ...,
+        checkpoint_storage: StorageLike | None = ...,
+        responses: Mapping[str, Any] | None = ...,
+        private: Mapping[str, Any] | None = ...,
+        durability: Durability = ...,
+        tags: Mapping[str, str] | None = ...,
+        on_changed_step: OnChangedStep = ...,
+        include_status_events: bool = ...,
+    ) -> RunStream[WorkflowRunResult]: ...
+    @overload
+    def run(
+        self,
+        message: Any = ...,
+        *,
+        stream: Literal[False] = ...,
+        run_id: str | None = ...,
+        checkpoint_id: str | None = ...,
+        checkpoint_storage: StorageLike | None = ...,
+        responses: Mapping[str, Any] | None = ...,
+        private: Mapping[str, Any] | None = ...,
+        durability: Durability = ...,
+        tags: Mapping[str, str] | None = ...,
+        on_changed_step: OnChangedStep = ...,
+        include_status_events: bool = ...,
+    ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
+    @overload
+    def run(
+        self,
+        message: Any = ...,
+        *,
+        stream: bool,
+        run_id: str | None = ...,
+        checkpoint_id: str | None = ...,
+        checkpoint_storage: StorageLike | None = ...,
+        responses: Mapping[str, Any] | None = ...,
+        private: Mapping[str, Any] | None = ...,
+        durability: Durability = ...,
+        tags: Mapping[str, str] | None = ...,
+        on_changed_step: OnChangedStep = ...,
+        include_status_events: bool = ...,
+    ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]: ...
+    def run(
+        self,
+        message: Any = OMITTED,
+        *,
+        stream: bool = False,
+        run_id: str | None = None,
+        checkpoint_id: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        responses: Mapping[str, Any] | None = None,
+        private: Mapping[str, Any] | None = None,
+        durability: Durability = "sync",
+        tags: Mapping[str, str] | None = None,
+        on_changed_step: OnChangedStep = "refuse",
+        include_status_events: bool = False,
+    ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]:
+        """Start a run, or go on with one.
+
+        With a message a run starts; if `run_id` names a stored run that began with the same message, it
+        goes on from its head. Without one, `run_id` goes on from the head of that run, `checkpoint_id` from
+        exactly that checkpoint: the head continues its run, an older one starts a new run with that
+        lineage. `responses` answers what the run asks, by request id; alone, it means the run of this workflow
+        object that waits. `checkpoint_storage` beats the one given to the builder. `private` values can be read by
+        handlers and are never written. `durability` says how much may be lost in a crash: nothing ("sync"), the last
+        superstep ("async"), or what was done since the last pause ("exit"). `tags` belong to a run from its beginning
+        on, and runs are found by them: `list_runs` of a storage. If a step is asked for with other arguments than
+        those its stored result came of, it is refused with StepChanged; `on_changed_step="recall"` takes the result.
+
+        Gives an awaitable result; with `stream=True` an object that can be iterated and awaited.
+        """
+        if responses is not None and message is not OMITTED:
+            raise ValueError("give a message to start a run, or responses to go on with one that waits, not both")
+        if durability not in LEVELS:
+            raise ValueError(f"durability is one of {', '.join(LEVELS)}, not {durability!r}")
+        if on_changed_step not in get_args(OnChangedStep):
+            raise ValueError(f"on_changed_step is 'refuse' or 'recall', not {on_changed_step!r}")
+        if responses is not None and not isinstance(responses, Mapping):
+            raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
+        called = storage_of(checkpoint_storage) or self._storage
+        meant = self._waiting_for(run_id, checkpoint_id, called) if responses is not None else None
+        storage = meant.storage if meant is not None else called
+        position = position_of(message, run_id, checkpoint_id, tags) if meant is None else waiting_at(meant)
+        if isinstance(position, Rewind) and responses is not None and run_id is None:
+            position = replace(position, only_head=True)
+        given, answers = dict(private or {}), dict(responses or {})
+
+        def begin() -> Drive:
+            if meant is not None:
+                self._waiting.take(meant)
+            recall = on_changed_step == "recall"
+            return self.drive(position, storage, stream, given, answers, meant, durability, recall_changed=recall)
+
+        def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
+            return WorkflowRunResult(events, include_status_events=include_status_events)
+
+        if stream:
+            return RunStream(begin, finish)
+
+        async def drive() -> WorkflowRunResult:
+            return finish([event async for event in begin().events()])
+
+        return drive()
+
+    def start(
+        self,
+        message: Any = None,
+        *,
+        run_id: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        private: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> RunHandle:
+        """Start a run in the background and hold it by its id; what `run` would raise, `result` does.
+
+        If `run_id` names a stored run that began with the same message, that one is held and goes on. Needs a
+        running event loop. Without a storage the run is kept in memory, as long as this workflow object.
+        """
+        position = position_of(message, run_id, None, tags)
+        assert isinstance(position, Fresh)
+        storage = self._kept_in(checkpoint_storage)
+        return RunHandle(self, position.run_id, storage, dict(private or {}), position)
+
+    def attach(
+        self,
+        run_id: str,
+        *,
+        checkpoint_storage: StorageLike | None = None,
+        private: Mapping[str, Any] | None = None,
+    ) -> RunHandle:
+        """Hold a run that was started before, here or in another process."""
+        if run_id is None:
+            raise ValueError("run_id is a non-empty string, not None")
+        position_of(OMITTED, run_id, None)  # refuses what is no id
+        return RunHandle(self, run_id, self._kept_in(checkpoint_storage), dict(private or {}))
+
+    def _kept_in(self, given: StorageLike | None) -> CheckpointStorage:
+        storage = storage_of(given) or self._storage or self._memory or storage_of("memory")
+        assert storage is not None
+        if given is None and self._storage is None:
+            self._memory = storage
+        return storage
+
+    def drive(
+        self,
+        position: Position,
+        storage: CheckpointStorage | None,
+        streaming: bool,
+        private: Mapping[str, Any],
+        responses: Mapping[str, Any] = MappingProxyType({}),
+        meant: Waiting | None = None,
+        durability: Durability = "sync",
+        *,
+        recall_changed: bool = False,
+    ) -> Drive:
+        """One drive of a run, for `run` and for handles: they read its events."""
+        archives = archives_on(storage)
+        archive = archives(self.name, self.definition.codec)
+        options = Options(
+            position,
+            archive,
+            streaming,
+            private,
+            responses,
+            archives,
+            durability=durability,
+            recall_changed=recall_changed,
+        )
+        return Drive(self.definition, options, self._troupe(storage, meant))
+
+    def archive_on(self, storage: CheckpointStorage) -> Archive:
+        """Where runs of this workflow are kept, for handles."""
+        return open_archive(storage, self.name, self.definition.codec)
+
+    def _waiting_for(
+        self, run_id: str | None, checkpoint_id: str | None, storage: CheckpointStorage | None
+    ) -> Waiting | None:
+        """The run that answers are meant for, unless an id says where it is stored."""
+        if run_id is None and checkpoint_id is None:
+            return self._waiting.the_one()
+        return self._waiting.get(run_id) if run_id is not None and storage is None else None
+
+    def _troupe(self, storage: CheckpointStorage | None, meant: Waiting | None) -> Troupe:
+        kept = meant.executors if meant is not None else None
+
+        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, told: Sequence[Commit]) -> None:
+            self.casting.give_back(executors)
+            if at is not None:
+                self._waiting.note(at, told, executors, storage)
+
+        return Troupe(self.casting.take if kept is None else lambda: kept, give_back)
+
+    def as_agent(
+        self,
+        name: str | None = None,
+        *,
+        description: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+    ) -> WorkflowAgent:
+        """This workflow where an agent is expected, also inside another workflow.
+
+        Its start executor must take list[Message], Message or str.
+        """
+        from stepwell.workflows.workflow_agent import WorkflowAgent
+
+        return WorkflowAgent(self, name=name, description=description, checkpoint_storage=checkpoint_storage)
+
+    def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
+        """`run` for programs without an event loop. Raises RuntimeError inside one."""
+        if _inside_a_loop():
+            raise RuntimeError("run_sync was called inside a running event loop; use `await workflow.run(...)` there")
+
+        async def drive() -> WorkflowRunResult:
+            result: WorkflowRunResult = await self.run(message, **options)
+            return result
+
+        return asyncio.run(drive())
+
+    def run_streaming(self, message: Any = OMITTED, **options: Any) -> RunStream[WorkflowRunResult]:
+        """`run(message, stream=True)`."""
+        stream: RunStream[WorkflowRunResult] = self.run(message, stream=True, **options)
+        return stream
+
+    def run_stream_from_checkpoint(
+        self, checkpoint_id: str, checkpoint_storage: StorageLike | None = None, **options: Any
+    ) -> RunStream[WorkflowRunResult]:
+        """`run(checkpoint_id=..., stream=True)`."""
+        options |= {"checkpoint_id": checkpoint_id, "checkpoint_storage": checkpoint_storage}
+        stream: RunStream[WorkflowRunResult] = self.run(stream=True, **options)
+        return stream
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name!r}: {', '.join(self._graph.executors)}>"
+
+
+def archives_on(storage: CheckpointStorage | None) -> Callable[[str, Codec], Archive | None]:
+    """Opens the archives of a run and of those inside it, all on one storage."""
+
+    def archive(name: str, codec: Codec) -> Archive | None:
+        return None if storage is None else open_archive(storage, name, codec)
+
+    return archive
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

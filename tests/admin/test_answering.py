@@ -1,0 +1,209 @@
+"""An answer in plain JSON reaches the run as what it asked for, or leaves the question open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from stepwell import (
+    Executor,
+    InMemoryCheckpointStorage,
+    RequestExpired,
+    ResponseRejected,
+    RunError,
+    UnknownRequest,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowRunState,
+    handler,
+    response_handler,
+)
+from stepwell.admin.forks.fork import fork
+from stepwell.admin.responses import answer
+from stepwell.admin.state_edits import EditRefused
+from stepwell.testing.faults.crash import Crash, CrashingStore
+from tests.support.nesting import Asker, alone, deep, ids
+
+WAITING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+
+
+@dataclass
+class Verdict:
+    good: bool
+    why: str = ""
+
+
+class Judge(Executor):
+    """Asks about each name, and says what it was told."""
+
+    def __init__(self, *, hours: float | None = None) -> None:
+        super().__init__("judge")
+        self.hours = hours
+
+    @handler
+    async def ask(self, names: list[str], ctx: WorkflowContext[None, str]) -> None:
+        for name in names:
+            if self.hours is None:
+                await ctx.request_info(name, Verdict, request_id=name)
+            else:
+                late = Verdict(False, "too late")
+                await ctx.request_info(
+                    name, Verdict, request_id=name, deadline=timedelta(hours=self.hours), default=late
+                )
+
+    @response_handler
+    async def told(self, name: str, verdict: Verdict, ctx: WorkflowContext[None, str]) -> None:
+        assert type(verdict) is Verdict
+        await ctx.yield_output(f"{name}: {verdict.good} {verdict.why}".strip())
+
+
+def judging(storage: Any, **how: Any) -> Workflow:
+    return WorkflowBuilder(name="judging", start_executor=Judge(**how), checkpoint_storage=storage).build()
+
+
+async def test_a_plain_answer_arrives_as_the_type_that_was_asked_for(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await judging(storage).run(["gold"], run_id="judged")
+        await answer(storage, "judg", "gold", {"good": True, "why": "it shines"})
+        done = await judging(storage).run(run_id="judged")
+        assert (done.get_outputs(), done.get_final_state()) == (["gold: True it shines"], WorkflowRunState.IDLE)
+        assert await storage.store.mail("judged") == []
+        with pytest.raises(UnknownRequest, match="open are: none"):
+            await answer(storage, "judged", "gold", {"good": True})
+
+
+async def test_an_answer_that_does_not_fit_leaves_the_question_open_for_another(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await judging(storage).run(["gold"], run_id="judged")
+        await answer(storage, "judged", "gold", {"good": "perhaps"})
+        with pytest.raises(
+            ResponseRejected, match=r"the answer to 'gold' of 'judge' in run 'judged' is not accepted"
+        ) as no:
+            await judging(storage).run(run_id="judged")
+        assert no.value.request_id == "gold"
+        assert [asked.request_id for asked in await storage.pending_requests()] == ["gold"]
+        again = await judging(storage).run(run_id="judged")  # told once, and the run waits as before
+        assert (again.get_final_state(), again.get_outputs()) == (WAITING, [])
+        await answer(storage, "judged", "gold", 5)
+        await answer(storage, "judged", "gold", {"good": False})
+        await answer(storage, "judged", "gold", {"good": True})
+        assert (await judging(storage).run(run_id="judged")).get_outputs() == ["gold: False"]  # the first that fits
+
+
+async def test_what_does_not_fit_is_a_warning_if_there_is_something_else_to_go_on_with(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await judging(storage).run(["gold", "silver"], run_id="judged")
+        await answer(storage, "judged", "gold", [])
+        await answer(storage, "judged", "silver", {"good": True})
+        result = await judging(storage).run(run_id="judged")
+        assert (result.get_outputs(), result.get_final_state()) == (["silver: True"], WAITING)
+        (warning,) = [event.data for event in result if event.type == "warning"]
+        assert "the answer to 'gold'" in warning
+        await answer(storage, "judged", "gold", {"good": True})
+        assert (await judging(storage).run(run_id="judged")).get_outputs() == ["silver: True", "gold: True"]
+
+
+async def test_a_bad_answer_does_not_stand_in_the_way_of_a_good_one_after_it(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await judging(storage).run(["gold"], run_id="r")
+        await answer(storage, "r", "gold", {"good": "perhaps"})
+        await answer(storage, "r", "gold", {"good": True, "why": "second"})
+        await answer(storage, "r", "gold", {"good": False, "why": "third"})
+        done = await judging(storage).run(run_id="r")
+        assert (done.get_outputs(), done.get_final_state()) == (["gold: True second"], WorkflowRunState.IDLE)
+        assert [event.data for event in done if event.type == "warning"] == []  # there was a good one
+        assert await storage.store.mail("r") == []
+
+
+async def test_an_answer_of_the_very_type_goes_before_a_plain_one(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await judging(storage).run(["gold"], run_id="judged")
+        for value in ({"good": True}, "no verdict"):
+            await answer(storage, "judged", "gold", value)
+        done = await judging(storage).run(run_id="judged", responses={"gold": Verdict(False)})
+        assert done.get_outputs() == ["gold: False"]
+        assert not [event for event in done if event.type == "warning"]
+        assert await storage.store.mail("judged") == []
+
+
+async def test_an_answer_that_came_in_time_goes_before_the_default(storage: Any, later: Any) -> None:
+    for run_id, value in (("in time", {"good": True}), ("no verdict", 5)):
+        await judging(storage, hours=1).run(["gold"], run_id=run_id)
+        await answer(storage, run_id, "gold", value)
+    later(minutes=90)
+    with pytest.raises(RequestExpired):
+        await answer(storage, "in time", "gold", {"good": True})
+    assert (await judging(storage, hours=1).run(run_id="in time")).get_outputs() == ["gold: True"]
+    assert (await judging(storage, hours=1).run(run_id="no verdict")).get_outputs() == ["gold: False too late"]
+
+
+async def test_a_fork_is_answered_along_and_its_parent_is_not(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await judging(storage).run(["gold", "silver"], run_id="parent")
+        await fork(storage, "parent", run_id="forked", responses={"gold": {"good": True}, "silver": {"good": False}})
+        assert sorted((await judging(storage).run(run_id="forked")).get_outputs()) == ["gold: True", "silver: False"]
+        assert len(await storage.pending_requests(run_id="parent")) == 2
+        with pytest.raises(UnknownRequest, match="open are: 'gold', 'silver'"):
+            await fork(storage, "parent", run_id="wrong", responses={"lead": True})
+        with pytest.raises(EditRefused):
+            await fork(storage, "parent", run_id="wrong", responses={"gold": Verdict(True)})
+        assert sorted(run.run_id for run in await storage.list_runs()) == ["forked", "parent"]
+
+
+async def test_a_question_of_a_run_inside_is_answered_by_its_caller(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        (id,) = ids(await deep(alone(Asker()), 2, storage).run("a", run_id="outer"))
+        await fork(storage, "outer", run_id="forked", responses={id: {"yes": True}})
+        done = await deep(alone(Asker()), 2, storage).run(run_id="forked")
+        assert done.get_outputs() == ["saw a", "a: True"]
+        (inner,) = [run for run in await storage.store.runs(inner=True) if run.about.caller == "outer"]
+        with pytest.raises(RunError, match="works for run 'outer'"):
+            await answer(storage, inner.run_id, id, {"yes": True})
+
+
+async def test_a_dollar_in_a_plain_answer_is_a_name_like_any_other(storage: Any) -> None:
+    class Free(Executor):
+        @handler
+        async def ask(self, name: str, ctx: WorkflowContext[None, dict]) -> None:  # type: ignore[type-arg]
+            await ctx.request_info(name, dict, request_id="free")
+
+        @response_handler
+        async def told(self, name: str, said: dict, ctx: WorkflowContext[None, dict]) -> None:  # type: ignore[type-arg]
+            await ctx.yield_output(said)
+
+    flow = WorkflowBuilder(name="free", start_executor=Free("free"), checkpoint_storage=storage).build()
+    await flow.run("a", run_id="free")
+    said = {"$": "Decimal", "v": "1.5", "more": [None, 1.0]}
+    await answer(storage, "free", "free", said)
+    assert (await flow.run(run_id="free")).get_outputs() == [said]
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_wherever_it_dies_a_plain_answer_is_taken_in_once(after: bool) -> None:
+    async def asked() -> InMemoryCheckpointStorage:
+        storage = InMemoryCheckpointStorage()
+        await judging(storage).run(["gold", "silver"], run_id="judged")
+        for name, value in (("gold", 5), ("gold", {"good": True}), ("silver", "no verdict")):
+            await answer(storage, "judged", name, value)
+        return storage
+
+    storage = await asked()
+    counted = storage.store = CrashingStore(storage.store)
+    whole = await judging(storage).run(run_id="judged")
+    assert (whole.get_outputs(), whole.get_final_state()) == (["gold: True"], WAITING)
+    assert counted.writes > 1
+    for at in range(1, counted.writes + 1):
+        storage = await asked()
+        sound = storage.store
+        storage.store = CrashingStore(sound, at, after=after)
+        with pytest.raises(Crash):
+            await judging(storage).run(run_id="judged")
+        storage.store = sound
+        again = await judging(storage).run(run_id="judged")
+        assert (again.get_outputs(), again.get_final_state()) == (["gold: True"], WAITING)
+        assert [one.request_id for one in await storage.pending_requests()] == ["silver"]
+        assert await storage.store.mail("judged") == []

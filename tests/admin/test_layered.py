@@ -1,0 +1,100 @@
+"""Boxes and labels never overlap, whatever the graph; the layout is the same every time."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepwell.admin.report.layout import Box, Layout, Link, Placed, laid_out
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[list[Box], list[Link]]:
+    count = draw(st.integers(1, 9))
+    size = st.floats(10, 200, allow_nan=False)
+    boxes = [Box(f"n{n}", draw(size), draw(size)) for n in range(count)]
+    ends = st.sampled_from([box.id for box in boxes])
+    label = st.sampled_from([(0.0, 0.0), (60.0, 18.0), (150.0, 32.0)])
+    links = [Link(draw(ends), draw(ends), *draw(label)) for _ in range(draw(st.integers(0, 16)))]
+    return boxes, links
+
+
+def overlap(a: Placed, b: Placed) -> bool:
+    room = 0.001
+    return (
+        abs(a.x - b.x) < (a.width + b.width) / 2 - room and abs(a.y - b.y) < (a.height + b.height) / 2 - room
+    )  # fmt: skip
+
+
+def inside(layout: Layout, box: Placed) -> bool:
+    return (
+        box.x - box.width / 2 >= 0
+        and box.x + box.width / 2 <= layout.width
+        and box.y - box.height / 2 >= 0
+        and box.y + box.height / 2 <= layout.height
+    )
+
+
+def on_edge(box: Placed, point: tuple[float, float]) -> bool:
+    x, y = point
+    flat = abs(abs(y - box.y) - box.height / 2) < 0.001 and abs(x - box.x) <= box.width / 2 + 0.001
+    upright = abs(abs(x - box.x) - box.width / 2) < 0.001 and abs(y - box.y) <= box.height / 2 + 0.001
+    return flat or upright
+
+
+def touches(part: tuple[tuple[float, float], ...], box: Placed) -> bool:
+    """Whether a part of a way goes through the rectangle of a box, or bends beside it."""
+    (x1, y1), (x2, y2) = part
+    beside = min(y1, y2) < box.y + box.height / 2 - 0.001 and max(y1, y2) > box.y - box.height / 2 + 0.001
+    straight = abs(x1 - x2) < 0.001
+    return beside and (not straight or abs(x1 - box.x) < box.width / 2 - 0.001)
+
+
+@pytest.mark.long
+@settings(max_examples=300, deadline=None)
+@given(graphs())
+def test_everything_has_a_place_of_its_own(graph: tuple[list[Box], list[Link]]) -> None:
+    boxes, links = graph
+    layout = laid_out(boxes, links)
+    assert list(layout.boxes) == [box.id for box in boxes]
+    loops = [(link, label) for link, label in zip(links, layout.labels, strict=True) if link.source == link.target]
+    once = {link.source: label for link, label in loops if label is not None}  # several of one box share their place
+    others = [label for link, label in zip(links, layout.labels, strict=True) if label and link.source != link.target]
+    places = [*layout.boxes.values(), *others, *once.values()]
+    assert not [pair for pair in combinations(places, 2) if overlap(*pair)]
+    assert all(inside(layout, place) for place in places)
+    for link, way, label in zip(links, layout.ways, layout.labels, strict=True):
+        assert on_edge(layout.boxes[link.source], way[0])
+        assert on_edge(layout.boxes[link.target], way[-1])
+        assert (label is not None) == bool(link.width)
+        if link.source != link.target:
+            others = [box for id, box in layout.boxes.items() if id not in (link.source, link.target)]
+            assert not [box for box in others for part in pairwise(way) if touches(part, box)]
+    assert laid_out(boxes, links) == layout
+
+
+@given(st.integers(1, 40))
+def test_a_chain_is_a_straight_line_down(count: int) -> None:
+    boxes = [Box(str(n), 50 + n, 20) for n in range(count)]
+    layout = laid_out(boxes, [Link(str(n), str(n + 1)) for n in range(count - 1)])
+    places = list(layout.boxes.values())
+    assert {round(place.x, 3) for place in places} == {round(layout.width / 2, 3)}
+    assert [place.y for place in places] == sorted(place.y for place in places)
+
+
+def test_arrows_that_can_be_drawn_without_crossing_are() -> None:
+    boxes = [Box(name, 40, 20) for name in "sabcxyz"]
+    ends = ["sa", "sb", "sc", "az", "by", "cx"]
+    layout = laid_out(boxes, [Link(*pair) for pair in ends])
+    upper = sorted("abc", key=lambda name: layout.boxes[name].x)
+    lower = sorted("xyz", key=lambda name: layout.boxes[name].x)
+    assert [dict(zip("abc", "zyx", strict=True))[name] for name in upper] == lower
+
+
+def test_a_long_cycle_and_a_deep_graph_are_laid_out() -> None:
+    boxes = [Box(str(n), 40, 20) for n in range(1500)]
+    links = [Link(str(n), str((n + 1) % 1500)) for n in range(1500)]
+    assert len(laid_out(boxes, links).boxes) == 1500

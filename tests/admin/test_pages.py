@@ -1,0 +1,200 @@
+"""The page of a run: everything is on it, nothing on it is obeyed, and it has an end."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell import (
+    CheckpointMissing,
+    Executor,
+    HandlerFailed,
+    InMemoryCheckpointStorage,
+    LatestOnly,
+    WorkflowBuilder,
+    WorkflowContext,
+    executor,
+    handler,
+    response_handler,
+)
+from stepwell.admin.report.json_tree import Tree, brief
+from stepwell.admin.report.page import report_run, report_to
+from stepwell.admin.transfer.exporter import export_run
+from stepwell.admin.transfer.importer import import_run
+from tests.support.golden_workflow import GIVEN, build
+from tests.support.nesting import Asker, Book
+
+VOID = {"meta", "br", "path", "rect"}
+HARMLESS = {
+    *("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "b", "i", "br", "dl", "dt", "dd", "div"),
+    *("span", "code", "pre", "ul", "li", "details", "summary", "table", "thead", "tbody", "tr", "th", "td"),
+    *("svg", "desc", "defs", "marker", "path", "g", "rect", "text"),
+}
+
+
+class Reading(HTMLParser):
+    """A page as it is read: every element that is opened is closed, and text is text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.words = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+async def page(storage: Any, run_id: str, **how: Any) -> Reading:
+    text = await report_run(storage, run_id, **how)
+    read = Reading(text)
+    assert read.tags <= HARMLESS
+    assert not {name for name in read.attributes if name.startswith("on") or name in ("href", "src")}
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+    return read
+
+
+async def test_a_page_tells_what_became_of_a_run(storage: Any) -> None:
+    with pytest.raises(HandlerFailed):
+        await build(storage, broken=True).run(GIVEN, run_id="r", tags={"who": "ada"})
+    words = (await page(storage, "r")).words
+    for said in (
+        *(
+            "Run r of golden",
+            "FAILED",
+            "Tag who",
+            "ada",
+            "counter",
+            "✕ failed",
+            "✓ ran once",
+            "ValueError: right is broken",
+        ),
+        *("Traceback", "+ state.parcel", "1 result noted in a superstep", "is_negative", "On their way"),
+    ):
+        assert said in words, said
+    first = (await page(storage, "r", number=0)).words
+    assert "commit 0, checkpoint" in first
+    assert "✕ failed" not in first
+    with pytest.raises(CheckpointMissing, match="commit 9 of run 'r' is not stored"):
+        await report_run(storage, "r", number=9)
+    with pytest.raises(CheckpointMissing, match="no run 'x'"):
+        await report_run(storage, "x")
+    await storage.close()
+
+
+async def test_open_questions_are_on_it(tmp_path: Path) -> None:
+    storage = InMemoryCheckpointStorage()
+    asking = Asker(Book(), request_id="q 1")
+    await WorkflowBuilder(name="asking", start_executor=asking, checkpoint_storage=storage).build().run("x", run_id="r")
+    words = (await page(storage, "r")).words
+    assert "1 question waiting for an answer" in words
+    assert "? waits for an answer" in words
+    await report_to(tmp_path / "r.html", storage, "r")
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == await report_run(storage, "r")
+
+
+EVIL = "</code></td><script>alert('x')</script><img src=x onerror=y>\"'&\x00\u202e"
+
+
+class Evil(Executor):
+    @handler
+    async def ask(self, text: str, ctx: WorkflowContext[None, Any]) -> None:
+        ctx.set_state(EVIL, {EVIL: [EVIL] * 30, "long": EVIL * 300})
+        await ctx.yield_output({EVIL: EVIL})
+        await ctx.request_info(EVIL, str, request_id="</h3><script>")
+
+    @response_handler
+    async def hear(self, question: str, answer: str, ctx: WorkflowContext) -> None:
+        raise ValueError(EVIL)
+
+
+async def test_what_is_stored_is_shown_and_never_obeyed() -> None:
+    storage = InMemoryCheckpointStorage()
+    flow = WorkflowBuilder(name="<script>", start_executor=Evil("<b>&quot;'"), checkpoint_storage=storage).build()
+    await flow.run(EVIL, run_id="<i>r</i>", tags={"<u>": "</dd>"})
+    asked = await page(storage, "<i>r</i>")
+    with pytest.raises(HandlerFailed):
+        await flow.run(run_id="<i>r</i>", responses={"</h3><script>": EVIL})
+    for read in (asked, await page(storage, "<i>r</i>")):
+        assert "alert('x')" in read.words
+        assert "\u202e" not in read.words
+    assert "Run <i>r</i> of <script>" in asked.words
+    assert "</h3><script>" in asked.words
+
+
+@pytest.mark.long
+async def test_long_histories_are_cut_in_the_middle_and_large_values_at_the_end() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    @executor(id="count")
+    async def count(number: int, ctx: WorkflowContext[int, str]) -> None:
+        ctx.set_state("large", [{"text": "y" * 1000, "n": number}] * 3000)
+        ctx.set_state("text", "z" * 1_500_000)
+        if number < 243:
+            await ctx.send_message(number + 1)
+
+    builder = WorkflowBuilder(name="counting", start_executor=count, checkpoint_storage=storage, max_iterations=500)
+    flow = builder.add_edge(count, count).build()
+    await flow.run(240, run_id="r")
+    text = await report_run(storage, "r")
+    assert "items more, left out" in text
+    assert "characters more, left out" in text
+    small = InMemoryCheckpointStorage()
+
+    @executor(id="step")
+    async def step(number: int, ctx: WorkflowContext[int, str]) -> None:
+        ctx.set_state("n", number)
+        if number < 300:
+            await ctx.send_message(number + 1)
+
+    builder = WorkflowBuilder(name="stepping", start_executor=step, checkpoint_storage=small, max_iterations=500)
+    await builder.add_edge(step, step).build().run(1, run_id="r")
+    read = await page(small, "r")
+    assert "… 101 commits in between left out …" in read.words
+    assert "✓ ran 300 times" in read.words
+    assert len(text) < 5_000_000
+
+
+async def test_a_run_that_keeps_only_its_latest_is_told_as_far_as_it_is_kept() -> None:
+    storage = InMemoryCheckpointStorage(retention=LatestOnly)
+    await build(storage, broken=False).run(GIVEN, run_id="r")
+    read = await page(storage, "r")
+    assert "left was here" in read.words
+
+
+async def test_a_redacted_run_can_be_looked_at() -> None:
+    storage, there = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    await build(storage, broken=False).run(GIVEN, run_id="r")
+    await import_run(there, await export_run(storage, "r", without=["state.parcel"]), to_look_at=True)
+    read = await page(there, "r")
+    assert "Private values were removed" in read.words
+    assert "removed when it was exported" in read.words
+
+
+def test_a_tree_has_an_end() -> None:
+    deep: Any = "x"
+    for _ in range(190):
+        deep = [deep, "y" * 120]
+    assert Tree(100).html(deep, 50).count("<details>") <= 51
+    assert brief({"a": "b" * 100}, 20) == '{"a": "bbbbbbbbbbbb…'
+    assert "too much" in Tree(10).html(1, 0)

@@ -1,0 +1,74 @@
+"""What a run asks is seen whole from outside, with what is known of an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepwell import InMemoryCheckpointStorage, RunError
+from stepwell.admin import answer, fork, open_questions, preview_fork
+from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
+from stepwell.admin.lookup import NotFound, find_checkpoint
+from stepwell.admin.requests import questions_at
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.storage.archive import StoreArchive
+from stepwell.storage.signals import plain_key, plain_letter
+from tests.support.nesting import Asker, alone, around
+from tests.support.operating_runs import Order, asking, counting
+
+
+async def test_a_question_is_there_until_its_answer_is_taken_in(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await asking(storage).run(Order(1, ["lamp"]), run_id="refund")
+        (one,) = await open_questions(storage, "refund")
+        assert (one.run_id, one.request_id, one.executor) == ("refund", "refund-1", "desk")
+        assert one.data["v"] == {"id": 1, "lines": ["lamp"]}
+        assert (one.response_type, one.response_schema, one.answered) == ("bool", {"type": "boolean"}, False)
+        await answer(storage, "refund", "refund-1", "perhaps")
+        assert [one.answered for one in await open_questions(storage, "refund")] == [True]
+        with pytest.raises(RunError):
+            await asking(storage).run(run_id="refund")
+        assert [one.answered for one in await open_questions(storage, "refund")] == [False]  # it was refused
+        await asking(storage).run(run_id="refund", responses={"refund-1": True})
+        assert await open_questions(storage, "refund") == []
+        before = await questions_at(storage, await find_checkpoint(storage, "refund@1"))
+        assert [(one.request_id, one.answered) for one in before] == [("refund-1", False)]
+
+
+async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() -> None:
+    storage = InMemoryCheckpointStorage()
+    await asking(storage).run(Order(1, ["lamp"]), run_id="refund")
+    at = await StoreArchive(storage.store, DEFAULT_CODEC).head("refund")
+    assert at is not None
+    for epoch, answered in ((at.header.epoch + 1, False), (at.header.epoch, True)):
+        key = plain_key(epoch, at.requests["refund-1"], "one")
+        await storage.store.post("refund", key, plain_letter("refund-1", b"true"))
+        assert [one.answered for one in await open_questions(storage, "refund")] == [answered]
+
+
+async def test_a_run_that_works_for_another_asks_nothing_itself() -> None:
+    storage = InMemoryCheckpointStorage()
+    await around(alone(Asker()), storage).run("tea", run_id="outer")
+    assert len(await open_questions(storage, "outer")) == 1
+    inner = next(run.run_id for run in await storage.store.runs(inner=True) if run.run_id != "outer")
+    with pytest.raises(RunError, match="works for run 'outer'"):
+        await open_questions(storage, inner)
+    with pytest.raises(NotFound):
+        await open_questions(storage, "nobody")
+
+
+async def test_a_preview_is_the_difference_that_the_fork_has(everywhere: Any) -> None:
+    async with everywhere() as storage:
+        await counting(storage).run(1, run_id="parent")
+        changes: dict[str, Any] = {"set": {"numbers.0": 9}, "add": {"upto": 5}, "delete": ["about"]}
+        preview = await preview_fork(storage, "parent@2", run_id="forked", **changes)
+        assert [run.run_id for run in await storage.list_runs()] == ["parent"]
+        await fork(storage, "parent@2", run_id="forked", **changes)
+        made = await diff(storage, "parent@2", "forked@0")
+        assert preview.changes == made.changes
+        assert (await diff_from_parent(storage, "forked@0")) == made
+        with pytest.raises(RunError, match="is stored already"):
+            await preview_fork(storage, "parent@2", run_id="forked")
+        with pytest.raises(NotForked):
+            await diff_from_parent(storage, "parent")

@@ -1,0 +1,103 @@
+"""How much of a run may be lost is a stated level, and not reaching it is an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepwell import (
+    Executor,
+    StoreUnavailable,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowRunState,
+    handler,
+    response_handler,
+)
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
+from tests.support.crashing import Crash, CrashingStore
+
+
+class Counter(Executor):
+    @handler
+    async def count(self, number: int, ctx: WorkflowContext[int, int]) -> None:
+        ctx.append_state("log", number)
+        if number < 5:
+            await ctx.send_message(number + 1)
+        else:
+            await ctx.request_info("go on?", bool, request_id="q")
+
+    @response_handler
+    async def answered(self, original_request: str, response: bool, ctx: WorkflowContext[int, list[int]]) -> None:
+        await ctx.yield_output(ctx.get_state("log"))
+
+
+def build(storage: Any) -> Workflow:
+    counter = Counter("counter")
+    builder = WorkflowBuilder(name="counting", start_executor=counter, checkpoint_storage=storage)
+    return builder.add_edge(counter, counter).build()
+
+
+@pytest.mark.parametrize("level", ["sync", "async", "exit"])
+async def test_at_every_level_all_is_stored_when_the_run_waits_or_ends(storage: Any, level: Any) -> None:
+    result = await build(storage).run(0, run_id="r", durability=level)
+    assert result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    assert len(await storage.list_checkpoint_ids(run_id="r")) == 7
+    assert [one.request_id for one in await storage.pending_requests()] == ["q"]
+    done = await build(storage).run(run_id="r", responses={"q": True}, durability=level)
+    assert done.get_outputs() == [[0, 1, 2, 3, 4, 5]]
+    assert (await storage.get_latest(run_id="r")).status is WorkflowRunState.IDLE
+
+
+@pytest.mark.parametrize(("level", "most"), [("sync", 0), ("async", 1), ("exit", 6)])
+async def test_no_more_is_behind_than_the_level_says(level: Any, most: int) -> None:
+    store = MemoryStore()
+    behind: list[int] = []
+
+    class Watching(Counter):
+        @handler
+        async def count(self, number: int, ctx: WorkflowContext[int, int]) -> None:
+            head = await store.head("r")
+            behind.append(number - (-1 if head is None else head.entry.number))
+            if number < 5:
+                await ctx.send_message(number + 1)
+
+    counter = Watching("counter")
+    builder = WorkflowBuilder(name="counting", start_executor=counter, checkpoint_storage=BuiltInStorage(store))
+    await builder.add_edge(counter, counter).build().run(0, run_id="r", durability=level)
+    assert max(behind) <= most
+    assert (max(behind) > 1) == (level == "exit")
+
+
+@pytest.mark.parametrize("level", ["async", "exit"])
+async def test_a_commit_that_cannot_be_stored_later_fails_the_run(level: Any) -> None:
+    class Full(MemoryStore):
+        async def append(self, record: Any, along: Any = None) -> None:
+            if record.entry.number == 3:
+                raise StoreUnavailable("the disk is full")
+            await super().append(record, along)
+
+    with pytest.raises(StoreUnavailable, match="the disk is full"):
+        await build(BuiltInStorage(Full())).run(0, run_id="r", durability=level)
+
+
+@pytest.mark.parametrize("level", ["async", "exit"])
+async def test_wherever_it_dies_the_run_comes_to_the_same(level: Any) -> None:
+    for at in range(1, 9):
+        for after in (False, True):
+            inner = MemoryStore()
+            try:
+                dying = BuiltInStorage(CrashingStore(inner, at, after=after))
+                await build(dying).run(0, run_id="r", durability=level)
+            except Crash:
+                await build(BuiltInStorage(inner)).run(0, run_id="r", durability=level)
+            done = await build(BuiltInStorage(inner)).run(run_id="r", responses={"q": True})
+            assert done.get_outputs() == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_a_level_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="durability is one of sync, async, exit, not 'maybe'"):
+        build(None).run(0, durability="maybe")  # type: ignore[call-overload]

@@ -1,0 +1,65 @@
+"""A program that is held up while it opens a run: what was committed meanwhile is not done again by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepwell import CommitConflict, HandlerFailed, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing import FakeClock
+
+
+def workflow(ran: list[str], trouble: list[str]) -> Workflow:
+    @executor(id="begin")
+    async def begin(n: int, ctx: WorkflowContext[int]) -> None:
+        await ctx.send_message(n)
+
+    @executor(id="good")
+    async def good(n: int, ctx: WorkflowContext[None, str]) -> None:
+        ran.append("good")
+        await ctx.yield_output("good")
+
+    @executor(id="bad")
+    async def bad(n: int, ctx: WorkflowContext[None, str]) -> None:
+        if trouble:
+            raise ConnectionError(trouble.pop())
+        ran.append("bad")
+        await ctx.yield_output("bad")
+
+    return WorkflowBuilder(name="w", start_executor=begin).add_fan_out_edges(begin, [good, bad]).build()
+
+
+class HeldUp:
+    """A store whose program is held up before it reads what was remembered, and is overtaken there."""
+
+    def __init__(self, inner: MemoryStore, overtake: Any) -> None:
+        self.inner, self._overtake = inner, overtake
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        await self._overtake()
+        return await self.inner.recall(run_id, place)
+
+
+async def test_a_memory_that_is_gone_is_not_taken_for_one_that_never_was() -> None:
+    store, ran, trouble = MemoryStore(), list[str](), ["the network went down"]
+    work = workflow(ran, trouble)
+    with pytest.raises(HandlerFailed):
+        await work.run(1, run_id="r", checkpoint_storage=BuiltInStorage(store))
+    assert ran == ["good"]
+
+    with FakeClock() as later:
+
+        async def overtake() -> None:
+            later(minutes=5)  # the claim of whoever is held up is over
+            result = await work.run(run_id="r", checkpoint_storage=BuiltInStorage(store))
+            assert result.get_outputs() == ["good", "bad"]
+
+        with pytest.raises(CommitConflict, match="'r' was moved on"):
+            await work.run(run_id="r", checkpoint_storage=BuiltInStorage(HeldUp(store, overtake)))
+    assert ran == ["good", "bad"]

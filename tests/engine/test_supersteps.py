@@ -1,0 +1,882 @@
+"""What a superstep means: who gets what when, side by side, and what is left of it when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from stepwell import (
+    Case,
+    Default,
+    Executor,
+    HandlerFailed,
+    InMemoryCheckpointStorage,
+    RoutingFailed,
+    StateConflict,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowRunState,
+    executor,
+    handler,
+    persistent,
+)
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
+from tests.support.crashing import Crash, CrashingStore
+
+Ctx = WorkflowContext[Any, Any]
+
+
+def passer(id: str, seen: list[Any] | None = None) -> Any:
+    """An executor that notes what it gets and passes it on."""
+
+    @executor(id=id)
+    async def go(message: Any, ctx: Ctx) -> None:
+        if seen is not None:
+            seen.append((id, message))
+        await ctx.send_message(message)
+
+    return go
+
+
+def ender(id: str = "end") -> Any:
+    """An executor that yields what it gets."""
+
+    @executor(id=id)
+    async def go(message: Any, ctx: Ctx) -> None:
+        await ctx.yield_output(message)
+
+    return go
+
+
+def sender(id: str, *messages: Any, to: str | None = None) -> Any:
+    @executor(id=id)
+    async def go(message: Any, ctx: Ctx) -> None:
+        for one in messages:
+            await ctx.send_message(one, to)
+
+    return go
+
+
+# --- delivery -----------------------------------------------------------------------------------------------------
+
+
+async def test_messages_sent_in_one_superstep_are_delivered_in_the_next() -> None:
+    a, b, c = passer("a"), passer("b"), ender("c")
+    workflow = WorkflowBuilder(start_executor=a).add_chain([a, b, c]).build()
+    told = [(e.type, e.executor_id, e.iteration) async for e in workflow.run(1, stream=True)]
+    where, found = None, []
+    for type, id, iteration in told:
+        where = iteration if type == "superstep_started" else where
+        if type == "executor_invoked":
+            found.append((where, id))
+    assert found == [(1, "a"), (2, "b"), (3, "c")]
+
+
+async def test_a_write_of_a_sibling_is_seen_one_superstep_later() -> None:
+    a, seen = passer("a"), []
+
+    @executor(id="writer")
+    async def writer(message: Any, ctx: Ctx) -> None:
+        ctx.set_state("k", "written")
+        await ctx.send_message(message, "reader")
+
+    @executor(id="reader")
+    async def reader(message: Any, ctx: Ctx) -> None:
+        await asyncio.sleep(0.01)  # the writer has long written
+        seen.append(ctx.get_state("k"))
+
+    builder = WorkflowBuilder(start_executor=a).add_fan_out_edges(a, [writer, reader]).add_edge(writer, reader)
+    await builder.build().run(1)
+    assert seen == [None, "written"]
+
+
+async def test_a_fan_in_delivers_everything_in_source_order_across_supersteps() -> None:
+    """`slow` sends one superstep later than `fast`; what `fast` sent twice is there twice, and first."""
+    start, slow, detour = passer("start"), passer("slow"), passer("detour")
+    fast, end = sender("fast", "f1", "f2"), ender()
+    workflow = (
+        WorkflowBuilder(start_executor=start)
+        .add_fan_out_edges(start, [detour, fast])
+        .add_edge(detour, slow)
+        .add_fan_in_edges([slow, fast], end)
+        .build()
+    )
+    assert (await workflow.run("s")).get_outputs() == [["s", "f1", "f2"]]
+
+
+async def test_a_fan_in_survives_a_resume_between_its_sources() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    def build() -> Workflow:
+        start, slow, detour = passer("start"), passer("slow"), passer("detour")
+        fast, end = sender("fast", "f1", "f2"), ender()
+        return (
+            WorkflowBuilder(start_executor=start, checkpoint_storage=storage)
+            .add_fan_out_edges(start, [detour, fast])
+            .add_edge(detour, slow)
+            .add_fan_in_edges([slow, fast], end)
+            .build()
+        )
+
+    async for event in build().run("s", stream=True, run_id="r"):
+        if event.type == "superstep_completed" and event.iteration == 2:
+            break
+    assert (await build().run(run_id="r")).get_outputs() == [["s", "f1", "f2"]]
+
+
+async def test_a_fan_in_that_never_completes_is_warned_of() -> None:
+    start, silent, loud, end = passer("start"), sender("silent"), passer("loud"), ender()
+    workflow = (
+        WorkflowBuilder(start_executor=start)
+        .add_fan_out_edges(start, [silent, loud])
+        .add_fan_in_edges([silent, loud], end)
+        .build()
+    )
+    result = await workflow.run(1)
+    (warning,) = [e for e in result if e.type == "warning"]
+    assert warning.data == "the fan-in into 'end' still holds 1 message(s): nothing came from 'silent'"
+
+
+async def test_a_switch_takes_the_first_case_that_holds_else_the_default() -> None:
+    start, small, even, other = passer("start"), ender("small"), ender("even"), ender("other")
+
+    async def is_even(value: int) -> bool:
+        await asyncio.sleep(0)
+        return value % 2 == 0
+
+    workflow = (
+        WorkflowBuilder(start_executor=start)
+        .add_switch_case_edge_group(start, [Case(lambda v: v < 10, small), Case(is_even, even), Default(other)])
+        .build()
+    )
+    for value, taker in ((2, "small"), (12, "even"), (13, "other")):
+        (output,) = [e for e in await workflow.run(value) if e.type == "output"]
+        assert output.executor_id == taker
+
+
+async def test_a_multi_selection_goes_to_those_that_were_chosen_once_each() -> None:
+    start, one, two, three = passer("start"), ender("one"), ender("two"), ender("three")
+
+    async def choose(value: list[str], ids: list[str]) -> list[str]:
+        assert ids == ["one", "two", "three"]
+        return value
+
+    workflow = (
+        WorkflowBuilder(start_executor=start).add_multi_selection_edge_group(start, [one, two, three], choose).build()
+    )
+    result = await workflow.run(["three", "one", "three"])
+    assert [e.executor_id for e in result if e.type == "output"] == ["three", "one"]
+
+
+@pytest.mark.parametrize("returned", [["nobody"], "one"])
+async def test_a_selection_that_names_what_is_not_there_fails_the_run_in_words(returned: Any) -> None:
+    start, one, two = passer("start"), ender("one"), ender("two")
+
+    def choose(value: Any, ids: list[str]) -> Any:
+        return returned
+
+    workflow = WorkflowBuilder(start_executor=start).add_multi_selection_edge_group(start, [one, two], choose).build()
+    with pytest.raises(
+        RoutingFailed, match=r"'choose' must return a list of some of one, two; it returned .*(nobody|one)"
+    ):
+        await workflow.run(1)
+
+
+async def test_a_condition_that_raises_fails_the_run_and_names_the_edge_and_a_resume_asks_again() -> None:
+    calls: Counter[str] = Counter()
+    broken = True
+
+    @executor(id="start")
+    async def start(message: int, ctx: Ctx) -> None:
+        calls["start"] += 1
+        await ctx.send_message(message)
+
+    def fits(value: int) -> bool:
+        if broken:
+            raise ValueError("not today")
+        return True
+
+    workflow = (
+        WorkflowBuilder(start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
+        .add_edge(start, ender(), condition=fits)
+        .build()
+    )
+    with pytest.raises(RoutingFailed, match="'start -> end if fits': ValueError: not today"):
+        await workflow.run(1, run_id="r")
+    broken = False
+    assert (await workflow.run(run_id="r")).get_outputs() == [1]
+    assert calls["start"] == 1
+
+
+async def test_target_id_goes_along_one_existing_edge_only() -> None:
+    start, one, two = sender("start", "x", to="two"), ender("one"), ender("two")
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two]).build()
+    assert [e.executor_id for e in await workflow.run(1) if e.type == "output"] == ["two"]
+
+
+async def test_target_id_without_an_edge_fails_the_run_although_the_executor_exists() -> None:
+    start, one, two = sender("start", "x", to="two"), passer("one"), ender("two")
+    workflow = WorkflowBuilder(start_executor=start).add_chain([start, one, two]).build()
+    with pytest.raises(RoutingFailed, match="'start' sent a str to 'two', but its edges lead only to 'one'"):
+        await workflow.run(1)
+
+
+async def test_a_targeted_message_asks_only_the_edge_it_goes_along() -> None:
+    start, one, two = sender("start", "x", to="two"), ender("one"), ender("two")
+
+    def not_for_me(value: Any) -> bool:
+        raise AssertionError("asked for a message to somebody else")
+
+    builder = WorkflowBuilder(start_executor=start).add_edge(start, one, condition=not_for_me).add_edge(start, two)
+    assert (await builder.build().run(1)).get_outputs() == ["x"]
+
+
+# --- what nobody takes --------------------------------------------------------------------------------------------
+
+
+def untaken(**options: Any) -> Workflow:
+    @executor(id="start")
+    async def start(message: int, ctx: Ctx) -> None:
+        await ctx.send_message("text")
+
+    @executor(id="number")
+    async def number(message: int, ctx: Ctx) -> None: ...
+
+    return WorkflowBuilder(start_executor=start, **options).add_edge(start, number).build()
+
+
+async def test_a_message_no_handler_takes_fails_the_run_and_names_what_is_missing() -> None:
+    with pytest.raises(RoutingFailed, match="'start' sent a str, but no handler takes it: 'number' takes int"):
+        await untaken().run(1)
+
+
+async def test_a_message_no_edge_takes_fails_the_run_and_names_what_is_missing() -> None:
+    alone = passer("alone")
+    with pytest.raises(RoutingFailed, match="'alone' sent a int, but no edge leaves 'alone'"):
+        await WorkflowBuilder(start_executor=alone).build().run(1)
+
+
+async def test_on_unroutable_drop_makes_it_a_warning_event() -> None:
+    result = await untaken(on_unroutable="drop").run(1)
+    (warning,) = [e for e in result if e.type == "warning"]
+    assert warning.data == "dropped: 'start' sent a str, but no handler takes it: 'number' takes int"
+    assert result.get_final_state() is WorkflowRunState.IDLE
+
+
+async def test_a_run_that_failed_for_want_of_a_taker_goes_on_once_it_may_drop() -> None:
+    storage = InMemoryCheckpointStorage()
+    with pytest.raises(RoutingFailed):
+        await untaken(checkpoint_storage=storage).run(1, run_id="r")
+    result = await untaken(checkpoint_storage=storage, on_unroutable="drop").run(run_id="r")
+    assert [e.type for e in result if e.type in ("executor_invoked", "executor_bypassed")] == ["executor_bypassed"]
+
+
+async def test_a_message_every_condition_declines_is_a_warning_and_no_failure() -> None:
+    start = passer("start")
+
+    def never(value: Any) -> bool:
+        return False
+
+    result = await WorkflowBuilder(start_executor=start).add_edge(start, ender(), condition=never).build().run(1)
+    (warning,) = [e for e in result if e.type == "warning"]
+    assert warning.data == "'start' sent a int, and every condition declined it: start -> end if never"
+
+
+# --- conditions and crashes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["condition", "switch", "selection"])
+async def test_a_condition_is_asked_once_for_each_message(kind: str) -> None:
+    asked: list[Any] = []
+
+    def yes(value: int, ids: list[str] | None = None) -> Any:
+        asked.append(value)
+        return True if ids is None else ids
+
+    start, end, other = sender("start", 1, 2), ender("end"), ender("other")
+    builder = WorkflowBuilder(start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
+    match kind:
+        case "condition":
+            builder.add_edge(start, end, condition=lambda value: yes(value))
+        case "switch":
+            builder.add_switch_case_edge_group(start, [Case(lambda value: yes(value), end), Default(other)])
+        case _:
+            builder.add_multi_selection_edge_group(start, [end, other], yes)
+    await builder.build().run(0)
+    assert asked == [1, 2]
+
+
+@pytest.mark.parametrize("dies_at", range(1, 9))
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_crash_cannot_re_route_what_is_committed(dies_at: int, after: bool) -> None:
+    """The condition changes its mind at every call; each committed message was asked for once and goes that way."""
+    inner, asked, taken = MemoryStore(), Counter[int](), []
+
+    def left(value: int) -> bool:
+        asked[value] += 1
+        return sum(asked.values()) % 2 == 1
+
+    def build(store: Any) -> Workflow:
+        @executor(id="start")
+        async def start(message: int, ctx: Ctx) -> None:
+            if message < 3:
+                await ctx.send_message(message + 1)
+
+        @executor(id="a")
+        async def a(message: int, ctx: Ctx) -> None:
+            await ctx.yield_output(("a", message))
+            await ctx.send_message(message)
+
+        @executor(id="b")
+        async def b(message: int, ctx: Ctx) -> None:
+            await ctx.yield_output(("b", message))
+            await ctx.send_message(message)
+
+        return (
+            WorkflowBuilder(start_executor=start, checkpoint_storage=BuiltInStorage(store))
+            .add_switch_case_edge_group(start, [Case(left, a), Default(b)])
+            .add_edge(a, start)
+            .add_edge(b, start)
+            .build()
+        )
+
+    died = False
+    try:
+        async for event in build(CrashingStore(inner, dies_at, after=after)).run(0, stream=True, run_id="r"):
+            taken += [event.data] if event.type == "output" else []
+    except Crash:
+        died = True
+    committed = (
+        []
+        if await inner.head("r") is None
+        else await BuiltInStorage(inner).message_history(
+            (await BuiltInStorage(inner).list_checkpoint_ids(run_id="r"))[-1]
+        )
+    )
+    decided = {m.data: m.takers for m in committed if m.source_id == "start"}
+    asked_before = Counter(asked)
+    inner._leases.clear()  # the process that died held the run
+    result = await build(inner).run(0, run_id="r")
+    outputs = result.get_outputs()
+    assert outputs[: len(taken)] == taken
+    assert [value for _, value in outputs] == [1, 2, 3]
+    for value, takers in decided.items():
+        assert {v: k for k, v in outputs}[value] == takers[0]
+        assert asked[value] == asked_before[value] == 1
+    if not died:
+        assert asked == {1: 1, 2: 1, 3: 1}
+
+
+# --- side by side -------------------------------------------------------------------------------------------------
+
+
+async def test_a_plain_function_runs_in_a_thread_and_what_it_returns_is_sent_on() -> None:
+    loop_thread, threads = threading.get_ident(), []
+
+    @executor(id="plain")
+    def plain(message: int, ctx: WorkflowContext[int, str]) -> int:
+        threads.append(threading.get_ident())
+        ctx.set_state("k", message)
+        ctx.yield_output("from a thread")
+        return message + 1
+
+    @executor(id="quiet")
+    def quiet(message: int) -> None:
+        threads.append(threading.get_ident())
+
+    workflow = WorkflowBuilder(start_executor=plain).add_edge(plain, quiet).build()
+    result = await workflow.run(1)
+    assert loop_thread not in threads
+    assert len(threads) == 2
+    assert result.get_outputs() == ["from a thread"]
+    assert [e.data for e in result if e.type == "executor_invoked"] == [1, 2]
+
+
+async def test_what_an_async_handler_returns_is_sent_on_too() -> None:
+    class Doubler(Executor):
+        @handler
+        async def double(self, message: int, ctx: WorkflowContext[int]) -> int:
+            return message * 2
+
+    start = Doubler("double")
+    assert (await WorkflowBuilder(start_executor=start).add_edge(start, ender()).build().run(2)).get_outputs() == [4]
+
+
+async def test_blocking_and_computing_plain_handlers_do_not_stall_the_others() -> None:
+    start, ticks, done = passer("start"), [], threading.Event()
+    waited: list[bool] = []
+
+    @executor(id="blocking")
+    def blocking(message: int) -> None:
+        waited.append(done.wait(30))
+
+    @executor(id="computing")
+    def computing(message: int) -> None:
+        while not done.is_set():
+            sum(range(1000))
+
+    @executor(id="ticking")
+    async def ticking(message: int, ctx: Ctx) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+            ticks.append(1)
+        done.set()
+
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [blocking, computing, ticking]).build()
+    await workflow.run(1)
+    assert len(ticks) == 20
+    assert waited == [True]  # it was let go by its sibling, not by the end of its patience
+
+
+async def test_executors_run_side_by_side_and_one_executor_takes_one_message_at_a_time() -> None:
+    running: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    def watched(id: str) -> Any:
+        @executor(id=id)
+        async def go(message: int, ctx: Ctx) -> None:
+            running[id] += 1
+            running["all"] += 1
+            most[id], most["all"] = max(most[id], running[id]), max(most["all"], running["all"])
+            await asyncio.sleep(0.002)
+            running[id] -= 1
+            running["all"] -= 1
+
+        return go
+
+    start, a, b = sender("start", 1, 2, 3), watched("a"), watched("b")
+    await WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [a, b]).build().run(0)
+    assert most == {"a": 1, "b": 1, "all": 2}
+
+
+async def test_one_executor_gets_its_messages_in_the_order_they_were_sent() -> None:
+    seen: list[Any] = []
+    start, end = sender("start", *range(50)), passer("end", seen)
+    await WorkflowBuilder(start_executor=start, on_unroutable="drop").add_edge(start, end).build().run(0)
+    assert seen == [("end", n) for n in range(50)]
+
+
+async def test_results_are_folded_in_plan_order_whatever_the_finishing_order() -> None:
+    ids = ["a", "b", "c"]
+
+    async def run(pauses: dict[str, float]) -> tuple[list[Any], list[Any]]:
+        def worker(id: str) -> Any:
+            @executor(id=id)
+            async def go(message: int, ctx: Ctx) -> None:
+                await asyncio.sleep(pauses[id])
+                ctx.append_state("log", id)
+                await ctx.yield_output(id)
+                await ctx.send_message(id)
+
+            return go
+
+        seen: list[Any] = []
+
+        @executor(id="end")
+        async def end(message: str, ctx: Ctx) -> None:
+            seen.append(message)
+            await ctx.yield_output(ctx.get_state("log"))
+
+        start, workers = passer("start"), [worker(id) for id in ids]
+        builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, workers)
+        for one in workers:
+            builder.add_edge(one, end)
+        return (await builder.build().run(0)).get_outputs(), seen
+
+    first = await run({"a": 0.02, "b": 0.01, "c": 0})
+    assert first == (["a", "b", "c", ["a", "b", "c"], ["a", "b", "c"], ["a", "b", "c"]], ["a", "b", "c"])
+    assert first == await run({"a": 0, "b": 0.01, "c": 0.02})
+
+
+# --- failures -----------------------------------------------------------------------------------------------------
+
+
+class Trouble:
+    """A fan-out of workers that count their calls and fail while they are told to."""
+
+    def __init__(self, *failing: str, storage: Any = None) -> None:
+        self.calls: Counter[str] = Counter()
+        self.failing = set(failing)
+        self.storage: Any = storage or InMemoryCheckpointStorage()
+
+    def build(self, *ids: str) -> Workflow:
+        start, end = passer("start"), ender()
+        workers = [self.worker(id) for id in ids]
+        return (
+            WorkflowBuilder(start_executor=start, checkpoint_storage=self.storage)
+            .add_fan_out_edges(start, workers)
+            .add_fan_in_edges(workers, end)
+            .build()
+        )
+
+    def worker(self, id: str) -> Any:
+        @executor(id=id)
+        async def go(message: Any, ctx: Ctx) -> None:
+            self.calls[id] += 1
+            ctx.append_state("log", id)
+            if id in self.failing:
+                raise ValueError(f"{id} is in trouble")
+            await asyncio.sleep(0.005)  # longer than the failing ones take
+            await ctx.send_message(id)
+
+        return go
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_siblings_of_a_failed_handler_finish_and_are_kept(streaming: bool) -> None:
+    trouble = Trouble("b")
+    run = trouble.build("a", "b", "c").run(0, run_id="r", stream=streaming)
+    with pytest.raises(HandlerFailed, match="executor 'b' failed in run 'r': ValueError: b is in trouble") as caught:
+        await run
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert (caught.value.executor_id, caught.value.run_id) == ("b", "r")
+    assert trouble.calls == {"a": 1, "b": 1, "c": 1}
+    trouble.failing.clear()
+    result = await trouble.build("a", "b", "c").run(run_id="r")
+    assert trouble.calls == {"a": 1, "b": 2, "c": 1}
+    assert result.get_outputs() == [["a", "b", "c"]]
+    head = await trouble.storage.get_latest(run_id="r")
+    assert head.state["log"] == ["a", "b", "c"]  # what the failed attempt wrote is not there
+
+
+async def test_several_failures_at_once_are_all_told_and_all_run_again() -> None:
+    trouble = Trouble("a", "c")
+    with pytest.raises(HandlerFailed, match="'a'") as caught:
+        await trouble.build("a", "b", "c").run(0, run_id="r")
+    assert "executor 'c' failed" in "".join(caught.value.__notes__)
+    told = await trouble.storage.event_history("r")
+    assert [e.executor_id for e in told if e.type == "executor_failed"] == ["a", "c"]
+    trouble.failing = {"c"}
+    with pytest.raises(HandlerFailed, match="'c'"):
+        await trouble.build("a", "b", "c").run(run_id="r")
+    trouble.failing.clear()
+    assert (await trouble.build("a", "b", "c").run(run_id="r")).get_outputs() == [["a", "b", "c"]]
+    assert trouble.calls == {"a": 2, "b": 1, "c": 3}
+
+
+async def test_what_comes_after_a_failed_message_of_one_executor_waits_for_it() -> None:
+    seen: list[int] = []
+    broken = True
+
+    class Worker(Executor):
+        count = persistent(0)
+
+        @handler
+        async def work(self, message: int, ctx: WorkflowContext[Any, int]) -> None:
+            self.count += 1
+            seen.append(message)
+            if message == 2 and broken:
+                raise ValueError("two")
+            ctx.set_state("last", (ctx.get_state("last") or ()) + (message,))
+            await ctx.yield_output(self.count)
+
+    def build() -> Workflow:
+        start = sender("start", 1, 2, 3)
+        return WorkflowBuilder(start_executor=start, checkpoint_storage=storage).add_edge(start, Worker("w")).build()
+
+    storage = InMemoryCheckpointStorage()
+    with pytest.raises(HandlerFailed):
+        await build().run(0, run_id="r")
+    assert seen == [1, 2]
+    broken = False
+    result = await build().run(run_id="r")
+    assert seen == [1, 2, 2, 3]
+    assert result.get_outputs() == [1, 2, 3]
+    head = await storage.get_latest(run_id="r")
+    assert head is not None
+    assert head.state["last"] == (1, 2, 3)
+
+
+async def test_a_handler_that_lets_a_cancellation_of_its_own_escape_has_failed() -> None:
+    calls: Counter[str] = Counter()
+
+    @executor(id="own")
+    async def own(message: int, ctx: Ctx) -> None:
+        raise asyncio.CancelledError
+
+    @executor(id="inner")
+    async def inner(message: int, ctx: Ctx) -> None:
+        task = asyncio.ensure_future(asyncio.sleep(10))
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await task
+
+    @executor(id="sibling")
+    async def sibling(message: int, ctx: Ctx) -> None:
+        await asyncio.sleep(0.005)
+        calls["sibling"] += 1
+
+    start = passer("start")
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [own, inner, sibling]).build()
+    with pytest.raises(HandlerFailed, match=r"'own'.*CancelledError") as caught:
+        await workflow.run(1)
+    assert "'inner'" in "".join(caught.value.__notes__)
+    assert calls == {"sibling": 1}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_handler_that_lets_stop_iteration_escape_has_failed_and_nobody_waits_for_ever(plain: bool) -> None:
+    if plain:
+
+        @executor(id="bad")
+        def bad(message: int) -> None:
+            next(iter(()))
+    else:
+
+        @executor(id="bad")
+        async def bad(message: int) -> None:
+            next(iter(()))
+
+    with pytest.raises(HandlerFailed, match="StopIteration"):
+        await asyncio.wait_for(_run(WorkflowBuilder(start_executor=bad).build()), 5)
+
+
+async def _run(workflow: Workflow) -> Any:
+    return await workflow.run(1)
+
+
+async def test_a_conflict_fails_the_superstep_and_a_reducer_lets_it_go_on_without_running_anything_again() -> None:
+    calls: Counter[str] = Counter()
+    storage = InMemoryCheckpointStorage()
+
+    def build(**options: Any) -> Workflow:
+        def worker(id: str) -> Any:
+            @executor(id=id)
+            async def go(message: int, ctx: Ctx) -> None:
+                calls[id] += 1
+                ctx.set_state("k", [id])
+
+            return go
+
+        start = passer("start")
+        return (
+            WorkflowBuilder(start_executor=start, checkpoint_storage=storage, **options)
+            .add_fan_out_edges(start, [worker("a"), worker("b")])
+            .build()
+        )
+
+    with pytest.raises(StateConflict, match=r"state\['k'\] was written by 'a' and 'b'"):
+        await build().run(1, run_id="r")
+    await build(reducers={"k": lambda there, new: there + new}).run(run_id="r")
+    head = await storage.get_latest(run_id="r")
+    assert head is not None
+    assert head.state["k"] == ["a", "b"]
+    assert calls == {"a": 1, "b": 1}
+
+
+async def test_what_a_handler_did_is_durable_when_it_returns_also_if_it_was_the_last() -> None:
+    """A process that dies while a sibling still runs does not run the finished ones again."""
+    inner, calls, hold = MemoryStore(), Counter[str](), asyncio.Event()
+
+    def build(store: Any) -> Workflow:
+        def worker(id: str) -> Any:
+            @executor(id=id)
+            async def go(message: int, ctx: Ctx) -> None:
+                calls[id] += 1
+                if id == "slow":
+                    await hold.wait()
+                await ctx.yield_output(id)
+
+            return go
+
+        start = passer("start")
+        return (
+            WorkflowBuilder(start_executor=start, checkpoint_storage=BuiltInStorage(store))
+            .add_fan_out_edges(start, [worker("slow"), worker("fast")])
+            .build()
+        )
+
+    first = asyncio.ensure_future(_named(build(inner)))
+    while not await inner.recall("r", 1):  # noqa: ASYNC110 - a store tells nobody that it was written to
+        await asyncio.sleep(0.001)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    hold.set()
+    assert (await build(inner).run(run_id="r")).get_outputs() == ["slow", "fast"]
+    assert calls == {"slow": 2, "fast": 1}
+
+
+async def _named(workflow: Workflow) -> Any:
+    return await workflow.run(1, run_id="r")
+
+
+# --- nobody sees what another does to a value ---------------------------------------------------------------------
+
+
+@dataclass
+class Box:
+    items: list[str]
+
+
+STORED = pytest.mark.parametrize("stored", [False, True])
+
+
+def storage_if(stored: bool) -> Any:
+    return InMemoryCheckpointStorage() if stored else None
+
+
+@STORED
+async def test_what_a_handler_changes_after_sending_or_yielding_is_not_seen(stored: bool) -> None:
+    @executor(id="start")
+    async def start(message: Box, ctx: Ctx) -> None:
+        await ctx.send_message(message)
+        await ctx.yield_output(message)
+        ctx.set_state("box", message)
+        ctx.append_state("log", message)
+        message.items.append("late")
+
+    @executor(id="end")
+    async def end(message: Box, ctx: Ctx) -> None:
+        await ctx.yield_output([message, ctx.get_state("box"), *ctx.get_state("log")])
+
+    given = Box(["a"])
+    builder = WorkflowBuilder(start_executor=start, checkpoint_storage=storage_if(stored)).add_edge(start, end)
+    result = await builder.build().run(given)
+    assert result.get_outputs() == [Box(["a"]), [Box(["a"])] * 3]
+    assert given == Box(["a"])
+
+
+@STORED
+async def test_what_one_target_of_a_fan_out_does_to_a_message_is_not_seen_by_the_other(stored: bool) -> None:
+    start = passer("start")
+
+    @executor(id="vandal")
+    async def vandal(message: Box, ctx: Ctx) -> None:
+        message.items.clear()
+
+    @executor(id="reader")
+    async def reader(message: Box, ctx: Ctx) -> None:
+        await asyncio.sleep(0.001)
+        await ctx.yield_output(message)
+
+    builder = WorkflowBuilder(start_executor=start, checkpoint_storage=storage_if(stored))
+    result = await builder.add_fan_out_edges(start, [vandal, reader]).build().run(Box(["a"]))
+    assert result.get_outputs() == [Box(["a"])]
+
+
+@STORED
+async def test_a_value_from_get_state_may_be_changed_and_counts_only_after_set_state(stored: bool) -> None:
+    @executor(id="start")
+    async def start(message: Box, ctx: Ctx) -> None:
+        ctx.set_state("box", message)
+        ctx.get_state("box").items.append("lost")
+        mine = ctx.get_state("box")
+        mine.items.append("kept")
+        ctx.set_state("box", mine)
+        await ctx.send_message(None)
+
+    @executor(id="end")
+    async def end(message: None, ctx: Ctx) -> None:
+        ctx.get_state("box").items.append("lost")
+        await ctx.yield_output(ctx.get_state("box"))
+
+    builder = WorkflowBuilder(start_executor=start, checkpoint_storage=storage_if(stored)).add_edge(start, end)
+    assert (await builder.build().run(Box(["a"]))).get_outputs() == [Box(["a", "kept"])]
+
+
+@STORED
+async def test_what_an_observer_does_to_an_event_is_not_seen_by_the_handlers(stored: bool) -> None:
+    start = passer("start")
+    builder = WorkflowBuilder(start_executor=start, checkpoint_storage=storage_if(stored)).add_edge(start, ender())
+    stream = builder.build().run(Box(["a"]), stream=True)
+    async for event in stream:
+        match event.data:
+            case Box() as box:
+                box.items.append("seen")
+            case [Box() as box]:
+                box.items.append("seen")
+    assert (await stream).get_outputs() == [Box(["a", "seen"])]  # the reader's own copy of the output
+    assert len([e for e in await stream if e.type == "output"]) == 1
+
+
+async def test_what_a_failed_attempt_changed_is_not_seen_by_the_next() -> None:
+    seen: list[Any] = []
+
+    class Worker(Executor):
+        count = persistent(0)
+
+        def __init__(self) -> None:
+            super().__init__("worker")
+            self.tries: list[int] = []
+
+        @handler
+        async def work(self, message: Box, ctx: WorkflowContext[Any, Any]) -> None:
+            seen.append((message.items[:], self.count, self.tries[:], ctx.get_state("k")))
+            message.items.append("dirt")
+            self.count += 1
+            self.tries.append(1)
+            ctx.set_state("k", "dirt")
+            await ctx.yield_output("dirt")
+            if len(seen) < 3:
+                raise ValueError("not yet")
+
+    workflow = WorkflowBuilder(start_executor=Worker(), checkpoint_storage=InMemoryCheckpointStorage()).build()
+    for _ in range(2):
+        with pytest.raises(HandlerFailed):
+            await workflow.run(Box(["a"]), run_id="r")
+    assert (await workflow.run(run_id="r")).get_outputs() == ["dirt"]
+    assert seen == [(["a"], 0, [], None)] * 3
+
+
+@pytest.mark.parametrize("what", ["send_message", "yield_output", "set_state", "delete_state", "append_state"])
+async def test_a_context_used_after_its_handler_returned_says_so(what: str) -> None:
+    kept: list[Any] = []
+
+    @executor(id="start")
+    async def start(message: int, ctx: Ctx) -> None:
+        kept.append(ctx)
+        ctx.set_state("k", [1])
+
+    await WorkflowBuilder(start_executor=start).build().run(1)
+    args = {"send_message": ("x",), "yield_output": ("x",), "delete_state": ("k",)}.get(what, ("k", 1))
+    with pytest.raises(RuntimeError, match=f"{what} was called after the handler of 'start' had returned"):
+        getattr(kept[0], what)(*args)
+
+
+async def test_a_handler_knows_who_sent_its_message_and_what_it_has_given_so_far() -> None:
+    found: dict[str, Any] = {}
+
+    @executor(id="start")
+    async def start(message: Any, ctx: Ctx) -> None:
+        found["start"] = (ctx.source_executor_ids, ctx.get_source_executor_id(), ctx.executor_id)
+        await ctx.send_message(1)
+        await ctx.yield_output(2)
+        found["given"] = (ctx.get_sent_messages(), ctx.get_yielded_outputs())
+
+    a, b = passer("a"), passer("b")
+
+    @executor(id="end")
+    async def end(message: list[int], ctx: Ctx) -> None:
+        found["end"] = ctx.source_executor_ids
+        with pytest.raises(RuntimeError, match="a, b"):
+            ctx.get_source_executor_id()
+
+    builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [a, b]).add_fan_in_edges([a, b], end)
+    await builder.build().run(0)
+    assert found == {"start": ([], None, "start"), "given": ([1], [2]), "end": ["a", "b"]}
+
+
+async def test_an_idempotency_key_is_the_same_for_every_attempt_and_for_no_other_delivery() -> None:
+    keys: list[str] = []
+    broken = True
+
+    @executor(id="start")
+    async def start(message: int, ctx: Ctx) -> None:
+        keys.append(ctx.idempotency_key)
+        if broken:
+            raise ValueError("again")
+
+    workflow = WorkflowBuilder(start_executor=start, checkpoint_storage=InMemoryCheckpointStorage()).build()
+    with pytest.raises(HandlerFailed):
+        await workflow.run(1, run_id="r")
+    broken = False
+    await workflow.run(run_id="r")
+    await workflow.run(1, run_id="other")
+    assert keys[0] == keys[1] != keys[2]

@@ -1,0 +1,27 @@
+"""A record that tells only what changed is never applied to another than the one before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepwell import CheckpointCorrupt, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.storage.record import fold
+
+
+@executor(id="count")
+async def count(number: int, ctx: WorkflowContext[int]) -> None:
+    ctx.set_state("number", number)
+    if number < 5:
+        await ctx.send_message(number + 1)
+
+
+async def test_a_chain_with_a_gap_is_refused() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = WorkflowBuilder(name="counting", start_executor=count).add_edge(count, count).build()
+    await workflow.run(1, run_id="r", checkpoint_storage=storage)
+    records = await storage.store.history("r")
+    assert fold(records, DEFAULT_CODEC)[-1][0].state["number"].open() == 5
+    assert not records[3].entry.frame
+    with pytest.raises(CheckpointCorrupt, match=f"{records[3].entry.checkpoint_id} of run 'r' tells only what changed"):
+        fold([*records[:2], *records[3:]], DEFAULT_CODEC)
