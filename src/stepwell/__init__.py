@@ -89,7 +89,7 @@ _HOMES = {
     "register_checkpoint_type": "codec.codec",
     "response_handler": "graph.handler",
 }
-_ROOMS = ("agents", "declarative", "operating", "orchestrations", "testing")
+_ROOMS = ("admin", "agents", "declarative", "orchestrations", "testing")
 
 __all__ = list(_HOMES)
 

@@ -16,7 +16,7 @@ from stepwell.codec.codec import Codec
 from stepwell.codec.stored_names import find_class, is_ours, stored_name
 from stepwell.graph.edges import Case
 
-ROOMS = ("agents", "declarative", "operating", "orchestrations", "testing")
+ROOMS = ("admin", "agents", "declarative", "orchestrations", "testing")
 PROGRAM = {"CallableCondition", "Case", "Default", "Migration", "StoreRule"}
 """Public classes that hold functions: parts of a program, not values that a run carries."""
 
@@ -52,7 +52,7 @@ def test_a_value_is_written_under_its_stored_name() -> None:
 
 
 def test_the_name_of_a_module_of_ours_finds_nothing() -> None:
-    with pytest.raises(CodecError, match=r"`stepwell\.agents\.values:Message` is not known here"):
+    with pytest.raises(CodecError, match=r"`stepwell\.agents\.messages:Message` is not known here"):
         Codec().decode(b'{"$":"stepwell.agents.messages:Message","v":{"role":"user","text":"x"}}')
 
 

@@ -119,13 +119,9 @@ def test_a_store_is_read_by_a_release_whose_modules_have_other_names(tmp_path: P
     """`agents/messages.py` becomes `agents/vocabulary.py`, as in any tidying; only the table of names knows of it."""
     copied = tmp_path / "stepwell"
     shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("__pycache__"))
-    (copied / "agents" / "values.py").rename(copied / "agents" / "vocabulary.py")
+    (copied / "agents" / "messages.py").rename(copied / "agents" / "vocabulary.py")
     for file in (*copied.rglob("*.py"), *copied.rglob("*.pyi")):
-        text = file.read_text()
-        text = re.sub(r"\bagents\.values\b", "agents.vocabulary", text)
-        if file.is_relative_to(copied / "agents"):
-            text = re.sub(r"from (\.+)values import", r"from \1vocabulary import", text)
-        file.write_text(text)
+        file.write_text(re.sub(r"\bagents\.messages\b", "agents.vocabulary", file.read_text()))
     shutil.copy(AGENTS, tmp_path / "runs.db")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])}
     done = subprocess.run(

@@ -77,12 +77,7 @@ print(*(name for name in sys.modules if name.startswith(no_need)))
 def test_type_checkers_and_python_are_told_the_same_names(room: str) -> None:
     module: Any = import_module(room)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
-    told = {
-        one.name: f"{room}.{line.module}"
-        for line in stub.body
-        if isinstance(line, ast.ImportFrom)
-        for one in line.names
-    }
+    told = {one.name: line.module for line in stub.body if isinstance(line, ast.ImportFrom) for one in line.names}
     (names,) = (ast.literal_eval(line.value) for line in stub.body if isinstance(line, ast.Assign))
     assert told == {name: f"{room}.{home}" for name, home in module._HOMES.items()}
     assert names == module.__all__ == sorted(told, key=names.index)

@@ -1,4 +1,4 @@
-"""What a handler may do to the world. Declared here, where handlers need its type; done in `runtime`."""
+"""What a handler may do to the world. Declared here, where handlers need its type; done in `engine`."""
 
 from __future__ import annotations
 

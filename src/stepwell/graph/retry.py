@@ -1,4 +1,4 @@
-"""How often a handler is tried and how long it may take, as it is declared. Obeyed in `runtime`."""
+"""How often a handler is tried and how long it may take, as it is declared. Obeyed in `engine`."""
 
 from __future__ import annotations
 

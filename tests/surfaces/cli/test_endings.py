@@ -221,14 +221,14 @@ def test_a_store_that_is_read_is_not_told_with_its_password() -> None:
     assert SECRET not in done.stdout + done.stderr
 
 
-NOT_FOR_A_LIST = ("agents", "declarative", "graph", "kernel", "operating", "orchestrations", "runtime", "viz")
+NOT_FOR_A_LIST = ("agents", "declarative", "graph", "kernel", "admin", "orchestrations", "engine", "viz")
 NOT_FOR_SQLITE = (
-    "durable.codec",
-    "durable.wire",
-    "stores.file",
+    "codec.codec",
+    "storage.wire",
+    "stores.files",
     "stores.memory",
     "stores.postgres",
-    "workflow.builder",
+    "workflows.builder",
 )
 
 
@@ -243,6 +243,6 @@ def test_list_loads_what_it_needs_and_no_more(sqlite: Place) -> None:
     loaded = set(done.stderr.split())
     assert loaded.isdisjoint({"rich", "psycopg", "pydantic", "jsonschema", "yaml", "regex", "cryptography", "asyncio"})
     ours = {name.removeprefix("stepwell.") for name in loaded if name.startswith("stepwell.")}
-    assert "stores.sqlite" in ours
+    assert "stores.sqlite.store" in ours
     assert sorted(name for name in ours if name.startswith(NOT_FOR_A_LIST + NOT_FOR_SQLITE)) == []
     assert {name for name in ours if name.startswith("cli.commands.")} == {"cli.commands.list"}

@@ -65,7 +65,7 @@ def check_unanswered(question: Question) -> None:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What operating refuses inside, told as the command line does: as wrong usage, or as not to be found."""
+    """What `admin` refuses, told as the command line does: as wrong usage, or as not to be found."""
     try:
         yield
     except RequestError as error:
