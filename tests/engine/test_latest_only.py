@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -317,7 +318,7 @@ async def test_after_compacting_nothing_deleted_is_in_the_files_of_a_database(tm
 
 
 def raw_rows(path: Path) -> set[str]:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         return marks_in("\n".join(db.iterdump()).encode())
 
 

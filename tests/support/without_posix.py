@@ -58,6 +58,8 @@ def remove_posix() -> None:
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]  # its import fails from now on
     shutil._use_fd_functions = False  # type: ignore[attr-defined]  # it removes folders by their paths
+    if hasattr(os, "process_cpu_count"):  # since Python 3.13
+        setattr(os, "process_cpu_count", os.cpu_count)  # noqa: B010 - type checkers look at 3.11
     os.kill = _kill
     os.open = _unless_a_folder(os.open)
     os.stat = _unless_of_the_kernel(os.stat)

@@ -172,6 +172,7 @@ orders = WorkflowBuilder(name="orders", start_executor=Desk("desk"))
 """
 
 
+@pytest.mark.process
 def test_code_that_cannot_go_on_with_a_run_is_told_apart(say: Say, tmp_path: Path) -> None:
     from tests.support.command_line import ran
 
