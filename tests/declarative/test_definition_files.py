@@ -240,7 +240,7 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
 
 
 def test_only_one_file_knows_each_of_the_optional_packages() -> None:
-    sources = Path(stepwell.declarative.__file__).parent.glob("*.py")
+    sources = Path(stepwell.declarative.__file__).parent.rglob("*.py")
     importing = {
         (path.name, word) for path in sources for word in ("yaml", "regex") if f"import {word}" in path.read_text()
     }
