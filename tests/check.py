@@ -13,8 +13,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -22,6 +24,7 @@ from tests.interpreters import ROOT, Machine, NotFound, set_up
 
 PYTHON = Path(sys.executable)
 FAST_LANE = ["-m", "not process and not long"]  # see tests/support/lanes.py
+CORES = 2
 FEW = 5
 PATIENCE = 4000  # seconds
 MEMORY = Path("/dev/shm")
@@ -38,10 +41,15 @@ class Check:
     cache: Path | None = None  # where failures are remembered, if they are those of tests
 
 
-def checked_by_tests(name: str, *arguments: str, python: Path = PYTHON, cache: Path | None = None) -> Check:
-    """Tests on two cores. Each check remembers failures of its own."""
+Together = tuple[Check, ...]  # what runs at the same time: mostly one check, on all cores
+
+
+def checked_by_tests(
+    name: str, *arguments: str, python: Path = PYTHON, cache: Path | None = None, workers: int = CORES
+) -> Check:
+    """Each check remembers failures of its own."""
     cache = cache or python.parent.parent / "failures" / name.replace(" ", "-")
-    return Check(name, [[*pytest(python, cache), "-n", "2", *arguments]], python, cache)
+    return Check(name, [[*pytest(python, cache), "-n", str(workers), *arguments]], python, cache)
 
 
 def pytest(python: Path, cache: Path) -> list[str]:
@@ -59,36 +67,45 @@ UNIT = checked_by_tests("unit", cache=ROOT / ".pytest_cache")
 FAST_TESTS = checked_by_tests("fast tests", *FAST_LANE)
 
 
-def everything() -> Iterator[Check]:
-    yield from (LINT, TYPES, CONTRACTS, UNIT)
-    yield from on_other_pythons()
+def everything() -> Iterator[Together]:
+    yield from alone(LINT, TYPES, CONTRACTS, UNIT)
+    yield on_other_pythons()
 
 
-def on_other_pythons() -> Iterator[Check]:
-    """The fast lane on every further Python of this machine."""
+def alone(*checks: Check) -> list[Together]:
+    return [(check,) for check in checks]
+
+
+def on_other_pythons() -> Together:
+    """The fast lane on every further Python of this machine. Two run side by side: each collects its tests once."""
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
     others = Machine(os.environ).find_others(than=this)
     if not others:
         print(f"No other Python than {this} was found: `make matrix` says where it looks for them.", flush=True)
-    for version, program in others.items():
-        yield checked_by_tests(f"fast tests on {version}", *FAST_LANE, python=set_up(version, program))
+    workers = CORES if len(others) == 1 else 0
+    with ThreadPoolExecutor() as pool:
+        pythons = list(pool.map(set_up, others, others.values()))
+    return tuple(
+        checked_by_tests(f"fast tests on {version}", *FAST_LANE, python=python, workers=workers)
+        for version, python in zip(others, pythons, strict=True)
+    )
 
 
-def matrix() -> Iterator[Check]:
+def matrix() -> Iterator[Together]:
     """All tests, on every Python that is supported; one that is missing is an error."""
     found = Machine(os.environ).find_all()
     for version, program in found.items():
-        yield checked_by_tests(f"unit on {version}", python=set_up(version, program))
+        yield (checked_by_tests(f"unit on {version}", python=set_up(version, program)),)
 
 
-SELECTIONS: dict[str, Callable[[], Iterable[Check]]] = {
+SELECTIONS: dict[str, Callable[[], Iterable[Together]]] = {
     "all": everything,
-    "fast": lambda: [LINT, TYPES, CONTRACTS, FAST_TESTS],
+    "fast": lambda: alone(LINT, TYPES, CONTRACTS, FAST_TESTS),
     "matrix": matrix,
-    "lint": lambda: [LINT],
-    "types": lambda: [TYPES],
-    "contracts": lambda: [CONTRACTS],
-    "unit": lambda: [UNIT],
+    "lint": lambda: alone(LINT),
+    "types": lambda: alone(TYPES),
+    "contracts": lambda: alone(CONTRACTS),
+    "unit": lambda: alone(UNIT),
 }
 
 
@@ -128,6 +145,37 @@ def passes(check: Check) -> bool:
     return True
 
 
+def pass_side_by_side(checks: Together) -> list[bool]:
+    """Whether each of several checks passes. They run at the same time; what each said is shown when it has ended."""
+    with contextlib.ExitStack() as after:
+        processes = []
+        for check in checks:
+            said = after.enter_context(tempfile.TemporaryFile())
+            known = after.enter_context(environment(check.python))
+            (command,) = check.commands
+            process = subprocess.Popen(command, cwd=ROOT, env=known, stdout=said, stderr=said, start_new_session=True)
+            after.callback(_kill, process)
+            processes.append((check, process, said))
+        return [_has_passed(*each) for each in processes]
+
+
+def _has_passed(check: Check, process: subprocess.Popen[bytes], said: IO[bytes]) -> bool:
+    try:
+        code = process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        code = None
+        print(f"DID NOT END in {PATIENCE} s: {check.name}", flush=True)
+    said.seek(0)
+    print(f"-- {check.name}\n{said.read().decode(errors='replace')}", flush=True)
+    return code == 0
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 def ended(command: list[str], known: dict[str, str]) -> int:
     """How a command ended. One that does not end is killed, with all that it has started, and begun once more."""
     for attempt in (1, 2):
@@ -154,17 +202,19 @@ def main(wanted: str = "all") -> int:
     verdicts: list[tuple[str, bool, float]] = []
     started = time.monotonic()
     try:
-        for check in SELECTIONS[wanted]():  # what an environment takes to set up counts, too
-            print(f"== {check.name}", flush=True)
-            verdicts.append((check.name, passes(check), time.monotonic() - started))
+        for checks in SELECTIONS[wanted]():  # what an environment takes to set up counts, too
+            print("==", ", ".join(check.name for check in checks) or "nothing more", flush=True)
+            passed = [passes(check) for check in checks] if len(checks) < 2 else pass_side_by_side(checks)
+            seconds = time.monotonic() - started
+            verdicts += [(check.name, each, seconds) for check, each in zip(checks, passed, strict=True)]
             started = time.monotonic()
     except (NotFound, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         verdicts.append(("setting up", False, time.monotonic() - started))
     print()
-    for name, passed, seconds in verdicts:
-        print(f"{'passed' if passed else 'FAILED'}  {name}  ({seconds:.1f} s)")
-    return 0 if all(passed for _, passed, _ in verdicts) else 1
+    for name, has_passed, seconds in verdicts:
+        print(f"{'passed' if has_passed else 'FAILED'}  {name}  ({seconds:.1f} s)")
+    return 0 if all(has_passed for _, has_passed, _ in verdicts) else 1
 
 
 if __name__ == "__main__":

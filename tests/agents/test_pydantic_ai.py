@@ -143,7 +143,8 @@ async def test_a_tool_that_wants_a_retry_or_failed_for_good_is_not_called_again_
     with pytest.raises(HandlerFailed):
         await workflow.run("go", run_id="r")
     assert (await workflow.run(run_id="r")).get_outputs()[0].text == "done"
-    assert ran == ["guess 9", "find", "guess 2"]
+    assert sorted(ran[:2]) == ["find", "guess 9"]  # both in threads of their own, in whatever order
+    assert ran[2:] == ["guess 2"]
     assert "too high" in str(script.given[2][-1].parts)
     assert "nothing there" in str(script.given[2][-1].parts)
 

@@ -1,6 +1,7 @@
 """What `make fast`, `make test` and `make matrix` run, and how they find the Pythons of a machine."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -107,7 +108,7 @@ def test_the_matrix_fails_if_a_python_is_missing(tmp_path: Path) -> None:
 def test_the_matrix_runs_all_tests_on_each_python_and_no_lint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Machine, "find_all", lambda self: {version: Path(version) for version in VERSIONS})
     monkeypatch.setattr(check, "set_up", lambda version, program: ROOT / f".venv-{version}" / "bin" / "python")
-    checks = list(check.SELECTIONS["matrix"]())
+    checks = [one for (one,) in check.SELECTIONS["matrix"]()]
     assert VERSIONS == ("3.11", "3.12", "3.13")
     assert [one.name for one in checks] == [f"unit on {version}" for version in VERSIONS]
     for version, one in zip(VERSIONS, checks, strict=True):
@@ -117,13 +118,38 @@ def test_the_matrix_runs_all_tests_on_each_python_and_no_lint(monkeypatch: pytes
 
 
 def test_the_tests_run_the_fast_lane_on_every_further_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Machine, "find_others", lambda self, than: {"3.99": Path("python3.99")})
-    monkeypatch.setattr(check, "set_up", lambda version, program: Path(f"/{version}/bin/python"))
-    *usual, last = check.SELECTIONS["all"]()
-    assert [one.name for one in usual] == ["lint", "types", "contracts", "unit"]
-    assert last.name == "fast tests on 3.99"
-    assert last.commands[0][0] == "/3.99/bin/python"
-    assert last.commands[0][-2:] == check.FAST_LANE
+    others = {version: Path(f"python{version}") for version in ("3.98", "3.99")}
+    monkeypatch.setattr(Machine, "find_others", lambda self, than: others)
+    monkeypatch.setattr(check, "set_up", lambda version, program: Path(f"/{version}/bin/{program}"))
+    *usual, together = check.SELECTIONS["all"]()
+    assert [one.name for (one,) in usual] == ["lint", "types", "contracts", "unit"]
+    assert [one.name for one in together] == ["fast tests on 3.98", "fast tests on 3.99"]
+    for one, version in zip(together, others, strict=True):
+        assert one.commands[0][0] == f"/{version}/bin/python{version}"
+        assert one.commands[0][-4:] == ["-n", "0", *check.FAST_LANE]
+
+
+def test_what_runs_side_by_side_passes_and_fails_each_for_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    good = check.Check("good", [[sys.executable, "-c", "print('all is well')"]])
+    bad = check.Check("bad", [[sys.executable, "-c", "raise SystemExit('something is wrong')"]])
+    assert check.pass_side_by_side((good, bad, good)) == [True, False, True]
+    said = capfd.readouterr().out
+    assert "-- good\nall is well" in said
+    assert "-- bad\nsomething is wrong" in said
+
+
+def test_who_stops_it_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = check.Check("slow", [[sys.executable, "-c", "import time; time.sleep(600)"]])
+    started: list[subprocess.Popen[bytes]] = []
+
+    def stop(one: check.Check, process: subprocess.Popen[bytes], said: object) -> bool:
+        started.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check, "_has_passed", stop)
+    with pytest.raises(KeyboardInterrupt):
+        check.pass_side_by_side((slow, slow))
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 def test_a_machine_with_one_python_is_enough_for_the_tests(
@@ -133,7 +159,7 @@ def test_a_machine_with_one_python_is_enough_for_the_tests(
     for name, value in {"HOME": str(tmp_path), "PATH": str(tmp_path / "bin"), "PYTHONS": ""}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("PYENV_ROOT", raising=False)
-    assert list(check.on_other_pythons()) == []
+    assert check.on_other_pythons() == ()
     assert f"No other Python than {THIS} was found" in capsys.readouterr().out
 
 
@@ -157,7 +183,7 @@ def outside_make() -> dict[str, str]:
 
 
 def test_the_fast_lane_has_lint_types_contracts_and_the_tests_without_processes() -> None:
-    checks = list(check.SELECTIONS["fast"]())
+    checks = [one for (one,) in check.SELECTIONS["fast"]()]
     assert [one.name for one in checks] == ["lint", "types", "contracts", "fast tests"]
     assert checks[-1].commands[0][-2:] == ["-m", "not process and not long"]
 
