@@ -1,16 +1,17 @@
 """The superstep as decisions.
 
-A run moves in supersteps. In each, every message in flight is delivered, the handlers run side by side, and what they
-did becomes one commit. Everything in this package is a pure function of values: it reads no clock, starts no task and
-draws no random number, so the same inputs give the same commit on every machine, and after every crash.
+A run moves in supersteps. In each, every message in flight is delivered, the handlers run side by
+side, and what they did becomes one commit. Everything in this package is a pure function of values:
+it reads no clock, starts no task and draws no random number, so the same inputs give the same
+commit on every machine, and after every crash.
 
-The order of things is the order of the plan, never that of the race: outcomes are merged as the plan lists their
-deliveries, whichever handler returned first. Who gets a message is decided when it is sent and stored with it, so that a
-resume cannot route it elsewhere. Two handlers that write one state key in one superstep are a conflict, unless a reducer
-says how their values combine.
+The order of things is the order of the plan, never that of the race: outcomes are merged as the
+plan lists their deliveries, whichever handler returned first. Who gets a message is decided when it
+is sent and stored with it, so that a resume cannot route it elsewhere. Two handlers that write one
+state key in one superstep are a conflict, unless a reducer says how their values combine.
 
-Everything that decides what a superstep means is on this floor. It does no I/O, reads no clock, starts
-no task: the same checkpoint, verdicts and outcomes give the same commit, always.
+Everything that decides what a superstep means is on this floor. It does no I/O, reads no clock,
+starts no task: the same checkpoint, verdicts and outcomes give the same commit, always.
 
     begin, fork   input, or a stored checkpoint  → the first commit of a run
     intake        checkpoint, what came from outside → a commit with it among the messages
