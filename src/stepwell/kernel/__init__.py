@@ -10,9 +10,6 @@ plan lists their deliveries, whichever handler returned first. Who gets a messag
 is sent and stored with it, so that a resume cannot route it elsewhere. Two handlers that write one
 state key in one superstep are a conflict, unless a reducer says how their values combine.
 
-Everything that decides what a superstep means is on this floor. It does no I/O, reads no clock,
-starts no task: the same checkpoint, verdicts and outcomes give the same commit, always.
-
     begin, fork   input, or a stored checkpoint  → the first commit of a run
     intake        checkpoint, what came from outside → a commit with it among the messages
     route         one sent message, with verdicts → who takes it
