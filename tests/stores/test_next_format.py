@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from stepwell.errors import NewerFormat, StoreUnavailable
 from stepwell.storage.port import Store
 from stepwell.stores.files.store import FileStore
+from stepwell.stores.postgres import schema as postgres_schema
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.store_rules.samples import meanings, record
@@ -95,6 +97,20 @@ async def test_a_program_that_is_running_when_a_newer_one_completes_its_schema_w
             await running.append(record("r", 1))
         assert ask(f"SELECT number FROM {schema}.commits") == [(0,)]
         await running.close()
+
+
+@pytest.mark.process
+async def test_whoever_comes_second_leaves_the_functions_that_the_first_one_uses() -> None:
+    with fresh_schema() as schema:
+        functions = f"SELECT oid FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace ORDER BY oid"
+        store = PostgresStore(dsn(), schema=schema)
+        await store.append(record("r", 0))
+        made = ask(functions)
+        with psycopg.connect(dsn(), cursor_factory=psycopg.RawCursor) as db, db.transaction():
+            postgres_schema._bring_up_to_date(db, schema, "the schema")
+        assert ask(functions) == made
+        await store.append(record("r", 1))
+        await store.close()
 
 
 def test_folders_without_a_mark_are_refused_and_left_as_they_are(tmp_path: Path) -> None:

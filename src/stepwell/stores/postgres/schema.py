@@ -51,6 +51,8 @@ def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
     name = quoted(schema)
     version = _format(db, schema, where)
     _refuse_newer(version, where)
+    if version == FORMAT:  # another process was faster, and is using the functions already
+        return
     for step in STEPS[version:]:
         db.execute(step.replace("{schema}", name).encode())
     _replace_functions(db, schema)
