@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from stepwell.cli.failures import OK, Ending, silenced
-from stepwell.cli.settings import Settings, everywhere
+from stepwell.cli.failures import OK, Ending, silence_stdout
+from stepwell.cli.settings import Settings, common_options
 from stepwell.cli.std_streams import make_writable
 
 COMMANDS = (
@@ -51,14 +51,16 @@ class Program(click.Group):
             super().invoke(context)
             sys.stdout.flush()
         except BrokenPipeError:  # whoever read us has seen enough
-            silenced()
+            silence_stdout()
 
-    def main(self, *args: Any, **known: Any) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
         """Do what the arguments say, tell on stderr what went wrong, and end the process with the code for it."""
         settings = Settings()
         make_writable()
         with Ending(settings):
-            code = super().main(*args, **{"prog_name": "stepwell", **known, "standalone_mode": False, "obj": settings})
+            code = super().main(
+                *args, **{"prog_name": "stepwell", **options, "standalone_mode": False, "obj": settings}
+            )
             sys.exit(code if isinstance(code, int) else OK)
 
 
@@ -68,7 +70,7 @@ class Program(click.Group):
     no_args_is_help=True,
 )
 @click.version_option(package_name="stepwell", message="%(prog)s %(version)s")
-@everywhere
+@common_options
 def stepwell() -> None:
     """See the runs of agent workflows: where they are, what they hold, whom they wait for.
 

@@ -26,48 +26,48 @@ class Code:
     """What was named, imported and not yet asked for a workflow."""
 
     name: str
-    found: Any
+    target: Any
 
-    async def workflow(self) -> Workflow:
+    async def build_workflow(self) -> Workflow:
         """The workflow itself; of one said by the names of its agents, the one that it is built as."""
-        return workflow_of(await self.made())
+        return get_workflow(await self.build())
 
-    async def made(self) -> Workflow | AgentWorkflowInstance:
+    async def build(self) -> Workflow | AgentWorkflowInstance:
         """What a function gives, awaited if need be, and what a builder builds. Raises CommandFailed."""
         from stepwell.workflows.workflow import Workflow
 
-        found = self.found
+        target = self.target
         with redirect_stdout(sys.stderr):  # what it prints is no data of ours
-            if _is_function(found):
-                found = await self._given(found)
-            if not isinstance(found, Workflow) and callable(build := getattr(found, "build", None)):
-                found = await self._given(build)
-        if isinstance(found, Workflow):
-            return found
+            if _is_function(target):
+                target = await self._call(target)
+            if not isinstance(target, Workflow) and callable(build := getattr(target, "build", None)):
+                target = await self._call(build)
+        if isinstance(target, Workflow):
+            return target
         from stepwell.declarative.instance import AgentWorkflowInstance
 
-        if isinstance(found, AgentWorkflowInstance):
-            return found
-        told = f"{self.name} is no workflow but of class {type(found).__name__}"
-        raise CommandFailed(told, _WANTED, NOT_THIS_CODE)
+        if isinstance(target, AgentWorkflowInstance):
+            return target
+        problem = f"{self.name} is no workflow but of class {type(target).__name__}"
+        raise CommandFailed(problem, _WANTED, NOT_THIS_CODE)
 
-    async def _given(self, function: Callable[[], Any]) -> Any:
+    async def _call(self, function: Callable[[], Any]) -> Any:
         try:
-            given = function()
-            return await given if isawaitable(given) else given
+            result = function()
+            return await result if isawaitable(result) else result
         except (Exception, SystemExit) as error:
-            told = f"calling {self.name} raised {type(error).__name__}: {error}"
-            raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from error
+            problem = f"calling {self.name} raised {type(error).__name__}: {error}"
+            raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from error
 
 
-def workflow_of(made: Workflow | AgentWorkflowInstance) -> Workflow:
+def get_workflow(runnable: Workflow | AgentWorkflowInstance) -> Workflow:
     """What the engine runs."""
     from stepwell.workflows.workflow import Workflow
 
-    return made if isinstance(made, Workflow) else made.workflow
+    return runnable if isinstance(runnable, Workflow) else runnable.workflow
 
 
-def code_of(name: str) -> Code:
+def load_code(name: str) -> Code:
     """What `MODULE:WORKFLOW` names. Importing the module runs its code. Raises CommandFailed.
 
     Not to be called inside an event loop: a module may begin one of its own when it is imported.
@@ -76,18 +76,18 @@ def code_of(name: str) -> Code:
     if not divider or not module or not path:
         raise CommandFailed(f"{name!r} is not of the form MODULE:WORKFLOW", "for example: shop.orders:workflow", USAGE)
     if "/" in module or module.startswith(".") or module.endswith(".py"):
-        said = "a module is named as in an import, without its folder and .py, for example: shop.orders:workflow"
-        raise CommandFailed(f"{module!r} is the name of a file, not of a module", said, USAGE)
+        hint = "a module is named as in an import, without its folder and .py, for example: shop.orders:workflow"
+        raise CommandFailed(f"{module!r} is the name of a file, not of a module", hint, USAGE)
     with redirect_stdout(sys.stderr):
-        return Code(name, _attribute(_imported(module), module, path))
+        return Code(name, _get_attribute(_import(module), module, path))
 
 
-def _is_function(found: Any) -> bool:
+def _is_function(target: Any) -> bool:
     """Whether it is to be called for the workflow: a builder and a workflow are not, whatever else they can do."""
-    return callable(found) and (isinstance(found, type) or not hasattr(found, "build"))
+    return callable(target) and (isinstance(target, type) or not hasattr(target, "build"))
 
 
-def _imported(module: str) -> Any:
+def _import(module: str) -> Any:
     from importlib import import_module
 
     if os.getcwd() not in sys.path:
@@ -96,18 +96,18 @@ def _imported(module: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
-            told = f"module {module!r} needs {missing.name!r}, which is not installed"
-            raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from missing
+            problem = f"module {module!r} needs {missing.name!r}, which is not installed"
+            raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from missing
         raise CommandFailed(f"there is no module {module!r}", _WHERE, NOT_THIS_CODE) from None
     except (Exception, SystemExit) as error:  # a script may end where it is not called as one
-        told = f"importing {module!r} raised {type(error).__name__}: {error}"
-        raise CommandFailed(told, _DEBUG, NOT_THIS_CODE) from error
+        problem = f"importing {module!r} raised {type(error).__name__}: {error}"
+        raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from error
 
 
-def _attribute(found: Any, module: str, path: str) -> Any:
+def _get_attribute(target: Any, module: str, path: str) -> Any:
     for part in path.split("."):
         try:
-            found = getattr(found, part)
+            target = getattr(target, part)
         except AttributeError:
             raise CommandFailed(f"module {module!r} has no {path!r}", _WANTED, NOT_THIS_CODE) from None
-    return found
+    return target

@@ -8,10 +8,10 @@ import click
 
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import Settings
-from stepwell.cli.views.output import note
+from stepwell.cli.views.output import print_note
 
 
-def must_be_asked(otherwise: str, hint: str = "--yes says yes") -> bool:
+def needs_confirmation(otherwise: str, hint: str = "--yes says yes") -> bool:
     """Whether a person has to be asked first: --yes says that it is wanted.
 
     Raises CommandFailed, saying `otherwise`, if nobody is there to be asked.
@@ -30,5 +30,5 @@ def confirm(question: str, otherwise: str) -> None:
     Not to be called inside an event loop, which would keep an interrupt from whoever waits for the answer.
     """
     if not click.confirm(question, err=True):
-        note(otherwise)
+        print_note(otherwise)
         raise click.Abort

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from stepwell.cli.code_loader import Code, code_of, workflow_of
-from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, ended
+from stepwell.cli.code_loader import Code, get_workflow, load_code
+from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, exit_with
 from stepwell.cli.hints import command_line
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.follow import Follower, Picture, follower
-from stepwell.cli.views.output import document, json_line, kept_for_data, note, value
-from stepwell.cli.views.requests import questions
-from stepwell.cli.views.result import Result, plainly
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.follow import Follower, Picture, make_follower
+from stepwell.cli.views.output import print_document, print_json_line, print_note, print_value, reserve_stdout
+from stepwell.cli.views.requests import format_requests
+from stepwell.cli.views.result import Result, to_plain
 from stepwell.cli.views.scene import Scene
-from stepwell.cli.views.text import moment
+from stepwell.cli.views.text import format_moment
 from stepwell.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from stepwell.workflows.result import WorkflowRunResult
     from stepwell.workflows.workflow import Workflow
 
-    Made = Workflow | AgentWorkflowInstance
-    Begin = Callable[[Made, BuiltInStorage], Awaitable[RunStream[WorkflowRunResult]]]
+    Runnable = Workflow | AgentWorkflowInstance
+    Begin = Callable[[Runnable, BuiltInStorage], Awaitable[RunStream[WorkflowRunResult]]]
 
 
 def drive(name: str, begin: Begin, *, follow: bool, json: bool, make: bool = False) -> None:
     """Drive the run that `begin` opens until it rests, tell what came of it, and end with the code for that."""
-    driving = _Driving(code_of(name), begin, follow, json)
+    session = _DriveSession(load_code(name), begin, follow, json)
     try:
-        with kept_for_data():
-            result = on_the_store(driving.move, make=make, patient=True)
+        with reserve_stdout():
+            result = run_on_store(session.run, make=make, patient=True)
     except KeyboardInterrupt:
-        if driving.run_id is None:
+        if session.run_id is None:
             raise
-        told = f"interrupted; run {driving.run_id!r} stands at its last commit"
-        raise CommandFailed(told, driving.go_on(), INTERRUPTED) from None
+        problem = f"interrupted; run {session.run_id!r} stands at its last commit"
+        raise CommandFailed(problem, session.resume_command(), INTERRUPTED) from None
     except StoreUnavailable as error:
-        if driving.run_id is None:
+        if session.run_id is None:
             raise
-        raise CommandFailed(str(error), f"when it is there again: {driving.go_on()}", FAILED) from error
+        raise CommandFailed(str(error), f"when it is there again: {session.resume_command()}", FAILED) from error
     except SystemExit as left:  # of a handler: the code would be taken for one of ours
-        told = f"the code in {name} ended the process: SystemExit: {left}"
-        raise CommandFailed(told, driving.go_on() if driving.run_id else "", FAILED) from left
-    driving.tell(result)
+        problem = f"the code in {name} ended the process: SystemExit: {left}"
+        raise CommandFailed(problem, session.resume_command() if session.run_id else "", FAILED) from left
+    session.report(result)
 
 
 @dataclass
-class _Driving:
+class _DriveSession:
     code: Code
     begin: Begin
     follow: bool
@@ -65,30 +65,30 @@ class _Driving:
     failure: WorkflowErrorDetails | None = None
     raised: RunError | None = None  # knows where in a handler it happened
 
-    async def move(self, storage: BuiltInStorage) -> Result:
+    async def run(self, storage: BuiltInStorage) -> Result:
         """Drive the run to where it rests. What it failed with is part of what it came to."""
-        made = await self.code.made()
-        workflow = workflow_of(made)
-        stream = await self.begin(made, storage)
+        runnable = await self.code.build()
+        workflow = get_workflow(runnable)
+        stream = await self.begin(runnable, storage)
         scene = Scene("", workflow.name, list(workflow.executors), monotonic())
-        with follower(follow=self.follow, json=self.json, scene=scene) as listener:
+        with make_follower(follow=self.follow, json=self.json, scene=scene) as listener:
             try:
-                error = await self._read(stream, listener)
+                error = await self._follow(stream, listener)
             except asyncio.CancelledError:
                 listener.end("interrupted")
                 raise
             assert self.run_id is not None
-            at = await workflow.archive_on(storage).head(self.run_id)
-            assert at is not None
-            listener.end(at.status.value)
+            head = await workflow.archive_on(storage).head(self.run_id)
+            assert head is not None
+            listener.end(head.status.value)
         if isinstance(listener, Picture):  # it would have been in the way
-            for one in self.outputs:
-                value(plainly(one))
-        return Result(at, self.outputs, self._reason(error))
+            for output in self.outputs:
+                print_value(to_plain(output))
+        return Result(head, self.outputs, self._reason(error))
 
-    async def _read(self, stream: RunStream[WorkflowRunResult], listener: Follower) -> RunError | None:
+    async def _follow(self, stream: RunStream[WorkflowRunResult], listener: Follower) -> RunError | None:
         """Tell what happens until the run rests; what it failed with."""
-        from stepwell.cli.views.events import Heard
+        from stepwell.cli.views.events import TimedEvent
         from stepwell.errors import RunError
         from stepwell.storage import clock
 
@@ -96,8 +96,8 @@ class _Driving:
             async with stream:
                 async for event in stream:
                     self.run_id = stream.run_id
-                    listener.hear(Heard(event, clock.stamp()))
-                    self._note(event, at_once=not self.json and not isinstance(listener, Picture))
+                    listener.show(TimedEvent(event, clock.stamp()))
+                    self._record_event(event, at_once=not self.json and not isinstance(listener, Picture))
         except RunError as error:
             if self.run_id is None:  # it was not even opened
                 raise
@@ -105,7 +105,7 @@ class _Driving:
             return error
         return None
 
-    def _note(self, event: WorkflowEvent, *, at_once: bool) -> None:
+    def _record_event(self, event: WorkflowEvent, *, at_once: bool) -> None:
         from stepwell.cli.views.events import data_of
 
         if event.path:  # what it means for this run is told of this run
@@ -115,7 +115,7 @@ class _Driving:
         if event.type == "output":
             self.outputs.append(data_of(event))
             if at_once:
-                value(plainly(self.outputs[-1]))
+                print_value(to_plain(self.outputs[-1]))
 
     def _reason(self, error: RunError | None) -> str | None:
         if error is None or self.failure is None:
@@ -123,35 +123,35 @@ class _Driving:
         where = "" if self.failure.executor_id is None else f" in {self.failure.executor_id!r}"
         return f"run {self.run_id!r} failed{where}: {self.failure.error_type}: {self.failure.message}"
 
-    def go_on(self) -> str:
+    def resume_command(self) -> str:
         return command_line("resume", self.run_id or "", self.code.name)
 
-    def tell(self, result: Result) -> None:
+    def report(self, result: Result) -> None:
         """What came of it, for people and programs; ends the command unless the run is done."""
         if self.json and self.follow:
-            json_line(type="result", **result.told())
+            print_json_line(type="result", **result.as_dict())
         elif self.json:
-            document(**result.told())
+            print_document(**result.as_dict())
         status, name = result.at.status.value, result.at.run_id
         if status == "FAILED":
-            raise CommandFailed(result.error or f"run {name!r} failed", self.go_on(), FAILED) from self.raised
+            raise CommandFailed(result.error or f"run {name!r} failed", self.resume_command(), FAILED) from self.raised
         if status == "CANCELLED":
-            raise CommandFailed(f"run {name!r} was cancelled", self.go_on(), FAILED)
+            raise CommandFailed(f"run {name!r} was cancelled", self.resume_command(), FAILED)
         if result.error is not None:
-            note(f"stepwell: {result.error}")
+            print_note(f"stepwell: {result.error}")
         if status != "IDLE":
-            self._tell_waiting(result)
-            ended(WAITING)
+            self._report_waiting(result)
+            exit_with(WAITING)
 
-    def _tell_waiting(self, result: Result) -> None:
+    def _report_waiting(self, result: Result) -> None:
         at = result.at
         if at.wake is not None and at.status.value != "IDLE_WITH_PENDING_REQUESTS":
-            note(f"run {at.run_id!r} sleeps until {moment(at.wake)} UTC")
-            note(f"hint: then {self.go_on()}")
+            print_note(f"run {at.run_id!r} sleeps until {format_moment(at.wake)} UTC")
+            print_note(f"hint: then {self.resume_command()}")
             return
-        how_many, *each = questions(at.requests.values())
-        note(f"run {at.run_id!r} waits: {how_many}")
+        how_many, *each = format_requests(at.requests.values())
+        print_note(f"run {at.run_id!r} waits: {how_many}")
         for line in each:
-            note(line)
+            print_note(line)
         first = next(iter(at.requests))
-        note(f"hint: {command_line('respond', at.run_id, first)}, then {self.go_on()}")
+        print_note(f"hint: {command_line('respond', at.run_id, first)}, then {self.resume_command()}")

@@ -35,7 +35,7 @@ class CommandFailed(Exception):
         super().__init__(message)
 
 
-def ended(code: int) -> NoReturn:
+def exit_with(code: int) -> NoReturn:
     """End the command with a code that is its answer, not an error."""
     sys.stdout.flush()
     click.get_current_context().exit(code)
@@ -57,23 +57,23 @@ class Ending:
             sys.exit(INTERRUPTED)
         if self._settings.debug:
             for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
-                _say(printable(line))
-        sys.exit(_tell(error, self._settings))
+                _print_error(printable(line))
+        sys.exit(_report(error, self._settings))
 
 
-def _tell(error: BaseException, settings: Settings) -> int:
+def _report(error: BaseException, settings: Settings) -> int:
     """Say what went wrong and what to do; the code to end with."""
-    sentence, hint, code = _told(error, settings)
+    sentence, hint, code = _describe(error, settings)
     first, *more = sentence.splitlines() or [type(error).__name__]
-    _say(f"stepwell: {printable(first)}")
+    _print_error(f"stepwell: {printable(first)}")
     for line in more:
-        _say(f"  {printable(line)}")
+        _print_error(f"  {printable(line)}")
     if hint:
-        _say(f"hint: {printable(hint)}")
+        _print_error(f"hint: {printable(hint)}")
     return code
 
 
-def silenced() -> None:
+def silence_stdout() -> None:
     """Let Python end without a word about what it cannot write any more."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -83,9 +83,9 @@ def silenced() -> None:
         os.close(nowhere)
 
 
-def _told(error: BaseException, settings: Settings) -> tuple[str, str, int]:
+def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
     """The sentence, the hint and the code of an error."""
-    from stepwell.cli.hints import typed
+    from stepwell.cli.hints import format_command
 
     match error:
         case CommandFailed():
@@ -96,7 +96,7 @@ def _told(error: BaseException, settings: Settings) -> tuple[str, str, int]:
         case click.ClickException():
             return error.format_message(), "", error.exit_code
         case CheckpointMissing():
-            return str(error), typed(settings, "list"), NOT_FOUND
+            return str(error), format_command(settings, "list"), NOT_FOUND
         case GraphChanged():
             return str(error), "stepwell check MODULE:WORKFLOW says it of all runs", NOT_THIS_CODE
         case NewerFormat():
@@ -104,9 +104,9 @@ def _told(error: BaseException, settings: Settings) -> tuple[str, str, int]:
         case CannotUnseal():
             return str(error), KEYS, NOT_THIS_CODE
         case RunBusy():
-            return str(error), typed(settings, "tail", str(error.run_id), options=["--follow"]), FAILED
+            return str(error), format_command(settings, "tail", str(error.run_id), options=["--follow"]), FAILED
         case InputMismatch():
-            resume = typed(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
+            resume = format_command(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
             return str(error), f"{resume}, or give another --run-id", USAGE
         case StepwellError():
             return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
@@ -115,6 +115,6 @@ def _told(error: BaseException, settings: Settings) -> tuple[str, str, int]:
     return f"{type(error).__name__}: {error}", "this was not foreseen; --debug shows where it happened", FAILED
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     with suppress(OSError):  # nobody reads what went wrong: the code still says that it did
         click.echo(without_secrets(text), err=True)

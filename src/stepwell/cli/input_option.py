@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 _GIVE = "--input TEXT, --input @FILE, or --input @- for stdin"
 
 
-def text_of(given: str) -> str:
+def read_input(argument: str) -> str:
     """The text itself, that of the file after an @, or stdin for `@-`; two @ stand for one that begins a text."""
     from stepwell.model.superstep import is_text
 
-    if not is_text(given):
+    if not is_text(argument):
         raise CommandFailed("the input is no text in UTF-8", _GIVE, USAGE)
-    if not given.startswith("@"):
-        return given
-    if given.startswith("@@"):
-        return given[1:]
-    name = given[1:]
+    if not argument.startswith("@"):
+        return argument
+    if argument.startswith("@@"):
+        return argument[1:]
+    name = argument[1:]
     try:
         body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except (OSError, ValueError) as error:
@@ -40,7 +40,7 @@ def text_of(given: str) -> str:
         raise CommandFailed(f"the input in {name!r} is no text in UTF-8: {error}", code=USAGE) from None
 
 
-def message_of(text: str | None, types: Sequence[object], codec: Codec) -> Any:
+def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> Any:
     """What an executor that takes these types is to be given. Raises CommandFailed, saying where it does not fit.
 
     For one that takes nothing but texts, the text. Otherwise JSON, made into the first type that it fits; the text
@@ -49,7 +49,7 @@ def message_of(text: str | None, types: Sequence[object], codec: Codec) -> Any:
     from stepwell.graph.type_matching import describe, flatten
     from stepwell.storage.response_types import NotOfType, answer_as
 
-    members = [member for one in types for member in flatten(one)]
+    members = [member for input_type in types for member in flatten(input_type)]
     wanted = " | ".join(dict.fromkeys(map(describe, members)))
     if text is None:
         if any(member in (NoneType, Any, object) for member in members):
@@ -58,17 +58,17 @@ def message_of(text: str | None, types: Sequence[object], codec: Codec) -> Any:
     others = [member for member in members if member is not str]
     if not others:
         return text
-    value, flaw = _decoded(text, codec)
+    value, flaw = _decode(text, codec)
     try:
         return answer_as(value, others)
     except NotOfType as error:
         if str in members:
             return text
-        told = f"the input is not what the workflow begins with, {wanted}: {flaw or error}"
-        raise CommandFailed(told, "", USAGE) from None
+        problem = f"the input is not what the workflow begins with, {wanted}: {flaw or error}"
+        raise CommandFailed(problem, "", USAGE) from None
 
 
-def open_message_of(text: str | None) -> Any:
+def parse_any_message(text: str | None) -> Any:
     """For a workflow that takes anything: objects and lists of JSON as what they are, everything else as the text."""
     if text is None or not text.lstrip().startswith(("{", "[")):
         return text
@@ -78,7 +78,7 @@ def open_message_of(text: str | None) -> Any:
         return text
 
 
-def _decoded(text: str, codec: Codec) -> tuple[Any, str]:
+def _decode(text: str, codec: Codec) -> tuple[Any, str]:
     """The value that a text says, and what is wrong with it as JSON: then it stands for itself."""
     from stepwell.errors import CodecError
 

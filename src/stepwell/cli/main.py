@@ -7,7 +7,7 @@ import sys
 from typing import NoReturn
 
 MISSING = "stepwell: the command line needs click and rich\nhint: pip install 'stepwell[cli]'"
-INTERRUPTED = 130  # as in `failing`, which cannot be loaded yet
+INTERRUPTED = 130  # as in `failures`, which cannot be loaded yet
 
 
 def main() -> NoReturn:
@@ -30,8 +30,8 @@ def _main() -> NoReturn:
 
     try:
         sys.exit(stepwell.main())
-    except SystemExit as ended:
-        if ended.code == INTERRUPTED:
+    except SystemExit as ending:
+        if ending.code == INTERRUPTED:
             _end_at_the_next_interrupt()
         raise
 

@@ -12,29 +12,29 @@ SHORTEST = 4  # hiding every `a` of a text would tell that the secret is `a`
 _BEFORE_AT = re.compile(r"(:/+)[^\s'\"]*@|(\w:)[^\s'\"/]+@(?!-?\d+(?:['\"\s]|$))")
 _NAMED = re.compile(r"(?i)\b(password|sslpassword|passfile)=('(?:[^'\\]|\\.)*'|[^\s&'\"]*)")
 
-_known: set[str] = set()
+_secrets: set[str] = set()
 
 
-def keep_secret(address: str) -> None:
+def hide_address(address: str) -> None:
     """From now on no part of this address that may be a secret is printed, wherever it turns up."""
-    found = [value.strip("'") for _, value in _NAMED.findall(address)]
+    secrets = [value.strip("'") for _, value in _NAMED.findall(address)]
     before, at, _ = re.sub(r"^\w+:/+", "", address).rpartition("@")
     if at:
-        found.append(before.partition(":")[2])
-    for secret in found:
-        _known.update({secret, unquote(secret), *secret.split("@"), *re.split(r"[/?#]", secret)})
+        secrets.append(before.partition(":")[2])
+    for secret in secrets:
+        _secrets.update({secret, unquote(secret), *secret.split("@"), *re.split(r"[/?#]", secret)})
 
 
-def never_say(*secrets: str) -> None:
+def hide(*secrets: str) -> None:
     """From now on these are not printed, wherever they turn up."""
-    _known.update(secrets)
+    _secrets.update(secrets)
 
 
 def without_secrets(text: str) -> str:
     """The text, with every secret in it hidden."""
-    text = _BEFORE_AT.sub(lambda found: f"{found[1] or found[2]}{HIDDEN}@", text)
+    text = _BEFORE_AT.sub(lambda match: f"{match[1] or match[2]}{HIDDEN}@", text)
     text = _NAMED.sub(rf"\1={HIDDEN}", text)
-    for secret in sorted(_known, key=len, reverse=True):
+    for secret in sorted(_secrets, key=len, reverse=True):
         if len(secret) >= SHORTEST:
             text = text.replace(secret, HIDDEN)
     return text

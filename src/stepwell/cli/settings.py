@@ -21,7 +21,7 @@ class Settings:
     yes: bool = False  # what would be asked is answered with yes
 
 
-def _noted(context: click.Context, option: click.Parameter, value: Any) -> None:
+def _set_option(context: click.Context, option: click.Parameter, value: Any) -> None:
     if value == "":  # of a variable that is not set, say: another store than was meant would be taken
         raise click.BadParameter("it is empty")
     if value not in (None, False) and option.name is not None:
@@ -40,37 +40,37 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def everywhere(command: F) -> F:
+def common_options(command: F) -> F:
     """The options that every command has, and the program itself."""
-    for name, known in reversed(_OPTIONS.items()):
-        command = click.option(name, **known, expose_value=False, callback=_noted)(command)
+    for name, attributes in reversed(_OPTIONS.items()):
+        command = click.option(name, **attributes, expose_value=False, callback=_set_option)(command)
     return command
 
 
-def as_json(command: F) -> F:
+def json_option(command: F) -> F:
     """The option of every command that prints data."""
     return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
 
 
-def tagged(help: str) -> Callable[[F], F]:
+def tag_option(help: str) -> Callable[[F], F]:
     """The option `--tag`, several times if need be; gives `tags`."""
 
-    def tags_of(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-        for one in given:
-            if "=" not in one:
-                raise click.BadParameter(f"{one!r} is not of the form name=value")
-        return {name: value for name, _, value in (one.partition("=") for one in given)}
+    def parse_tags(context: click.Context, option: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+        for pair in pairs:
+            if "=" not in pair:
+                raise click.BadParameter(f"{pair!r} is not of the form name=value")
+        return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
-    return click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=tags_of, help=help)
+    return click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=parse_tags, help=help)
 
 
-def followed(command: F) -> F:
+def follow_option(command: F) -> F:
     """The option of every command that drives a run."""
     help = "Show what happens meanwhile, on stderr: a picture on a terminal, lines elsewhere. With --json, JSON Lines."
     return click.option("--follow", is_flag=True, help=help)(command)
 
 
-def durable(command: F) -> F:
+def durability_option(command: F) -> F:
     """How much of a run may be lost in a crash."""
     help = "What a crash may cost: nothing, the last superstep, or all since the last pause."
     levels = click.Choice(["sync", "async", "exit"])

@@ -12,7 +12,7 @@ _PART = re.compile(r"(\d+)(w|d|h|min|m|s)")
 _LONGEST = timedelta(days=365_000)  # so that it can be taken from now, and still is a time
 
 
-def span_of(text: str) -> timedelta | None:
+def parse_span(text: str) -> timedelta | None:
     """How long that is; None if it is no span."""
     if re.fullmatch(f"(?:{_PART.pattern})+", text, re.ASCII) is None or len(text) > 30:
         return None
@@ -20,9 +20,9 @@ def span_of(text: str) -> timedelta | None:
     return timedelta(seconds=seconds) if seconds <= _LONGEST.total_seconds() else None
 
 
-def moment_of(text: str, now: datetime) -> datetime | None:
+def parse_moment(text: str, now: datetime) -> datetime | None:
     """When that is: so long ago, or a time, in UTC unless it says otherwise. None if it is neither."""
-    if (span := span_of(text)) is not None:
+    if (span := parse_span(text)) is not None:
         earliest = datetime.min.replace(tzinfo=UTC)
         return now - span if now - earliest > span else earliest
     try:
@@ -32,19 +32,19 @@ def moment_of(text: str, now: datetime) -> datetime | None:
         return None
 
 
-def a_span(context: click.Context, option: click.Parameter, given: str | None) -> timedelta | None:
+def parse_span_option(context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
     """What an option gives: a span."""
-    if given is None or (span := span_of(given)) is not None:
-        return None if given is None else span
-    raise click.BadParameter(f"{given!r} is no span: say 30d, 12h, 90min, 45s or 1h30min")
+    if text is None or (span := parse_span(text)) is not None:
+        return None if text is None else span
+    raise click.BadParameter(f"{text!r} is no span: say 30d, 12h, 90min, 45s or 1h30min")
 
 
-def a_moment(context: click.Context, option: click.Parameter, given: str | None) -> datetime | None:
+def parse_moment_option(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
     """What an option gives: a moment, in UTC."""
     from stepwell.storage import clock
 
-    if given is None or (at := moment_of(given, clock.now())) is not None:
-        return None if given is None else at
+    if text is None or (at := parse_moment(text, clock.now())) is not None:
+        return None if text is None else at
     raise click.BadParameter(
-        f"{given!r} is no time: say 2026-11-16, 2026-11-16T10:00 (UTC), or how long ago: 30d, 12h, 90min"
+        f"{text!r} is no time: say 2026-11-16, 2026-11-16T10:00 (UTC), or how long ago: 30d, 12h, 90min"
     )

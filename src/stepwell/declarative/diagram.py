@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stepwell.declarative.definition import Definition, Node
 from stepwell.declarative.schedule import Plan
-from stepwell.viz.picture import mermaid_text
+from stepwell.viz.picture import escape_mermaid
 
 LONGEST = 80  # characters of a label
 STYLES = (
@@ -62,7 +62,7 @@ def _arrow(label: str, dotted: bool) -> str:
 
 
 def _label(text: str) -> str:
-    return mermaid_text(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
+    return escape_mermaid(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
 
 
 def _styles(definition: Definition, names: dict[str, str]) -> Iterator[str]:

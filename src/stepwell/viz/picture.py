@@ -23,7 +23,7 @@ class Drawable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _Arrow:
     """One arrow; `label` says when it is taken."""
 
     source: str | FanIn
@@ -39,14 +39,14 @@ class WorkflowViz:
 
     def to_mermaid(self) -> str:
         """A Mermaid flowchart."""
-        return "\n".join(["flowchart TD", *_indented(self._floor.mermaid())])
+        return "\n".join(["flowchart TD", *_indent(self._floor.mermaid())])
 
     def to_digraph(self) -> str:
         """A DOT graph, for Graphviz."""
         rows = ["rankdir=TD;", "node [shape=box, style=filled, fillcolor=lightblue];"]
         if self._floor.inside:
             rows.insert(1, "compound=true;")  # arrows may end at a frame
-        return "\n".join(["digraph workflow {", *_indented([*rows, *self._floor.dot()]), "}"])
+        return "\n".join(["digraph workflow {", *_indent([*rows, *self._floor.dot()]), "}"])
 
     def to_text(self) -> str:
         """One line per edge, in words; what is inside an executor is indented."""
@@ -70,30 +70,30 @@ class _Floor:
 
     def mermaid(self) -> Iterator[str]:
         for id in self._workflow.executors:
-            label = f'{self._names[id]}["{mermaid_text(self._label(id))}"]'
+            label = f'{self._names[id]}["{escape_mermaid(self._label(id))}"]'
             if id in self.inside:
-                yield from [f"subgraph {label}", *_indented(self.inside[id].mermaid()), "end"]
+                yield from [f"subgraph {label}", *_indent(self.inside[id].mermaid()), "end"]
             else:
                 yield f"{label};"
         yield from (f"{self._names[edge]}((fan-in));" for edge in self._joins)
-        for line in self._lines():
-            arrow = f'-. "{mermaid_text(line.label)}" .->' if line.label else "-->"
+        for line in self._arrows():
+            arrow = f'-. "{escape_mermaid(line.label)}" .->' if line.label else "-->"
             # Mermaid draws arrows from frame to frame, but none from a frame to itself
             ends = [self._node(e) if line.source == line.target else self._names[e] for e in (line.source, line.target)]
             yield f"{ends[0]} {arrow} {ends[1]};"
 
     def dot(self) -> Iterator[str]:
         for id in self._workflow.executors:
-            label = f"label={_quoted(self._label(id))}"
+            label = f"label={_quote(self._label(id))}"
             if id in self.inside:
                 frame = [f"{label};", "style=dashed;", *self.inside[id].dot()]
-                yield from [f"subgraph cluster_{self._names[id]} {{", *_indented(frame), "}"]
+                yield from [f"subgraph cluster_{self._names[id]} {{", *_indent(frame), "}"]
             else:
                 colour = ", fillcolor=lightgreen" if id == self._workflow.start_executor_id else ""
                 yield f"{self._names[id]} [{label}{colour}];"
         yield from (f'{self._names[e]} [shape=ellipse, fillcolor=lightgrey, label="fan-in"];' for e in self._joins)
-        for line in self._lines():
-            looks = [f"style=dashed, label={_quoted(line.label)}"] if line.label else []
+        for line in self._arrows():
+            looks = [f"style=dashed, label={_quote(line.label)}"] if line.label else []
             if line.source != line.target:
                 looks += self._ends("ltail", line.source) + self._ends("lhead", line.target)
             look = f" [{', '.join(looks)}]" if looks else ""
@@ -103,7 +103,7 @@ class _Floor:
         yield f"start: {shown(self._workflow.start_executor_id)}"
         yield from (edge.describe() for edge in self._workflow.edges)
         for id, floor in self.inside.items():
-            yield from [f"inside {shown(id)}:", *_indented(floor.text())]
+            yield from [f"inside {shown(id)}:", *_indent(floor.text())]
 
     def _node(self, end: str | FanIn) -> str:
         """Where an arrow must end at a node, the start of a frame stands in for it. In DOT that is always so."""
@@ -116,35 +116,35 @@ class _Floor:
     def _label(self, id: str) -> str:
         return f"{id} (Start)" if id == self._workflow.start_executor_id else id
 
-    def _lines(self) -> Iterator[_Line]:
+    def _arrows(self) -> Iterator[_Arrow]:
         for edge in self._workflow.edges:
             match edge:
                 case Direct(source=source, target=target, condition=condition):
-                    yield _Line(source, target, None if condition is None else name_of(condition))
+                    yield _Arrow(source, target, None if condition is None else name_of(condition))
                 case FanOut(source=source, targets=targets):
-                    yield from (_Line(source, target) for target in targets)
+                    yield from (_Arrow(source, target) for target in targets)
                 case Switch(source=source, cases=cases, default=default):
-                    yield from (_Line(source, target, name_of(condition)) for condition, target in cases)
-                    yield _Line(source, default, "default")
+                    yield from (_Arrow(source, target, name_of(condition)) for condition, target in cases)
+                    yield _Arrow(source, default, "default")
                 case Select(source=source, targets=targets, choose=choose):
-                    yield from (_Line(source, target, f"chosen by {name_of(choose)}") for target in targets)
+                    yield from (_Arrow(source, target, f"chosen by {name_of(choose)}") for target in targets)
                 case FanIn(sources=sources, target=target):
-                    yield from (_Line(source, edge) for source in sources)
-                    yield _Line(edge, target)
+                    yield from (_Arrow(source, edge) for source in sources)
+                    yield _Arrow(edge, target)
 
 
-def _indented(rows: Iterable[str]) -> Iterator[str]:
+def _indent(rows: Iterable[str]) -> Iterator[str]:
     return (f"  {row}" for row in rows)
 
 
-def mermaid_text(text: str) -> str:
+def escape_mermaid(text: str) -> str:
     """Mermaid reads a few characters as its own, also inside quotes."""
-    shown = visible(text, keep=f"\n{JOINERS}")
-    safe = "".join(c if c.isalnum() or c in " _-.,:()/" else f"#{ord(c)};" for c in shown)
+    clean = visible(text, keep=f"\n{JOINERS}")
+    safe = "".join(c if c.isalnum() or c in " _-.,:()/" else f"#{ord(c)};" for c in clean)
     return safe or " "
 
 
-def _quoted(text: str) -> str:
-    shown = visible(text, keep=f"\n{JOINERS}")
-    escaped = shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _quote(text: str) -> str:
+    clean = visible(text, keep=f"\n{JOINERS}")
+    escaped = clean.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -19,9 +19,9 @@ from stepwell.agents.requests import (
     ToolOutcomeRequest,
     ToolOutcomeResponse,
 )
-from stepwell.cli.forms.agent_forms import schema_for, shown
+from stepwell.cli.forms.agent_forms import schema_for, select_visible
 from stepwell.cli.forms.json_schema import problems
-from stepwell.cli.forms.schema_form import form_of
+from stepwell.cli.forms.schema_form import build_form
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse
 from stepwell.orchestrations.handoff.agents import HandoffAgentUserRequest
@@ -47,7 +47,7 @@ ANSWERED = AgentExecutorResponse("writer", SAID)
 
 
 def filled(schema: Any, texts: Iterator[str]) -> Any:
-    form = form_of(schema)
+    form = build_form(schema)
     try:
         next(form)
         while True:
@@ -95,7 +95,7 @@ def test_what_is_typed_comes_to_what_the_program_would_have_said(
     value = filled(schema_for(stored, type_words(wanted), schema), iter(typed))
     assert not list(problems(schema, value))
     assert _plain(answer_as(value, [wanted])) == _plain(meant)
-    assert "parameters" not in shown(stored, type_words(wanted))
+    assert "parameters" not in select_visible(stored, type_words(wanted))
 
 
 def _plain(said: Any) -> Any:
@@ -110,4 +110,4 @@ def test_what_is_not_known_is_asked_by_its_schema() -> None:
     questions: list[Any] = [stored, alien, {"$": []}, "text", None, ["a"]]
     for question in questions:
         assert schema_for(question, "bool", schema) is schema
-        assert shown(question, "bool") is question
+        assert select_visible(question, "bool") is question

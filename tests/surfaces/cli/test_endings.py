@@ -181,12 +181,12 @@ def test_no_secret_of_an_address_is_ever_said(
     address: str, debug: list[str], tmp_path: Path, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = address.format(secret=SECRET)
-    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_secrets", set())
     ways = [say(*debug, address), say(*debug, "list", "--store", address)]
-    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_secrets", set())
     ways.append(say(*debug, "list", env={"STEPWELL_STORE": address}))
     (tmp_path / "pyproject.toml").write_text(f'[tool.stepwell]\nstore = "{address}"\n')
-    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_secrets", set())
     ways.append(say(*debug, "list"))
     for done in ways:
         assert done.exit_code in (1, 2, 3)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from stepwell import WorkflowEvent, WorkflowRunState
-from stepwell.cli.views.events import Heard
+from stepwell.cli.views.events import TimedEvent
 from stepwell.cli.views.scene import Scene
 from stepwell.model.payload import copied
 from stepwell.model.request import Request
@@ -185,12 +185,12 @@ def test_tail_tells_the_last_and_only_follows_if_told(say: Say) -> None:
 # ------------------------------------------------------------------------------------------------- what is drawn
 
 
-def heard(type: str, executor: str | None = None, **known: object) -> Heard:
+def heard(type: str, executor: str | None = None, **known: object) -> TimedEvent:
     if type == "request_info":
         known["request"] = Request(
             "q", executor or "", copied(None, "$"), "None", "bool", "{}", "2026-11-16T10:00:00+00:00"
         )
-    return Heard(WorkflowEvent(type, executor_id=executor, run_id="r", **known), "2026-11-16T10:00:00+00:00")  # type: ignore[arg-type]
+    return TimedEvent(WorkflowEvent(type, executor_id=executor, run_id="r", **known), "2026-11-16T10:00:00+00:00")  # type: ignore[arg-type]
 
 
 def drawn(scene: Scene, now: float, room: int = 10) -> list[tuple[str, ...]]:
@@ -200,15 +200,15 @@ def drawn(scene: Scene, now: float, room: int = 10) -> list[tuple[str, ...]]:
 def test_each_executor_has_a_row_that_says_what_it_does() -> None:
     scene = Scene("r", "w", ["a", "b", "c", "d"], began=100.0)
     assert drawn(scene, 100.0) == [(name, "-", "", "") for name in "abcd"]
-    scene.hear(heard("superstep_started", iteration=1), 100.0)
-    scene.hear(heard("executor_invoked", "a"), 101.0)
-    scene.hear(heard("executor_invoked", "b"), 101.0)
-    scene.hear(heard("executor_retrying", "b"), 102.0)
+    scene.apply(heard("superstep_started", iteration=1), 100.0)
+    scene.apply(heard("executor_invoked", "a"), 101.0)
+    scene.apply(heard("executor_invoked", "b"), 101.0)
+    scene.apply(heard("executor_retrying", "b"), 102.0)
     assert drawn(scene, 103.5)[:2] == [("a", "running", "", "2.5 s"), ("b", "retrying", "", "2.5 s")]
-    scene.hear(heard("request_info", "a", commit=1), 104.0)
-    scene.hear(heard("executor_completed", "a", commit=1), 104.0)
-    scene.hear(heard("executor_failed", "b", commit=1), 104.0)
-    scene.hear(heard("executor_invoked", "inner", path=("c",)), 104.0)
+    scene.apply(heard("request_info", "a", commit=1), 104.0)
+    scene.apply(heard("executor_completed", "a", commit=1), 104.0)
+    scene.apply(heard("executor_failed", "b", commit=1), 104.0)
+    scene.apply(heard("executor_invoked", "inner", path=("c",)), 104.0)
     assert drawn(scene, 170.0) == [
         ("a", "asking", "1 call", "3.0 s"),
         ("b", "failed", "1 call", "3.0 s"),
@@ -216,8 +216,8 @@ def test_each_executor_has_a_row_that_says_what_it_does() -> None:
         ("c/inner", "running", "", "1:06"),
         ("d", "-", "", ""),
     ]
-    scene.hear(heard("executor_completed", "a", commit=2), 171.0)  # the answer came
-    scene.hear(heard("status", state=WorkflowRunState.FAILED, commit=2), 171.0)
+    scene.apply(heard("executor_completed", "a", commit=2), 171.0)  # the answer came
+    scene.apply(heard("status", state=WorkflowRunState.FAILED, commit=2), 171.0)
     scene.end("FAILED", 172.0)
     assert [row[:3] for row in drawn(scene, 300.0)][0::3] == [("a", "done", "2 calls"), ("c/inner", "stopped", "")]
     assert scene.heading(300.0) == "r  w  failed  superstep 1  1:12"
@@ -225,14 +225,14 @@ def test_each_executor_has_a_row_that_says_what_it_does() -> None:
 
 def test_where_there_is_no_room_those_who_do_something_are_shown() -> None:
     scene = Scene("r", "w", [f"e{n}" for n in range(100)], began=0.0)
-    scene.hear(heard("executor_invoked", "e70"), 1.0)
+    scene.apply(heard("executor_invoked", "e70"), 1.0)
     scene.expect(["e90"])
     assert [row[0] for row in drawn(scene, 2.0, room=4)] == ["e0", "e70", "e90", "... and 97 others"]
 
 
 def test_what_is_drawn_obeys_nothing_that_was_stored() -> None:
     scene = Scene("r\x1b[2J", "w", ["\x1b]0;owned\x07"], began=0.0)
-    scene.hear(heard("warning", data="\x1b[31mred"), 1.0)
+    scene.apply(heard("warning", data="\x1b[31mred"), 1.0)
     texts = [scene.heading(1.0), scene.last, *(cell for row in drawn(scene, 1.0) for cell in row)]
     assert not [text for text in texts if "\x1b" in text or "\x07" in text]
 
@@ -242,5 +242,5 @@ def test_live_data_of_any_kind_can_be_told() -> None:
         def __repr__(self) -> str:
             return "odd"
 
-    told = heard("data", "a", data={1: Odd(), "when": os}).told()
+    told = heard("data", "a", data={1: Odd(), "when": os}).as_dict()
     assert told["data"]["1"] == "odd"

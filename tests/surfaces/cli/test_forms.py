@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from stepwell.cli.forms.json_schema import problems
-from stepwell.cli.forms.schema_form import END, LEFT_OUT, Prompt, Unfillable, form_of
+from stepwell.cli.forms.schema_form import END, LEFT_OUT, Prompt, Unfillable, build_form
 from stepwell.cli.forms.value_parsers import (
     Unfit,
-    labels_of,
+    make_labels,
     read_anything,
     read_choice,
     read_number,
@@ -163,7 +163,7 @@ class Typist:
         pytest.fail(f"no way to type {self.value!r} into {self.schema!r}")
 
     def _filled(self, turns: Iterator[int]) -> Any:
-        form, names = form_of(self.schema), dict[Any, Any]()
+        form, names = build_form(self.schema), dict[Any, Any]()
         try:
             prompt = next(form)
             for _ in range(PATIENCE):
@@ -194,7 +194,7 @@ class Typist:
         if prompt.asks == "whether":
             return "null" if value is None else "yes"
         if prompt.choices:
-            return labels_of([value])[0]
+            return make_labels([value])[0]
         return json.dumps(value)
 
 
@@ -288,7 +288,7 @@ def test_no_schema_and_no_text_upsets_a_form(schema: Any, value: Any, texts: lis
 
 def come_to(schema: Any, texts: list[str]) -> Iterator[Any]:
     """What a form comes to if these are typed again and again; nothing if it never ends, or is none."""
-    form = form_of(schema)
+    form = build_form(schema)
     try:
         next(form)
         for text in itertools.islice(itertools.cycle(texts), PATIENCE):
@@ -307,7 +307,7 @@ def test_two_classes_of_one_name_have_a_schema() -> None:
 
 def ask(schema: Any, *texts: str) -> tuple[Any, list[Prompt]]:
     """What comes of the texts, and what was asked for them."""
-    form, prompts = form_of(schema), []
+    form, prompts = build_form(schema), []
     try:
         prompts.append(next(form))
         for text in texts:
@@ -357,7 +357,7 @@ def test_a_schema_without_an_end_has_no_form(schema: Any) -> None:
         assert ask(schema, "5")[0] == 5  # it says nothing: anything will do
     else:
         with pytest.raises(Unfillable):
-            next(form_of(schema))
+            next(build_form(schema))
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_a_text_comes_to(read: Any, text: str, value: Any) -> None:
     ],
 )
 def test_one_of_several_is_meant_by_its_word_its_number_or_its_beginning(values: Any, text: str, meant: Any) -> None:
-    labels = labels_of(values)
+    labels = make_labels(values)
     assert len(set(labels)) == len(labels)
     if meant is Unfit:
         with pytest.raises(Unfit):

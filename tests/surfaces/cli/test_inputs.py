@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepwell.cli.failures import CommandFailed
-from stepwell.cli.input_option import message_of, open_message_of, text_of
+from stepwell.cli.input_option import parse_any_message, parse_message, read_input
 from stepwell.codec.codec import Codec
 
 
@@ -65,7 +65,7 @@ LINES = '[{"item": "cup", "price": 3}]'
     ],
 )
 def test_the_input_is_made_into_what_is_taken(text: str | None, types: list[object], made: object) -> None:
-    found = message_of(text, types, CODEC)
+    found = parse_message(text, types, CODEC)
     assert (type(found), found) == (type(made), made)
 
 
@@ -83,7 +83,7 @@ def test_the_input_is_made_into_what_is_taken(text: str | None, types: list[obje
 )
 def test_what_does_not_fit_is_said_with_its_place(text: str | None, types: list[object], said: str) -> None:
     with pytest.raises(CommandFailed) as refused:
-        message_of(text, types, CODEC)
+        parse_message(text, types, CODEC)
     assert said in str(refused.value)
     assert refused.value.code == 2
 
@@ -91,17 +91,17 @@ def test_what_does_not_fit_is_said_with_its_place(text: str | None, types: list[
 def test_a_text_a_file_and_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "input.txt").write_bytes(b"\xef\xbb\xbftea \xc3\xa0 la carte\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from stdin")))
-    assert text_of("tea") == "tea"
-    assert text_of(f"@{tmp_path / 'input.txt'}") == "tea à la carte\n"
-    assert text_of("@-") == "from stdin"
-    assert text_of("@@home") == "@home"
+    assert read_input("tea") == "tea"
+    assert read_input(f"@{tmp_path / 'input.txt'}") == "tea à la carte\n"
+    assert read_input("@-") == "from stdin"
+    assert read_input("@@home") == "@home"
 
 
 @pytest.mark.parametrize("name", ["nowhere.txt", ".", "bytes.bin", "", "a\0b", "\ud800"])
 def test_a_file_that_is_none_is_wrong_usage(tmp_path: Path, name: str) -> None:
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(CommandFailed) as refused:
-        text_of(f"@{name}")
+        read_input(f"@{name}")
     assert refused.value.code == 2
 
 
@@ -110,4 +110,4 @@ def test_a_file_that_is_none_is_wrong_usage(tmp_path: Path, name: str) -> None:
     [("kelp", "kelp"), ("5", "5"), ('{"a": 1}', {"a": 1}), (" [1]", [1]), ("{oops", "{oops"), (None, None)],
 )
 def test_agents_by_name_are_given_objects_and_texts(text: str | None, made: object) -> None:
-    assert open_message_of(text) == made
+    assert parse_any_message(text) == made

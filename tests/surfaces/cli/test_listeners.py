@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from stepwell import PostgresCheckpointStorage
 from stepwell.cli.app import stepwell
-from stepwell.cli.hints import typed
+from stepwell.cli.hints import format_command
 from stepwell.cli.settings import Settings
-from stepwell.cli.views.output import table
+from stepwell.cli.views.output import print_table
 from tests.support.command_line import Place, Say, postgres_address
 from tests.support.launching import heeding_interrupts
 from tests.support.postgres_server import fresh_schema
@@ -126,8 +126,8 @@ def test_a_hint_can_be_typed_as_it_is(code: None, say: Say) -> None:
 
 def test_a_hint_keeps_options_before_what_looks_like_one() -> None:
     settings = Settings(store="runs")
-    assert typed(settings, "tail", "-v", options=["--follow"]) == "stepwell tail --follow --store runs -- -v"
-    assert typed(settings, "tail", "v", options=["--follow"]) == "stepwell tail v --follow --store runs"
+    assert format_command(settings, "tail", "-v", options=["--follow"]) == "stepwell tail --follow --store runs -- -v"
+    assert format_command(settings, "tail", "v", options=["--follow"]) == "stepwell tail v --follow --store runs"
 
 
 @pytest.mark.parametrize(("width", "drawn"), [(300, True), (60, True), (59, False), (10, False)])
@@ -137,7 +137,7 @@ def test_no_terminal_is_so_narrow_that_an_id_is_broken(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     name = "8c7885a7-3076-4404-ac4b-d40696f430f3"
-    table(["run", "workflow", "began"], [[name, "orders", "2026-11-16 10:00:00"]])
+    print_table(["run", "workflow", "began"], [[name, "orders", "2026-11-16 10:00:00"]])
     seen = capsys.readouterr().out
     assert name in seen
     assert ("─" in seen) == drawn

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.cli.time_parser import moment_of, span_of
+from stepwell.cli.time_parser import parse_moment, parse_span
 
 NOW = datetime(2026, 11, 16, 10, 0, tzinfo=UTC)
 
@@ -26,15 +26,15 @@ NOW = datetime(2026, 11, 16, 10, 0, tzinfo=UTC)
     ],
 )
 def test_a_span_is_understood(text: str, seconds: int) -> None:
-    assert span_of(text) == timedelta(seconds=seconds)
-    assert moment_of(text, NOW) == NOW - timedelta(seconds=seconds)
+    assert parse_span(text) == timedelta(seconds=seconds)
+    assert parse_moment(text, NOW) == NOW - timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
     "text", ["", "d", "30", "-1d", "1 d", "1.5h", "30D", "1d ", "1d\n", "٣d", "9" * 40 + "d", "tomorrow"]
 )
 def test_what_is_no_span_is_none(text: str) -> None:
-    assert span_of(text) is None
+    assert parse_span(text) is None
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_is_no_span_is_none(text: str) -> None:
     ],
 )
 def test_a_time_is_in_utc_unless_it_says_otherwise(text: str, expected: datetime) -> None:
-    assert moment_of(text, NOW) == expected
+    assert parse_moment(text, NOW) == expected
 
 
 @pytest.mark.long
@@ -58,5 +58,5 @@ def test_a_time_is_in_utc_unless_it_says_otherwise(text: str, expected: datetime
     | st.from_regex(r"(\d+[dhsw])+")
 )
 def test_whatever_is_typed_is_a_time_in_utc_or_none(text: str) -> None:
-    found = moment_of(text, NOW)
+    found = parse_moment(text, NOW)
     assert found is None or found.tzinfo is UTC

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell import WorkflowRunState
-from stepwell.cli.views.text import STATUS, deadline, leaf, length, printable, status_word, tree
+from stepwell.cli.views.text import STATUS, format_deadline, format_span, leaf, printable, status_word, tree
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JSON = st.recursive(
@@ -30,13 +30,13 @@ def test_every_status_has_a_word_and_every_word_a_status() -> None:
     [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (86399, "23 h"), (86400 * 40, "40 d")],
 )
 def test_a_length_is_said_in_its_largest_unit(seconds: float, words: str) -> None:
-    assert length(timedelta(seconds=seconds)) == words
+    assert format_span(timedelta(seconds=seconds)) == words
 
 
 def test_a_deadline_is_to_come_or_has_passed() -> None:
-    assert deadline(None, NOON) == "-"
-    assert deadline(NOON + timedelta(hours=2), NOON) == "in 2 h"
-    assert deadline(NOON - timedelta(minutes=3), NOON) == "passed 3 min ago"
+    assert format_deadline(None, NOON) == "-"
+    assert format_deadline(NOON + timedelta(hours=2), NOON) == "in 2 h"
+    assert format_deadline(NOON - timedelta(minutes=3), NOON) == "passed 3 min ago"
 
 
 def test_a_tree_names_classes_and_indents_what_is_inside() -> None:

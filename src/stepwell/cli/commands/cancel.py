@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.output import document, note
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.output import print_document, print_note
 from stepwell.cli.views.text import status_word
 from stepwell.model.superstep import is_text
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @click.command("cancel")
 @click.argument("run")
 @click.option("--reason", metavar="TEXT", help="Why; it becomes part of the history of the run.")
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(run: str, reason: str | None, json: bool) -> None:
     """Stop RUN on purpose: it ends cancelled at its last commit, and `stepwell resume` goes on with it from there.
 
@@ -37,25 +37,25 @@ def command(run: str, reason: str | None, json: bool) -> None:
         from stepwell.cli.forms.answers import refusals
 
         with refusals():  # of a run that works for another
-            ended = await cancel(storage, run, reason=reason, told=_waiting)
-        _tell(ended, json)
+            result = await cancel(storage, run, reason=reason, told=_note_waiting)
+        _report(result, json)
 
-    on_the_store(work)
-
-
-def _waiting(driver: str) -> None:
-    note(f"{driver} drives it and was told to stop; waiting until it has")
+    run_on_store(work)
 
 
-def _tell(ended: Cancelled, json: bool) -> None:
+def _note_waiting(driver: str) -> None:
+    print_note(f"{driver} drives it and was told to stop; waiting until it has")
+
+
+def _report(result: Cancelled, json: bool) -> None:
     if json:
-        known = {"run_id": ended.run_id, "status": ended.status.value, "number": ended.number}
-        document(**known, changed=ended.changed, driver=ended.driver)
+        fields = {"run_id": result.run_id, "status": result.status.value, "number": result.number}
+        print_document(**fields, changed=result.changed, driver=result.driver)
         return
-    word = status_word(ended.status.value)
-    if not ended.changed:
-        note(f"run {ended.run_id!r} is {word} already, and stays so")
+    word = status_word(result.status.value)
+    if not result.changed:
+        print_note(f"run {result.run_id!r} is {word} already, and stays so")
     elif word != "cancelled":
-        note(f"run {ended.run_id!r} was {word} before it could be stopped")
+        print_note(f"run {result.run_id!r} was {word} before it could be stopped")
     else:
-        note(f"run {ended.run_id!r} is cancelled at {ended.run_id}@{ended.number}")
+        print_note(f"run {result.run_id!r} is cancelled at {result.run_id}@{result.number}")

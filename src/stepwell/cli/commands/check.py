@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.code_loader import code_of
-from stepwell.cli.failures import NOT_THIS_CODE, ended
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.output import document, note, table
-from stepwell.cli.views.text import counted, status_word
+from stepwell.cli.code_loader import load_code
+from stepwell.cli.failures import NOT_THIS_CODE, exit_with
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.output import print_document, print_note, print_table
+from stepwell.cli.views.text import pluralise, status_word
 
 if TYPE_CHECKING:
     from stepwell.admin.deploy_check import Checked, CheckedRun
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @click.argument("workflow", metavar="MODULE:WORKFLOW")
 @click.option("--stored-as", metavar="NAME", help="The name the runs are stored under, if it is another.")
 @click.option("--all", "every", is_flag=True, help="Runs that are done or were cancelled, too.")
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> None:
     """Which runs of a workflow this code could go on with, and why not with the others.
 
@@ -33,37 +33,37 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
 
     Ends with 0 if every run could go on, 5 if one could not.
     """
-    code = code_of(workflow)
+    code = load_code(workflow)
 
     async def work(storage: BuiltInStorage) -> Checked:
         from stepwell.admin.deploy_check import check
 
-        return await check(storage, await code.workflow(), stored_as=stored_as, every=every)
+        return await check(storage, await code.build_workflow(), stored_as=stored_as, every=every)
 
-    checked = on_the_store(work)
+    checked = run_on_store(work)
     if json:
-        document(workflow=checked.workflow, version=checked.version, runs=[_told(run) for run in checked.runs])
+        print_document(workflow=checked.workflow, version=checked.version, runs=[_to_dict(run) for run in checked.runs])
     elif checked.runs:
-        table(("run", "status", "verdict", "why"), [_row(run) for run in checked.runs])
-    note(_summary(checked))
+        print_table(("run", "status", "verdict", "why"), [_make_row(run) for run in checked.runs])
+    print_note(_summarise(checked))
     if checked.stranded:
-        note("hint: declare a migration, or let the code before finish these runs")
-        ended(NOT_THIS_CODE)
+        print_note("hint: declare a migration, or let the code before finish these runs")
+        exit_with(NOT_THIS_CODE)
 
 
-def _told(run: CheckedRun) -> dict[str, Any]:
-    known = {"run_id": run.run_id, "status": run.status.value, "number": run.number}
-    return {**known, "verdict": run.verdict, "why": list(run.why)}
+def _to_dict(run: CheckedRun) -> dict[str, Any]:
+    fields = {"run_id": run.run_id, "status": run.status.value, "number": run.number}
+    return {**fields, "verdict": run.verdict, "why": list(run.why)}
 
 
-def _row(run: CheckedRun) -> tuple[str, ...]:
+def _make_row(run: CheckedRun) -> tuple[str, ...]:
     return run.run_id, status_word(run.status.value), run.verdict, "; ".join(run.why)
 
 
-def _summary(checked: Checked) -> str:
+def _summarise(checked: Checked) -> str:
     if not checked.runs:
         return f"no run of {checked.workflow!r} is unfinished here"
     going_on = "goes on" if len(checked.going_on) == 1 else "go on"
     parts = {going_on: checked.going_on, "by a migration": checked.migrating, "stranded": checked.stranded}
-    said = ", ".join(f"{len(runs)} {words}" for words, runs in parts.items() if runs)
-    return f"{counted(len(checked.runs), 'run')} of {checked.workflow!r}: {said}"
+    counts = ", ".join(f"{len(runs)} {words}" for words, runs in parts.items() if runs)
+    return f"{pluralise(len(checked.runs), 'run')} of {checked.workflow!r}: {counts}"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from stepwell.cli.failures import USAGE, CommandFailed
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.changes import told, words
-from stepwell.cli.views.output import document, json_value, lines
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.changes import difference_to_dict, format_difference
+from stepwell.cli.views.output import print_document, print_json, print_lines
 
 if TYPE_CHECKING:
     from stepwell.admin.diffs.checkpoints import Difference
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 @click.command("diff")
-@click.argument("one", metavar="RUN[@N]")
+@click.argument("checkpoint", metavar="RUN[@N]")
 @click.argument("other", metavar="[RUN[@N]]", required=False)
 @click.option("--patch", is_flag=True, help="Print a JSON Patch (RFC 6902) that makes the one into the other.")
 @click.option("--full", is_flag=True, help="Cut no value, however large.")
-@as_json
-@everywhere
-def command(one: str, other: str | None, patch: bool, full: bool, json: bool) -> None:
+@json_option
+@common_options
+def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: bool) -> None:
     """What leads from one checkpoint to another, of one run or of two.
 
     A fork alone is compared with its parent where it began. + is what was added, - what was removed, ~ what changed.
@@ -32,25 +32,25 @@ def command(one: str, other: str | None, patch: bool, full: bool, json: bool) ->
     """
     if patch and json:
         raise CommandFailed("--patch and --json are two ways to print it", "give one of them", USAGE)
-    found = on_the_store(lambda storage: _found(storage, one, other))
+    difference = run_on_store(lambda storage: _compare(storage, checkpoint, other))
     if patch:
-        _print_patch(found)
+        _print_patch(difference)
     elif json:
-        document(**told(found))
+        print_document(**difference_to_dict(difference))
     else:
-        lines(words(found, full=full))
+        print_lines(format_difference(difference, full=full))
 
 
-async def _found(storage: BuiltInStorage, one: str, other: str | None) -> Difference:
+async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) -> Difference:
     from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
 
     if other is not None:
-        return await diff(storage, one, other)
+        return await diff(storage, checkpoint, other)
     try:
-        return await diff_from_parent(storage, one)
+        return await diff_from_parent(storage, checkpoint)
     except NotForked as error:
         raise CommandFailed(str(error), "give two checkpoints, for instance RUN@3 RUN@6", USAGE) from error
 
 
-def _print_patch(found: Difference) -> None:
-    json_value(found.patch())
+def _print_patch(difference: Difference) -> None:
+    print_json(difference.patch())

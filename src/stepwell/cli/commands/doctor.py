@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.code_loader import code_of
-from stepwell.cli.failures import FAILED, OK, ended
-from stepwell.cli.settings import Settings, as_json, everywhere
-from stepwell.cli.stores.kinds import Format, Kind
-from stepwell.cli.stores.option import meant
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.output import document, lines, note
-from stepwell.cli.views.text import counted, printable, status_word
+from stepwell.cli.code_loader import load_code
+from stepwell.cli.failures import FAILED, OK, exit_with
+from stepwell.cli.settings import Settings, common_options, json_option
+from stepwell.cli.stores.locations import Format, StoreLocation
+from stepwell.cli.stores.option import find_location
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.output import print_document, print_lines, print_note
+from stepwell.cli.views.text import pluralise, printable, status_word
 
 if TYPE_CHECKING:
     from stepwell.admin.doctor.examination import Examined, Finding
@@ -27,8 +27,8 @@ EVERY = 0.2  # seconds; so often the line that tells how far it is is written an
 
 @click.command("doctor")
 @click.argument("workflows", metavar="[MODULE:WORKFLOW]...", nargs=-1)
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(workflows: tuple[str, ...], json: bool) -> None:
     """Read everything in a store, and tell what is not as it must be: what is damaged, lists that do not agree with the
     runs, and runs that cannot go on, and why. Nothing is changed.
@@ -36,40 +36,41 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
     With MODULE:WORKFLOW it is found out, too, whether that code could go on with its runs. Ends with 0 if nothing was
     found, and with 1 if something was.
     """
-    codes = [code_of(name) for name in workflows]
-    kind = meant(click.get_current_context().ensure_object(Settings))
-    kind.check(make=False)
-    known = kind.format()
-    told = _Told(json)
-    if _is_older(known):
-        told.finding("warning", _older_words(kind, known))
+    codes = [load_code(name) for name in workflows]
+    location = find_location(click.get_current_context().ensure_object(Settings))
+    location.check(make=False)
+    store_format = location.read_format()
+    report = _Findings(json)
+    if _is_older(store_format):
+        report.add("warning", _describe_older(location, store_format))
 
     async def work(storage: BuiltInStorage) -> None:
         from stepwell.admin.doctor.examination import Examined, examine
 
         await _check_readable(storage)
-        line = _Line()
-        given = [await code.workflow() for code in codes]
-        async for one in examine(storage, workflows=given, progress=line.show):
+        line = _StatusLine()
+        targets = [await code.build_workflow() for code in codes]
+        async for item in examine(storage, workflows=targets, progress=line.show):
             line.clear()
-            if isinstance(one, Examined):
-                told.seen = one
+            if isinstance(item, Examined):
+                report.summary = item
             else:
-                told.found(one)
+                report.add_finding(item)
 
-    if not _is_older(known) or kind.reads_older:
-        on_the_store(work)
-    told.finish(known)
-
-
-def _is_older(known: Format | None) -> bool:
-    return known is not None and known.found < known.known
+    if not _is_older(store_format) or location.reads_older:
+        run_on_store(work)
+    report.finish(store_format)
 
 
-def _older_words(kind: Kind, known: Format | None) -> str:
-    assert known is not None
-    told = f"the store is of format {known.found}, and this Stepwell works with {known.known}: stepwell migrate"
-    return told if kind.reads_older else f"{told}; its records can be looked at after that"
+def _is_older(store_format: Format | None) -> bool:
+    return store_format is not None and store_format.stored < store_format.supported
+
+
+def _describe_older(location: StoreLocation, store_format: Format | None) -> str:
+    assert store_format is not None
+    stored, supported = store_format.stored, store_format.supported
+    advice = f"the store is of format {stored}, and this Stepwell works with {supported}: stepwell migrate"
+    return advice if location.reads_older else f"{advice}; its records can be looked at after that"
 
 
 async def _check_readable(storage: BuiltInStorage) -> None:
@@ -86,17 +87,18 @@ async def _check_readable(storage: BuiltInStorage) -> None:
         return
 
 
-class _Line:
+class _StatusLine:
     """One line on a terminal that says how far it is, written again and again. Elsewhere nothing."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._next, self._width = 0.0, 0
 
-    def show(self, seen: Examined) -> None:
+    def show(self, examined: Examined) -> None:
         if not self._is_shown or time.monotonic() < self._next:
             return
-        text = f"{counted(seen.runs, 'run')}, {seen.records:,} records, {seen.records_per_second:,.0f} records/s"
+        rate = f"{examined.records_per_second:,.0f} records/s"
+        text = f"{pluralise(examined.runs, 'run')}, {examined.records:,} records, {rate}"
         click.echo(f"\r{text:<{self._width}}", nl=False, err=True)
         self._next, self._width = time.monotonic() + EVERY, len(text)
 
@@ -106,48 +108,52 @@ class _Line:
             self._width = 0
 
 
-class _Told:
+class _Findings:
     """What was found, told as it comes, or kept for one document."""
 
     def __init__(self, json: bool) -> None:
         self._json = json
         self._findings: list[dict[str, Any]] = []
         self._count = 0
-        self.seen: Examined | None = None
+        self.summary: Examined | None = None
 
-    def found(self, one: Finding) -> None:
-        self.finding(one.severity, one.what, one.run_id, one.number)
+    def add_finding(self, finding: Finding) -> None:
+        self.add(finding.severity, finding.what, finding.run_id, finding.number)
 
-    def finding(self, severity: str, what: str, run_id: str | None = None, number: int | None = None) -> None:
+    def add(self, severity: str, what: str, run_id: str | None = None, number: int | None = None) -> None:
         self._count += 1
         if self._json:
             self._findings.append({"severity": severity, "what": what, "run_id": run_id, "number": number})
             return
         place = "" if run_id is None else f"run {run_id}{'' if number is None else f'@{number}'}: "
-        lines([printable(f"{severity}: {place}{what}")])
+        print_lines([printable(f"{severity}: {place}{what}")])
 
-    def finish(self, known: Format | None) -> None:
+    def finish(self, store_format: Format | None) -> None:
         code = FAILED if self._count else OK
         if self._json:
-            formats = None if known is None else {"found": known.found, "known": known.known}
-            document(healthy=not self._count, format=formats, findings=self._findings, looked_at=self._looked_at())
-            ended(code)
-        if self.seen is not None:
-            lines([_summary(self.seen, self._count)])
-            note(f"{self.seen.seconds:.2f} s, {self.seen.records_per_second:,.0f} records/s")
-        ended(code)
+            formats = None if store_format is None else {"found": store_format.stored, "known": store_format.supported}
+            print_document(
+                healthy=not self._count, format=formats, findings=self._findings, looked_at=self._summary_to_dict()
+            )
+            exit_with(code)
+        if self.summary is not None:
+            print_lines([_summarise(self.summary, self._count)])
+            print_note(f"{self.summary.seconds:.2f} s, {self.summary.records_per_second:,.0f} records/s")
+        exit_with(code)
 
-    def _looked_at(self) -> dict[str, Any] | None:
-        seen = self.seen
-        if seen is None:
+    def _summary_to_dict(self) -> dict[str, Any] | None:
+        examined = self.summary
+        if examined is None:
             return None
-        counts = {name: getattr(seen, name) for name in ("runs", "records", "bytes", "memory", "letters", "questions")}
-        rate = {"seconds": round(seen.seconds, 3), "records_per_second": round(seen.records_per_second)}
-        return {**counts, **rate, "formats": dict(seen.formats), "statuses": dict(seen.statuses)}
+        counts = {
+            name: getattr(examined, name) for name in ("runs", "records", "bytes", "memory", "letters", "questions")
+        }
+        rate = {"seconds": round(examined.seconds, 3), "records_per_second": round(examined.records_per_second)}
+        return {**counts, **rate, "formats": dict(examined.formats), "statuses": dict(examined.statuses)}
 
 
-def _summary(seen: Examined, count: int) -> str:
-    looked = f"{counted(seen.runs, 'run')}, {counted(seen.records, 'record')}, {seen.bytes:,} bytes"
-    where = ", ".join(f"{number} {status_word(status)}" for status, number in sorted(seen.statuses.items()))
-    verdict = "healthy" if not count else counted(count, "finding")
+def _summarise(examined: Examined, count: int) -> str:
+    looked = f"{pluralise(examined.runs, 'run')}, {pluralise(examined.records, 'record')}, {examined.bytes:,} bytes"
+    where = ", ".join(f"{number} {status_word(status)}" for status, number in sorted(examined.statuses.items()))
+    verdict = "healthy" if not count else pluralise(count, "finding")
     return f"{verdict}: {looked}" + (f" ({where})" if where else "")

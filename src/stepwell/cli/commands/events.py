@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.output import json_line, lines
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.output import print_json_line, print_lines
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command("events")
 @click.argument("run")
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(run: str, json: bool) -> None:
     """What RUN has told: its durable events, oldest first, as far as its history is kept.
 
@@ -26,12 +26,12 @@ def command(run: str, json: bool) -> None:
 
     async def work(storage: BuiltInStorage) -> None:
         from stepwell.admin.lookup import find_run
-        from stepwell.cli.views.events import history
+        from stepwell.cli.views.events import read_history
 
-        async for heard in history(storage, (await find_run(storage, run)).run_id):
+        async for event in read_history(storage, (await find_run(storage, run)).run_id):
             if json:
-                json_line(**heard.told())
+                print_json_line(**event.as_dict())
             else:
-                lines([heard.line()])
+                print_lines([event.format_line()])
 
-    on_the_store(work)
+    run_on_store(work)

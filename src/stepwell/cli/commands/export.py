@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepwell.cli.confirmation import confirm, must_be_asked
+from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.output import document, note
-from stepwell.cli.views.text import counted
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.output import print_document, print_note
+from stepwell.cli.views.text import pluralise
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -30,8 +30,8 @@ STDOUT = "-"
 @click.option("--redact-all", is_flag=True, help="Leave out all values.")
 @click.option("--html", is_flag=True, help="A page for a person, which shows the run; RUN@N shows it at commit N.")
 @click.option("--unsealed", is_flag=True, help="Write what is sealed so that everybody can read it.")
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(
     run: str, output: str | None, paths: tuple[str, ...], redact_all: bool, html: bool, unsealed: bool, json: bool
 ) -> None:
@@ -46,27 +46,27 @@ def command(
 
     async def find(storage: BuiltInStorage) -> tuple[str, int | None]:
         _check_open(storage, unsealed)
-        return await _meant(storage, run, html)
+        return await _find(storage, run, html)
 
-    run_id, number = on_the_store(find)
+    run_id, number = run_on_store(find)
     target = output or f"{_file_name(run_id)}.{'html' if html else 'stepwell'}"
     if target != STDOUT:
         _check_target(Path(target))
 
     async def write(storage: BuiltInStorage) -> dict[str, object]:
         try:
-            return await (_page if html else _file)(storage, run_id, number, target, without)
+            return await (_write_report if html else _write_file)(storage, run_id, number, target, without)
         except (ValueError, TypeError) as error:
             raise CommandFailed(str(error), "stepwell show RUN --json shows what there is", USAGE) from None
 
-    told = on_the_store(write)
+    facts = run_on_store(write)
     if json:
-        document(run_id=run_id, file=target, redacted=list(without), **told)
+        print_document(run_id=run_id, file=target, redacted=list(without), **facts)
     elif target != STDOUT:
-        note(_words(run_id, target, told))
+        print_note(_describe(run_id, target, facts))
 
 
-async def _meant(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, int | None]:
+async def _find(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, int | None]:
     from stepwell.admin.lookup import find_checkpoint, find_run
 
     if not html:
@@ -77,14 +77,14 @@ async def _meant(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, in
 
 def _check_open(storage: BuiltInStorage, unsealed: bool) -> None:
     if getattr(storage.store, "is_sealed", False) and not unsealed:
-        told = "this store is sealed, and everybody who has an exported file can read it"
-        raise CommandFailed(told, "--unsealed asks for that", USAGE)
+        problem = "this store is sealed, and everybody who has an exported file can read it"
+        raise CommandFailed(problem, "--unsealed asks for that", USAGE)
 
 
 def _check_target(target: Path) -> None:
     if target.is_dir() or not target.parent.is_dir():
         raise CommandFailed(f"{target} cannot be written: {_why_not(target)}", "name another file with -o", USAGE)
-    if target.exists() and must_be_asked(f"{target} is there already"):
+    if target.exists() and needs_confirmation(f"{target} is there already"):
         confirm(f"Replace {target}?", f"{target} was left as it is")
 
 
@@ -92,7 +92,7 @@ def _why_not(target: Path) -> str:
     return "it is a directory" if target.is_dir() else f"there is no directory {target.parent}"
 
 
-async def _file(
+async def _write_file(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
     from stepwell.admin.transfer.exporter import export_run, export_to
@@ -101,16 +101,16 @@ async def _file(
         data = await export_run(storage, run_id, without=without, unsealed=True)
         sys.stdout.buffer.write(data)
         return {}
-    done = await export_to(target, storage, run_id, without=without, unsealed=True)
-    return {"runs": list(done.runs), "records": done.records, "missing": list(done.missing)}
+    exported = await export_to(target, storage, run_id, without=without, unsealed=True)
+    return {"runs": list(exported.runs), "records": exported.records, "missing": list(exported.missing)}
 
 
-async def _page(
+async def _write_report(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
     from stepwell.admin.report.page import report_run, write_page
 
-    page = await report_run(await _redacted(storage, run_id, without), run_id, number=number)
+    page = await report_run(await _redact(storage, run_id, without), run_id, number=number)
     if target == STDOUT:
         click.echo(page, nl=False)
     else:
@@ -118,7 +118,7 @@ async def _page(
     return {"number": number}
 
 
-async def _redacted(storage: BuiltInStorage, run_id: str, without: tuple[str, ...]) -> BuiltInStorage:
+async def _redact(storage: BuiltInStorage, run_id: str, without: tuple[str, ...]) -> BuiltInStorage:
     """A storage with the run in it, from which everything private was removed."""
     if not without:
         return storage
@@ -137,12 +137,12 @@ def _file_name(run_id: str) -> str:
     return re.sub(r"[^\w.-]+|^\.", "_", run_id)[:100]
 
 
-def _words(run_id: str, target: str, told: dict[str, object]) -> str:
-    if "records" not in told:
-        return f"{target} shows run {run_id} at commit {told['number']}"
-    runs, missing = told["runs"], told["missing"]
+def _describe(run_id: str, target: str, facts: dict[str, object]) -> str:
+    if "records" not in facts:
+        return f"{target} shows run {run_id} at commit {facts['number']}"
+    runs, missing = facts["runs"], facts["missing"]
     assert isinstance(runs, list)
     assert isinstance(missing, list)
-    more = f" and {counted(len(runs) - 1, 'run')} it needs" if len(runs) > 1 else ""
+    more = f" and {pluralise(len(runs) - 1, 'run')} it needs" if len(runs) > 1 else ""
     gone = f"; not stored any more: {', '.join(missing)}" if missing else ""
-    return f"{target} holds run {run_id}{more}, {counted(int(str(told['records'])), 'commit')}{gone}"
+    return f"{target} holds run {run_id}{more}, {pluralise(int(str(facts['records'])), 'commit')}{gone}"

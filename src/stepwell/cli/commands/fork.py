@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepwell.cli.hints import command_line
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.output import document, lines, note
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import leaf, printable
 
 if TYPE_CHECKING:
@@ -22,41 +22,43 @@ if TYPE_CHECKING:
 _WORDS = {str: "text", bool: "yes or no", int: "number", float: "number", list: "list", dict: "mapping"}
 
 
-def _pairs(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def _parse_pairs(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, str]:
     """NAME=VALUE, several times, by name."""
-    made: dict[str, str] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
+    pairs: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{one!r} is not of the form {option.metavar}")
-        if name in made:
+            raise click.BadParameter(f"{argument!r} is not of the form {option.metavar}")
+        if name in pairs:
             raise click.BadParameter(f"{name!r} is given twice")
-        made[name] = value
-    return made
+        pairs[name] = value
+    return pairs
 
 
-def _values(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+def _parse_values(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, Any]:
     """PATH=VALUE, several times, with values that are JSON or else texts."""
     from stepwell.cli.forms.value_parsers import read_anything
 
-    return {name: read_anything(text) for name, text in _pairs(context, option, given).items()}
+    return {name: read_anything(text) for name, text in _parse_pairs(context, option, arguments).items()}
 
 
 @click.command("fork")
 @click.argument("checkpoint", metavar="RUN[@N]")
 @click.option("--as", "run_id", metavar="NEW", help="The id of the new run. Default: one that is made up.")
-@click.option("--set", "set_", multiple=True, metavar="PATH=VALUE", callback=_values, help="Change what is there.")
-@click.option("--add", multiple=True, metavar="PATH=VALUE", callback=_values, help="Put in what is not there.")
+@click.option(
+    "--set", "set_", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Change what is there."
+)
+@click.option("--add", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Put in what is not there.")
 @click.option("--delete", multiple=True, metavar="PATH", help="Take out what is there.")
 @click.option(
-    "--answer", "answers", multiple=True, metavar="REQUEST=VALUE", callback=_values, help="Answer a question."
+    "--answer", "answers", multiple=True, metavar="REQUEST=VALUE", callback=_parse_values, help="Answer a question."
 )
 @click.option(
-    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="Instead of its parent's tags."
+    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_parse_pairs, help="Instead of its parent's tags."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be changed, and make nothing.")
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(
     checkpoint: str,
     run_id: str | None,
@@ -83,31 +85,31 @@ def command(
 
         with refusals():
             await _check_answers(storage, checkpoint, answers)
-            found = await (preview_fork if dry_run else fork)(storage, checkpoint, run_id=run_id, **wanted)
-        _say_values({**set_, **add}, answers)
-        if isinstance(found, CheckpointInfo):
-            _tell(found, json)
+            result = await (preview_fork if dry_run else fork)(storage, checkpoint, run_id=run_id, **wanted)
+        _note_values({**set_, **add}, answers)
+        if isinstance(result, CheckpointInfo):
+            _report(result, json)
         else:
-            _show(found, json)
+            _print_preview(result, json)
 
-    on_the_store(work)
+    run_on_store(work)
 
 
-def _show(found: Difference, json: bool) -> None:
-    from stepwell.cli.views.changes import told, words
+def _print_preview(difference: Difference, json: bool) -> None:
+    from stepwell.cli.views.changes import difference_to_dict, format_difference
 
     if json:
-        document(**told(found))
+        print_document(**difference_to_dict(difference))
     else:
-        lines(words(found))
+        print_lines(format_difference(difference))
 
 
-def _tell(made: CheckpointInfo, json: bool) -> None:
+def _report(forked: CheckpointInfo, json: bool) -> None:
     if json:
-        document(run_id=made.run_id, number=made.number, checkpoint_id=made.checkpoint_id)
+        print_document(run_id=forked.run_id, number=forked.number, checkpoint_id=forked.checkpoint_id)
     else:
-        lines([printable(made.run_id)])
-        note(f"to go on with it: {command_line('resume', made.run_id, 'MODULE:WORKFLOW')}")
+        print_lines([printable(forked.run_id)])
+        print_note(f"to go on with it: {command_line('resume', forked.run_id, 'MODULE:WORKFLOW')}")
 
 
 async def _check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
@@ -118,13 +120,16 @@ async def _check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapp
 
     if not answers:
         return
-    asked = {one.request_id: one for one in await questions_at(storage, await find_checkpoint(storage, checkpoint))}
+    questions = {
+        question.request_id: question
+        for question in await questions_at(storage, await find_checkpoint(storage, checkpoint))
+    }
     for id, value in answers.items():
-        if id in asked:  # of any other, fork says what is open
-            check_answer(asked[id], value)
+        if id in questions:  # of any other, fork says what is open
+            check_answer(questions[id], value)
 
 
-def _say_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
+def _note_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
     """What was understood: whether a value is a number or a text is not to be seen on the command line."""
     for name, value in (*state.items(), *answers.items()):
-        note(f"{name} = {leaf(value)} ({_WORDS.get(type(value), 'nothing')})")
+        print_note(f"{name} = {leaf(value)} ({_WORDS.get(type(value), 'nothing')})")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.output import document, lines, note
-from stepwell.cli.views.text import counted, printable
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.output import print_document, print_lines, print_note
+from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import CannotUnseal, CheckpointCorrupt, CodecError
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ HINTS = {
     show_default=True,
     help="Refuse a file that takes more memory to read.",
 )
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json: bool) -> None:
     """Put the run of FILE, which `stepwell export` wrote, into a store, where it goes on exactly where it was.
 
@@ -52,21 +52,23 @@ def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json
     Nothing is written before all of FILE was checked, and nothing that is there is overwritten. A store that is not
     there is made.
     """
-    data = _read(file)
+    data = _read_if_stdin(file)
 
     async def work(storage: BuiltInStorage) -> None:
-        done = await _imported(storage, file, data, run_id=name, to_look_at=to_look_at, max_memory=max_memory * 2**20)
+        imported = await _import(storage, file, data, run_id=name, to_look_at=to_look_at, max_memory=max_memory * 2**20)
         if json:
-            known = {"runs": list(done.runs), "records": done.records}
-            document(run_id=done.run_id, **known, redacted=list(done.redacted), missing=list(done.missing))
+            counts = {"runs": list(imported.runs), "records": imported.records}
+            print_document(
+                run_id=imported.run_id, **counts, redacted=list(imported.redacted), missing=list(imported.missing)
+            )
             return
-        lines([printable(done.run_id)])
-        note(_words(done))
+        print_lines([printable(imported.run_id)])
+        print_note(_describe(imported))
 
-    on_the_store(work, make=True)
+    run_on_store(work, make=True)
 
 
-def _read(file: str) -> bytes | None:
+def _read_if_stdin(file: str) -> bytes | None:
     """What comes from stdin; None for a file, which is read a piece at a time."""
     if file == STDIN:
         return sys.stdin.buffer.read()
@@ -77,7 +79,7 @@ def _read(file: str) -> bytes | None:
     return None
 
 
-async def _imported(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> Imported:
+async def _import(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> Imported:
     from stepwell.admin.transfer.import_errors import ImportRefused
     from stepwell.admin.transfer.importer import import_from, import_run
 
@@ -93,9 +95,9 @@ async def _imported(storage: BuiltInStorage, file: str, data: bytes | None, **op
         raise CommandFailed(refused.what, HINTS[refused.reason], USAGE) from refused
 
 
-def _words(done: Imported) -> str:
-    if not done.runs:
-        return f"run {done.run_id} is here already, as it is in the file"
-    more = f" and {counted(len(done.runs) - 1, 'run')} it needs" if len(done.runs) > 1 else ""
-    gone = f"; not in the file: {', '.join(done.missing)}" if done.missing else ""
-    return f"imported run {done.run_id}{more}, {counted(done.records, 'commit')}{gone}"
+def _describe(imported: Imported) -> str:
+    if not imported.runs:
+        return f"run {imported.run_id} is here already, as it is in the file"
+    more = f" and {pluralise(len(imported.runs) - 1, 'run')} it needs" if len(imported.runs) > 1 else ""
+    gone = f"; not in the file: {', '.join(imported.missing)}" if imported.missing else ""
+    return f"imported run {imported.run_id}{more}, {pluralise(imported.records, 'commit')}{gone}"

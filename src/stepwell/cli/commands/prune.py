@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.confirmation import confirm, must_be_asked
+from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.time_parser import a_span
-from stepwell.cli.views.output import document, lines, note
-from stepwell.cli.views.text import STATUS, counted, printable
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.time_parser import parse_span_option
+from stepwell.cli.views.output import print_document, print_lines, print_note
+from stepwell.cli.views.text import STATUS, pluralise, printable
 
 if TYPE_CHECKING:
     from stepwell.admin.retention.policy import Keep
@@ -29,7 +29,7 @@ _HOW = "--dry-run says what would go, --yes takes it away"
 @click.command("prune")
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Keep the last N checkpoints of each run.")
-@click.option("--keep-for", callback=a_span, metavar="SPAN", help="Keep what is younger, such as 30d.")
+@click.option("--keep-for", callback=parse_span_option, metavar="SPAN", help="Keep what is younger, such as 30d.")
 @click.option(
     "--status",
     "statuses",
@@ -41,8 +41,8 @@ _HOW = "--dry-run says what would go, --yes takes it away"
 @click.option("--all", "whole", is_flag=True, help="Delete the named runs whole, whatever they are.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option("--no-compact", is_flag=True, help="Leave the disk space to the store, for what is written next.")
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(
     runs: tuple[str, ...],
     keep_last: int | None,
@@ -61,28 +61,30 @@ def command(
     With --all, each RUN goes whole, also if it waits, failed or is damaged.
     """
     policy = _policy(runs, keep_last, keep_for, statuses, whole)
-    asked_first = not dry_run and must_be_asked("nobody is there to be asked, so nothing was taken away", _HOW)
+    asks_first = not dry_run and needs_confirmation("nobody is there to be asked, so nothing was taken away", _HOW)
 
     async def look(storage: BuiltInStorage) -> PruneReport:
-        return await _pruned(storage, policy, runs, dry_run=True)
+        return await _prune(storage, policy, runs, dry_run=True)
 
     async def act(storage: BuiltInStorage) -> tuple[PruneReport, int]:
-        report = await _pruned(storage, policy, runs, dry_run=False)
+        report = await _prune(storage, policy, runs, dry_run=False)
         wanted = (report.runs or report.checkpoints) and not no_compact
-        return report, await _compacted(storage) if wanted else 0
+        return report, await _compact(storage) if wanted else 0
 
-    report, given_back = (on_the_store(look), 0) if dry_run or asked_first else on_the_store(act)
-    if asked_first and (report.runs or report.checkpoints):
-        for line in _words(report):
-            note(line)
+    report, freed = (run_on_store(look), 0) if dry_run or asks_first else run_on_store(act)
+    if asks_first and (report.runs or report.checkpoints):
+        for line in _describe(report):
+            print_note(line)
         confirm("Take that away for good?", "nothing was taken away")
-        report, given_back = on_the_store(act)
+        report, freed = run_on_store(act)
     if json:
-        document(**_told(report, dry_run), given_back=max(given_back, 0))
+        print_document(**_to_dict(report, dry_run), given_back=max(freed, 0))
         return
-    lines(_words(report) if report.runs or report.checkpoints else ["nothing to prune", *_why(report)])
-    if given_back > 0:
-        note(f"the store takes {given_back:,} bytes less")
+    print_lines(
+        _describe(report) if report.runs or report.checkpoints else ["nothing to prune", *_explain_kept(report)]
+    )
+    if freed > 0:
+        print_note(f"the store takes {freed:,} bytes less")
 
 
 def _policy(
@@ -99,72 +101,72 @@ def _policy(
         raise CommandFailed("say what to keep", "--keep-last 10, --keep-for 30d, or both; --all to delete a RUN", USAGE)
     chosen = {STATUS[word.lower()] for word in statuses} or set()
     keep = Keep(last, age)
-    named = {status: keep if status in chosen else None for status in STATUS.values()} if chosen else {}
-    return Keep(last, age, named)
+    by_status = {status: keep if status in chosen else None for status in STATUS.values()} if chosen else {}
+    return Keep(last, age, by_status)
 
 
-async def _pruned(storage: BuiltInStorage, policy: Keep | None, runs: Sequence[str], *, dry_run: bool) -> PruneReport:
+async def _prune(storage: BuiltInStorage, policy: Keep | None, runs: Sequence[str], *, dry_run: bool) -> PruneReport:
     from stepwell.admin.lookup import find_run
     from stepwell.admin.retention.pruner import delete_runs, prune
 
-    named = [(await find_run(storage, run)).run_id for run in runs]
+    run_ids = [(await find_run(storage, run)).run_id for run in runs]
     if policy is None:
-        return await delete_runs(storage, named, dry_run=dry_run)
-    return await prune(storage, policy, named=named, only=named or None, dry_run=dry_run)
+        return await delete_runs(storage, run_ids, dry_run=dry_run)
+    return await prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=dry_run)
 
 
-async def _compacted(storage: BuiltInStorage) -> int:
+async def _compact(storage: BuiltInStorage) -> int:
     from stepwell.errors import DurabilityError
 
     try:
         return await storage.compact()
     except DurabilityError as error:
-        told = f"what was to go is gone, but its disk space could not be given back: {error}"
-        raise CommandFailed(told, "the store uses it for what is written next") from error
+        problem = f"what was to go is gone, but its disk space could not be given back: {error}"
+        raise CommandFailed(problem, "the store uses it for what is written next") from error
 
 
-def _words(report: PruneReport) -> Iterator[str]:
-    fewer = Counter(one.run_id for one in report.checkpoints)
-    what = _both(counted(len(report.runs), "run") if report.runs else "", _checkpoints(fewer))
+def _describe(report: PruneReport) -> Iterator[str]:
+    fewer = Counter(checkpoint.run_id for checkpoint in report.checkpoints)
+    what = _join(pluralise(len(report.runs), "run") if report.runs else "", _describe_checkpoints(fewer))
     yield f"{'would go' if report.dry_run else 'gone'}: {what}, {report.bytes:,} bytes"
     gone = [f"{id}: the whole run" for id in report.runs]
-    yield from _listed([*gone, *(f"{id}: {counted(number, 'checkpoint')}" for id, number in fewer.items())])
-    yield from _why(report)
+    yield from _format_rows([*gone, *(f"{id}: {pluralise(number, 'checkpoint')}" for id, number in fewer.items())])
+    yield from _explain_kept(report)
 
 
-def _checkpoints(fewer: Mapping[str, int]) -> str:
+def _describe_checkpoints(fewer: Mapping[str, int]) -> str:
     if not fewer:
         return ""
-    return f"{counted(sum(fewer.values()), 'checkpoint')} of {counted(len(fewer), 'run')}"
+    return f"{pluralise(sum(fewer.values()), 'checkpoint')} of {pluralise(len(fewer), 'run')}"
 
 
-def _both(one: str, other: str) -> str:
-    return f"{one} and {other}" if one and other else one or other
+def _join(first: str, second: str) -> str:
+    return f"{first} and {second}" if first and second else first or second
 
 
-def _why(report: PruneReport) -> Iterator[str]:
+def _explain_kept(report: PruneReport) -> Iterator[str]:
     """Why what stays does so, those that stay for the same reason together."""
     reasons: dict[str, list[str]] = {}
     for id, why in {**report.stays, **report.skipped}.items():
         reasons.setdefault(why, []).append(id)
     if not reasons:
         return
-    yield f"does not go whole: {counted(sum(map(len, reasons.values())), 'run')}"
+    yield f"does not go whole: {pluralise(sum(map(len, reasons.values())), 'run')}"
     for why, ids in reasons.items():
         more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
         yield f"  {printable(why)}: {printable(', '.join(ids[:SHOWN]))}{more}"
 
 
-def _listed(rows: Sequence[str]) -> Iterator[str]:
+def _format_rows(rows: Sequence[str]) -> Iterator[str]:
     yield from (f"  {printable(row)}" for row in rows[:SHOWN])
     if len(rows) > SHOWN:
-        yield f"  ... and {counted(len(rows) - SHOWN, 'more run')}"
+        yield f"  ... and {pluralise(len(rows) - SHOWN, 'more run')}"
 
 
-def _told(report: PruneReport, dry_run: bool) -> dict[str, Any]:
+def _to_dict(report: PruneReport, dry_run: bool) -> dict[str, Any]:
     numbers: dict[str, list[int]] = {}
-    for one in report.checkpoints:
-        numbers.setdefault(one.run_id, []).append(one.number)
+    for checkpoint in report.checkpoints:
+        numbers.setdefault(checkpoint.run_id, []).append(checkpoint.number)
     return {
         "dry_run": dry_run,
         "runs": list(report.runs),

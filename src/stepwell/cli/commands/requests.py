@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.time_parser import a_span
-from stepwell.cli.views.output import document, note, table
-from stepwell.cli.views.text import deadline, length
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.time_parser import parse_span_option
+from stepwell.cli.views.output import print_document, print_note, print_table
+from stepwell.cli.views.text import format_deadline, format_span
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -22,15 +22,20 @@ if TYPE_CHECKING:
 @click.command("requests")
 @click.option("--workflow", metavar="NAME", help="Only of runs of this workflow.")
 @click.option("--run", metavar="RUN", help="Only of this run.")
-@click.option("--older-than", callback=a_span, metavar="SPAN", help="Only those that have waited for longer.")
+@click.option(
+    "--older-than", callback=parse_span_option, metavar="SPAN", help="Only those that have waited for longer."
+)
 @click.option("--overdue", is_flag=True, help="Only those whose deadline has passed; the first to pass first.")
 @click.option(
-    "--due-within", callback=a_span, metavar="SPAN", help="The same, with those whose deadline passes by then."
+    "--due-within",
+    callback=parse_span_option,
+    metavar="SPAN",
+    help="The same, with those whose deadline passes by then.",
 )
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @click.option("--after", metavar="RUN/REQUEST", help="Only those that come after this one: the next page.")
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(
     workflow: str | None,
     run: str | None,
@@ -52,36 +57,36 @@ def command(
         from stepwell.storage import clock
 
         now = clock.now()
-        found = await storage.pending_requests(
+        requests = await storage.pending_requests(
             workflow_name=workflow,
-            run_id=None if run is None else await _run_id(storage, run),
+            run_id=None if run is None else await _find_run_id(storage, run),
             asked_by=None if older_than is None else now - older_than,
             due_by=now if overdue else None if due_within is None else now + due_within,
-            after=None if after is None else await _last(storage, after),
+            after=None if after is None else await _find_last(storage, after),
             limit=limit + 1,
         )
-        page, more = found[:limit], len(found) > limit
-        answered = await _answered(storage, page)
+        page, more = requests[:limit], len(requests) > limit
+        answered = await _find_answered(storage, page)
         following = f"{page[-1].run_id}/{page[-1].request_id}" if more else None
         if json:
-            document(requests=[_told(one, now, answered) for one in page], next=following)
+            print_document(requests=[_to_dict(request, now, answered) for request in page], next=following)
         elif page:
             columns = ["request", "run", "workflow", "asked by", "question", "answer", "age", "deadline"]
-            table(columns, [_row(one, now, answered) for one in page])
+            print_table(columns, [_make_row(request, now, answered) for request in page])
         else:
-            asked = workflow or run or older_than or overdue or due_within or after
-            note("no question matches" if asked else "nobody is asked anything")
+            filtered = workflow or run or older_than or overdue or due_within or after
+            print_note("no question matches" if filtered else "nobody is asked anything")
         if following is not None and not json:
             from shlex import quote
 
-            note(f"there are more: --after {quote(following)}")
+            print_note(f"there are more: --after {quote(following)}")
 
-    on_the_store(work)
+    run_on_store(work)
 
 
-async def _answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
+async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
     """Those whose answer has come and was not taken in yet. What it takes to know that is loaded if there is mail."""
-    runs = list({one.run_id for one in page})
+    runs = list({request.run_id for request in page})
     if not runs or not await asyncio.to_thread(storage.store.mailed, runs):
         return set()
     from stepwell.admin.requests import answered_among
@@ -89,42 +94,42 @@ async def _answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[
     return await answered_among(storage, page)
 
 
-async def _run_id(storage: BuiltInStorage, name: str) -> str:
+async def _find_run_id(storage: BuiltInStorage, name: str) -> str:
     from stepwell.admin.lookup import find_run
 
     return (await find_run(storage, name)).run_id
 
 
-async def _last(storage: BuiltInStorage, name: str) -> PendingRequest:
+async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     """The last one of the page before. Raises NotFound if it is not open any more."""
     from stepwell.admin.lookup import NotFound
 
     for n in range(len(name)):  # both may have a slash in them
         if name[n] == "/":
-            for one in await storage.pending_requests(run_id=name[:n]):
-                if one.request_id == name[n + 1 :]:
-                    return one
+            for request in await storage.pending_requests(run_id=name[:n]):
+                if request.request_id == name[n + 1 :]:
+                    return request
     raise NotFound(f"no question {name!r} is open any more, so nobody knows what comes after it; begin without --after")
 
 
-def _told(one: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> dict[str, Any]:
+def _to_dict(request: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> dict[str, Any]:
     return {
-        "request_id": one.request_id,
-        "run_id": one.run_id,
-        "workflow": one.workflow_name,
-        "executor": one.executor_id,
-        "request_type": one.request_type,
-        "response_type": one.response_type,
-        "response_schema": one.response_schema,
-        "asked_at": one.asked_at.isoformat(),
-        "age_seconds": int((now - one.asked_at).total_seconds()),
-        "answered": (one.run_id, one.request_id) in answered,
-        "deadline": None if one.deadline is None else one.deadline.isoformat(),
+        "request_id": request.request_id,
+        "run_id": request.run_id,
+        "workflow": request.workflow_name,
+        "executor": request.executor_id,
+        "request_type": request.request_type,
+        "response_type": request.response_type,
+        "response_schema": request.response_schema,
+        "asked_at": request.asked_at.isoformat(),
+        "age_seconds": int((now - request.asked_at).total_seconds()),
+        "answered": (request.run_id, request.request_id) in answered,
+        "deadline": None if request.deadline is None else request.deadline.isoformat(),
     }
 
 
-def _row(one: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> list[str]:
-    there = " (is there)" if (one.run_id, one.request_id) in answered else ""
-    asked = [one.executor_id, one.request_type, f"{one.response_type}{there}"]
-    waits = [length(now - one.asked_at), deadline(one.deadline, now)]
-    return [one.request_id, one.run_id, one.workflow_name, *asked, *waits]
+def _make_row(request: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> list[str]:
+    there = " (is there)" if (request.run_id, request.request_id) in answered else ""
+    question = [request.executor_id, request.request_type, f"{request.response_type}{there}"]
+    waits = [format_span(now - request.asked_at), format_deadline(request.deadline, now)]
+    return [request.request_id, request.run_id, request.workflow_name, *question, *waits]

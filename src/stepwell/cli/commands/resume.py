@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepwell.cli.drive import drive
-from stepwell.cli.settings import as_json, durable, everywhere, followed
+from stepwell.cli.settings import common_options, durability_option, follow_option, json_option
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Use the stored result of a step even if it is asked for with other arguments now.",
 )
-@durable
-@followed
-@as_json
-@everywhere
+@durability_option
+@follow_option
+@json_option
+@common_options
 def command(
     run: str, workflow: str, recall_changed_steps: bool, durability: Durability, follow: bool, json: bool
 ) -> None:
@@ -42,12 +42,14 @@ def command(
     Ends with 0 if the run is done, 1 if it failed, 4 if it waits, 5 if this code cannot go on with it.
     """
 
-    async def begin(made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage) -> RunStream[WorkflowRunResult]:
-        from stepwell.cli.code_loader import workflow_of
+    async def begin(
+        runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
+    ) -> RunStream[WorkflowRunResult]:
+        from stepwell.cli.code_loader import get_workflow
 
-        built = workflow_of(made)
-        head = await _head(storage, built, run)
-        await _check_code(made, head, storage, workflow)
+        built = get_workflow(runnable)
+        head = await _find_head(storage, built, run)
+        await _check_code(runnable, head, storage, workflow)
         changed = "recall" if recall_changed_steps else "refuse"
         return built.run_streaming(
             run_id=head.run_id, checkpoint_storage=storage, durability=durability, on_changed_step=changed
@@ -56,31 +58,31 @@ def command(
     drive(workflow, begin, follow=follow, json=json)
 
 
-async def _head(storage: BuiltInStorage, workflow: Workflow, name: str) -> Checkpoint:
+async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> Checkpoint:
     """Where the run is. Raises CommandFailed if that is not what was named."""
     from stepwell.admin.lookup import NotFound, find_checkpoint
     from stepwell.cli.failures import USAGE, CommandFailed
     from stepwell.cli.hints import command_line
 
-    found = await find_checkpoint(storage, name)
-    head = await workflow.archive_on(storage).head(found.run_id)
+    checkpoint = await find_checkpoint(storage, name)
+    head = await workflow.archive_on(storage).head(checkpoint.run_id)
     if head is None:
-        raise NotFound(f"run {found.run_id!r} has gone meanwhile")
-    if found.number != head.number and not found.run_id.startswith(name):  # a run may move on while we look
-        told = f"{name} is not where run {head.run_id!r} is: that is {head.run_id}@{head.number}"
-        raise CommandFailed(told, command_line("fork", f"{head.run_id}@{found.number}"), USAGE)
+        raise NotFound(f"run {checkpoint.run_id!r} has gone meanwhile")
+    if checkpoint.number != head.number and not checkpoint.run_id.startswith(name):  # a run may move on while we look
+        problem = f"{name} is not where run {head.run_id!r} is: that is {head.run_id}@{head.number}"
+        raise CommandFailed(problem, command_line("fork", f"{head.run_id}@{checkpoint.number}"), USAGE)
     if head.header.caller is not None:
-        told = f"run {head.run_id!r} works for run {head.header.caller!r}, which moves it on"
-        raise CommandFailed(told, command_line("resume", head.header.caller, "MODULE:WORKFLOW"), USAGE)
+        problem = f"run {head.run_id!r} works for run {head.header.caller!r}, which moves it on"
+        raise CommandFailed(problem, command_line("resume", head.header.caller, "MODULE:WORKFLOW"), USAGE)
     return head
 
 
 async def _check_code(
-    made: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
+    runnable: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
 ) -> None:
     """Raises CommandFailed if this code cannot go on with the run. One that is done is only told again."""
     from stepwell.admin.deploy_check import why_stranded
-    from stepwell.cli.code_loader import workflow_of
+    from stepwell.cli.code_loader import get_workflow
     from stepwell.cli.failures import NOT_THIS_CODE, CommandFailed
     from stepwell.cli.hints import command_line
     from stepwell.errors import GraphChanged
@@ -88,12 +90,12 @@ async def _check_code(
 
     if head.status.value == "IDLE":
         return
-    why = await why_stranded(storage.store, head.run_id, workflow_of(made))
-    if not why and not isinstance(made, Workflow):
+    why = await why_stranded(storage.store, head.run_id, get_workflow(runnable))
+    if not why and not isinstance(runnable, Workflow):
         try:
-            made.check(head)
+            runnable.check(head)
         except GraphChanged as changed:
             why = changed.differences
     if why:
-        told = f"{name} cannot go on with run {head.run_id!r}: {'; '.join(why)}"
-        raise CommandFailed(told, command_line("check", name), NOT_THIS_CODE)
+        problem = f"{name} cannot go on with run {head.run_id!r}: {'; '.join(why)}"
+        raise CommandFailed(problem, command_line("check", name), NOT_THIS_CODE)

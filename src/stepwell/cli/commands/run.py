@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepwell.cli.drive import drive
-from stepwell.cli.settings import as_json, durable, everywhere, followed, tagged
+from stepwell.cli.settings import common_options, durability_option, follow_option, json_option, tag_option
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("workflow", metavar="MODULE:WORKFLOW")
-@click.option("--input", "given", metavar="TEXT|@FILE|@-", help="What it begins with: a text, a file, or stdin.")
+@click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="What it begins with: a text, a file, or stdin.")
 @click.option("--run-id", metavar="ID", help="The id of the run. If it began with the same input, it goes on.")
-@tagged("Runs are found by their tags. May be given several times.")
-@durable
-@followed
-@as_json
-@everywhere
+@tag_option("Runs are found by their tags. May be given several times.")
+@durability_option
+@follow_option
+@json_option
+@common_options
 def command(
     workflow: str,
-    given: str | None,
+    argument: str | None,
     run_id: str | None,
     tags: dict[str, str],
     durability: Durability,
@@ -45,33 +45,35 @@ def command(
     Ends with 0 if the run is done, 1 if it failed, 4 if it waits.
     """
     from stepwell.cli.failures import USAGE, CommandFailed
-    from stepwell.cli.input_option import text_of
+    from stepwell.cli.input_option import read_input
 
-    text = None if given is None else text_of(given)
+    text = None if argument is None else read_input(argument)
 
-    async def begin(made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage) -> RunStream[WorkflowRunResult]:
-        from stepwell.cli.code_loader import workflow_of
+    async def begin(
+        runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
+    ) -> RunStream[WorkflowRunResult]:
+        from stepwell.cli.code_loader import get_workflow
         from stepwell.storage.ids import new_run_id
 
         name = run_id if run_id is not None else new_run_id()
-        message = await _message(made, storage, text, name)
-        known: dict[str, Any] = {"run_id": name, "tags": tags or None, "durability": durability}
+        message = await _make_message(runnable, storage, text, name)
+        options: dict[str, Any] = {"run_id": name, "tags": tags or None, "durability": durability}
         try:
-            return workflow_of(made).run_streaming(message, checkpoint_storage=storage, **known)
+            return get_workflow(runnable).run_streaming(message, checkpoint_storage=storage, **options)
         except ValueError as error:
             raise CommandFailed(str(error), code=USAGE) from None
 
     drive(workflow, begin, follow=follow, json=json, make=True)
 
 
-async def _message(
-    made: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
+async def _make_message(
+    runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
 ) -> Any:
     """What the run begins with."""
-    from stepwell.cli.input_option import message_of, open_message_of
+    from stepwell.cli.input_option import parse_any_message, parse_message
     from stepwell.workflows.workflow import Workflow
 
-    if isinstance(made, Workflow):
-        return message_of(text, made.input_types, made.definition.codec)
-    storage.retention = made.definition.retention
-    return await made.beginning(open_message_of(text), run_id, storage)
+    if isinstance(runnable, Workflow):
+        return parse_message(text, runnable.input_types, runnable.definition.codec)
+    storage.retention = runnable.definition.retention
+    return await runnable.beginning(parse_any_message(text), run_id, storage)

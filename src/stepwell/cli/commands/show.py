@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.stores.session import on_the_store
-from stepwell.cli.views.output import document, lines
-from stepwell.cli.views.requests import questions
-from stepwell.cli.views.text import moment, printable, status_word, tree
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.output import print_document, print_lines
+from stepwell.cli.views.requests import format_requests
+from stepwell.cli.views.text import format_moment, printable, status_word, tree
 
 if TYPE_CHECKING:
     from stepwell.model.superstep import Checkpoint, Commit
@@ -24,8 +24,8 @@ RECENT = 500  # commits in which calls are counted
 @click.argument("run", metavar="RUN[@N]")
 @click.argument("checkpoint", metavar="[CHECKPOINT]", required=False)
 @click.option("--full", is_flag=True, help="Cut no value, however large, and count all calls.")
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
     """Where RUN is and what it holds: its newest checkpoint, or number N of it.
 
@@ -36,38 +36,44 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
 
     async def work(storage: BuiltInStorage) -> None:
         from stepwell.admin.diffs.documents import document_of
-        from stepwell.cli.views.progress import progress_of
+        from stepwell.cli.views.progress import compute_progress
 
-        name = run if checkpoint is None else await _inside(storage, run, checkpoint)
-        at, commit, commits = await _read(storage, name, None if full else RECENT)
-        progress = progress_of(at, commits)
-        held = document_of(at)
+        name = run if checkpoint is None else await _find_inside(storage, run, checkpoint)
+        at, commit, commits = await _read_checkpoint(storage, name, None if full else RECENT)
+        progress = compute_progress(at, commits)
+        document = document_of(at)
         if json:
-            document(**_header(at, commit), progress=progress.told(), **held)
+            print_document(**_make_header(at, commit), progress=progress.as_dict(), **document)
             return
-        lines(_heading(at, commit))
-        lines(["", *progress.words()])
-        lines(_apart(questions(at.requests.values(), full=full)))
-        lines(_titled("state", held["state"], full))
-        lines(_titled("executors", {id: kept for id, kept in held["executors"].items() if kept != {}}, full))
+        print_lines(_format_heading(at, commit))
+        print_lines(["", *progress.describe()])
+        print_lines(_separate(format_requests(at.requests.values(), full=full)))
+        print_lines(_format_section("state", document["state"], full))
+        print_lines(
+            _format_section(
+                "executors", {id: state for id, state in document["executors"].items() if state != {}}, full
+            )
+        )
 
-    on_the_store(work)
+    run_on_store(work)
 
 
-async def _inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
+async def _find_inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
     """The name of a checkpoint of a run. Raises NotFound if it is one of another run."""
     from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
 
     run_id = (await find_run(storage, run)).run_id
     if checkpoint.lstrip("-").isdigit():
         return f"{run_id}@{checkpoint}"
-    found = await find_checkpoint(storage, checkpoint)
-    if found.run_id != run_id:
-        raise NotFound(f"checkpoint {found.checkpoint_id!r} is not one of run {run_id!r}, but of {found.run_id!r}")
-    return found.checkpoint_id
+    info = await find_checkpoint(storage, checkpoint)
+    if info.run_id != run_id:
+        raise NotFound(f"checkpoint {info.checkpoint_id!r} is not one of run {run_id!r}, but of {info.run_id!r}")
+    return info.checkpoint_id
 
 
-async def _read(storage: BuiltInStorage, name: str, recent: int | None) -> tuple[Checkpoint, Commit, list[Commit]]:
+async def _read_checkpoint(
+    storage: BuiltInStorage, name: str, recent: int | None
+) -> tuple[Checkpoint, Commit, list[Commit]]:
     """The checkpoint, the commit that led to it, and the commits up to it that are kept: all, or the last so many."""
     from stepwell.admin.lookup import entry_of, find_checkpoint
     from stepwell.codec.codec import DEFAULT_CODEC
@@ -78,12 +84,12 @@ async def _read(storage: BuiltInStorage, name: str, recent: int | None) -> tuple
     at, commit = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
     after = -1 if recent is None else max(entry.number - recent, -1)
     records = await storage.store.history(entry.run_id, after=after, upto=entry.number)
-    return at, commit, [read_commit(one, DEFAULT_CODEC)[0] for one in records]
+    return at, commit, [read_commit(record, DEFAULT_CODEC)[0] for record in records]
 
 
-def _header(at: Checkpoint, commit: Commit) -> dict[str, Any]:
+def _make_header(at: Checkpoint, commit: Commit) -> dict[str, Any]:
     header = at.header
-    failed = [f"{one.error_type}: {one.message}" for one in commit.failures]
+    failed = [f"{failure.error_type}: {failure.message}" for failure in commit.failures]
     return {
         "run_id": header.run_id,
         "workflow": header.workflow,
@@ -99,29 +105,29 @@ def _header(at: Checkpoint, commit: Commit) -> dict[str, Any]:
     }
 
 
-def _heading(at: Checkpoint, commit: Commit) -> Iterator[str]:
-    told = _header(at, commit)
-    known = {
-        "run": f"{told['run_id']}@{at.number}",
-        "workflow": told["workflow"],
+def _format_heading(at: Checkpoint, commit: Commit) -> Iterator[str]:
+    header = _make_header(at, commit)
+    fields = {
+        "run": f"{header['run_id']}@{at.number}",
+        "workflow": header["workflow"],
         "status": status_word(at.status.value),
-        "checkpoint": told["checkpoint_id"],
-        "committed": f"{moment(told['at'])} UTC ({told['kind']})",
-        "tags": " ".join(f"{name}={value}" for name, value in sorted(told["tags"].items())),
-        "forked from": f"{told['parent_run']}@{told['parent_number']}" if told["parent_run"] else "",
-        "works for": told["caller"] or "",
-        "sleeps until": "" if at.wake is None else f"{moment(at.wake)} UTC",
+        "checkpoint": header["checkpoint_id"],
+        "committed": f"{format_moment(header['at'])} UTC ({header['kind']})",
+        "tags": " ".join(f"{name}={value}" for name, value in sorted(header["tags"].items())),
+        "forked from": f"{header['parent_run']}@{header['parent_number']}" if header["parent_run"] else "",
+        "works for": header["caller"] or "",
+        "sleeps until": "" if at.wake is None else f"{format_moment(at.wake)} UTC",
     }
-    yield from (f"{name:<12}  {printable(value)}" for name, value in known.items() if value)
-    yield from (f"{'failed':<12}  {printable(one)}" for one in told["failures"])
+    yield from (f"{name:<12}  {printable(value)}" for name, value in fields.items() if value)
+    yield from (f"{'failed':<12}  {printable(failure)}" for failure in header["failures"])
 
 
-def _apart(section: Iterable[str]) -> list[str]:
+def _separate(section: Iterable[str]) -> list[str]:
     """With an empty line before it, if there is anything in it."""
     inside = list(section)
     return ["", *inside] if inside else []
 
 
-def _titled(title: str, held: dict[str, Any], full: bool) -> Iterator[str]:
-    if held:
-        yield from ["", title, *(f"  {line}" for line in tree(held, full=full))]
+def _format_section(title: str, values: dict[str, Any], full: bool) -> Iterator[str]:
+    if values:
+        yield from ["", title, *(f"  {line}" for line in tree(values, full=full))]

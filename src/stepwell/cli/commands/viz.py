@@ -6,9 +6,9 @@ import asyncio
 
 import click
 
-from stepwell.cli.code_loader import code_of
-from stepwell.cli.settings import as_json, everywhere
-from stepwell.cli.views.output import document, lines
+from stepwell.cli.code_loader import load_code
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.views.output import print_document, print_lines
 
 FORMS = {"mermaid": "to_mermaid", "dot": "to_digraph", "text": "to_text"}
 
@@ -16,8 +16,8 @@ FORMS = {"mermaid": "to_mermaid", "dot": "to_digraph", "text": "to_text"}
 @click.command("viz")
 @click.argument("workflow", metavar="MODULE:WORKFLOW")
 @click.option("--format", "form", type=click.Choice(list(FORMS)), default="mermaid", show_default=True)
-@as_json
-@everywhere
+@json_option
+@common_options
 def command(workflow: str, form: str, json: bool) -> None:
     """The picture of a workflow: Mermaid, DOT, or one line in words for each edge.
 
@@ -26,9 +26,9 @@ def command(workflow: str, form: str, json: bool) -> None:
     """
     from stepwell.viz.picture import WorkflowViz
 
-    found = asyncio.run(code_of(workflow).workflow())
-    picture = getattr(WorkflowViz(found), FORMS[form])()
+    built = asyncio.run(load_code(workflow).build_workflow())
+    picture = getattr(WorkflowViz(built), FORMS[form])()
     if json:
-        document(workflow=found.name, format=form, picture=picture)
+        print_document(workflow=built.name, format=form, picture=picture)
     else:
-        lines([picture])
+        print_lines([picture])

@@ -37,30 +37,30 @@ def check_answer(question: Question, value: Any) -> None:
 
     with refusals():
         check_plain(value, f"the answer to {question.request_id!r}")
-    wrong = list(islice(problems(question.response_schema, value), _SHOWN))
-    if wrong:
-        told = f"that is no answer to {question.request_id!r}, which wants {question.response_type}"
-        raise CommandFailed("\n".join([told, *wrong]), "`stepwell requests --json` has the schema", USAGE)
+    flaws = list(islice(problems(question.response_schema, value), _SHOWN))
+    if flaws:
+        problem = f"that is no answer to {question.request_id!r}, which wants {question.response_type}"
+        raise CommandFailed("\n".join([problem, *flaws]), "`stepwell requests --json` has the schema", USAGE)
 
 
-def meant_by(said: str, questions: Sequence[Question]) -> list[Question]:
+def match_questions(prefix: str, questions: Sequence[Question]) -> list[Question]:
     """Those that may be meant: the one of that id, or else all whose ids begin so."""
-    whole = [one for one in questions if one.request_id == said]
-    return whole or [one for one in questions if begins(one.request_id, said)]
+    exact = [question for question in questions if question.request_id == prefix]
+    return exact or [question for question in questions if has_prefix(question.request_id, prefix)]
 
 
-def begins(id: str, said: str) -> bool:
-    return len(said) >= SHORTEST and id.startswith(said)
+def has_prefix(id: str, prefix: str) -> bool:
+    return len(prefix) >= SHORTEST and id.startswith(prefix)
 
 
 def check_unanswered(question: Question) -> None:
     """Raises CommandFailed if an answer is there already."""
     if question.answered:
-        told = (
+        problem = (
             f"{question.request_id!r} of run {question.run_id!r} is answered already; the answer was not taken in yet"
         )
         resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
-        raise CommandFailed(told, f"to go on with it: {resume}", NOT_FOUND)
+        raise CommandFailed(problem, f"to go on with it: {resume}", NOT_FOUND)
 
 
 @contextmanager

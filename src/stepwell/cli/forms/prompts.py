@@ -11,61 +11,61 @@ import click
 from stepwell.cli.forms.schema_form import Form, Prompt
 from stepwell.cli.forms.value_parsers import are_numbered
 from stepwell.cli.settings import Settings
-from stepwell.cli.views.output import note
+from stepwell.cli.views.output import print_note
 from stepwell.cli.views.text import printable
 
 T = TypeVar("T")
 
 
-def somebody_is_there() -> bool:
+def is_interactive() -> bool:
     """Whether a person can be asked: at a terminal, and unless --no-input was said."""
     settings = click.get_current_context().ensure_object(Settings)
     return not settings.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def asked(form: Form[T]) -> T:
+def fill_in(form: Form[T]) -> T:
     """What a person types into a form. Raises Abort at Ctrl-C and Ctrl-D."""
     try:
         prompt = next(form)
         while True:
-            prompt = form.send(_typed(prompt))
-    except StopIteration as ended:
-        filled: T = ended.value
+            prompt = form.send(_read_answer(prompt))
+    except StopIteration as end:
+        filled: T = end.value
         return filled
 
 
-def _typed(prompt: Prompt) -> str:
-    for line in _before(prompt):
-        note(line)
+def _read_answer(prompt: Prompt) -> str:
+    for line in _introduce(prompt):
+        print_note(line)
     try:
-        return _line(f"{printable(_where(prompt))} ({printable(_wants(prompt))}): ")
+        return _read_line(f"{printable(_describe_place(prompt))} ({printable(_describe_wanted(prompt))}): ")
     except (EOFError, KeyboardInterrupt):
         click.echo(err=True)  # the cursor is behind the prompt
         raise click.Abort from None
 
 
-def _before(prompt: Prompt) -> list[str]:
+def _introduce(prompt: Prompt) -> list[str]:
     """What is told before the line to type in."""
-    told = [f"  ! {prompt.problem}"] if prompt.problem else []
+    lines = [f"  ! {prompt.problem}"] if prompt.problem else []
     if prompt.about and not prompt.problem:
-        told += [f"  {line}" for line in prompt.about.splitlines()]
+        lines += [f"  {line}" for line in prompt.about.splitlines()]
     if prompt.choices and not prompt.problem:
         numbered = are_numbered(prompt.choices)
-        told += [f"  {n}  {choice}" if numbered else f"  {choice}" for n, choice in enumerate(prompt.choices, 1)]
-    return told
+        lines += [f"  {n}  {choice}" if numbered else f"  {choice}" for n, choice in enumerate(prompt.choices, 1)]
+    return lines
 
 
-def _where(prompt: Prompt) -> str:
+def _describe_place(prompt: Prompt) -> str:
     from stepwell.admin.diffs.json_diff import words_of
 
     return words_of(prompt.path) if prompt.path else "answer"
 
 
-def _wants(prompt: Prompt) -> str:
+def _describe_wanted(prompt: Prompt) -> str:
     return prompt.wants if prompt.enter is None else f"{prompt.wants}; Enter: {prompt.enter}"
 
 
-def _line(prompt: str) -> str:
+def _read_line(prompt: str) -> str:
     """A line that is typed. With the keys for editing it, where they cannot get into what is printed."""
     if sys.stdout.isatty():
         with suppress(ImportError):  # it is not on every machine

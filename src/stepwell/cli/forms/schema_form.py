@@ -28,7 +28,7 @@ from stepwell.cli.forms.json_schema import (
     same,
     wanted_text,
 )
-from stepwell.cli.forms.value_parsers import READERS, Unfit, labels_of, read_choice, read_yes
+from stepwell.cli.forms.value_parsers import READERS, Unfit, make_labels, read_choice, read_yes
 
 DEEPEST = 32  # fields in fields in lists
 _SHOWN = 60
@@ -70,27 +70,27 @@ class Enter:
     value: Any
 
 
-def form_of(schema: Any) -> Form[Any]:
+def build_form(schema: Any) -> Form[Any]:
     """The form of a schema. Raises Unfillable if it goes too deep, or if it asks nothing and does not fit itself."""
     filler = _Filler(schema)
     while True:
-        asked = filler.asked
+        questions_before = filler.questions
         value = yield from filler.fill(schema, (), None)
-        wrong = next(problems(schema, value), None)
-        if wrong is None:
+        flaw = next(problems(schema, value), None)
+        if flaw is None:
             return value
-        if filler.asked == asked:
-            raise Unfillable(f"nothing that could be typed fits the schema: {wrong}")
-        filler.complaint = wrong
+        if filler.questions == questions_before:
+            raise Unfillable(f"nothing that could be typed fits the schema: {flaw}")
+        filler.complaint = flaw
 
 
-def yes_or_no(question: str, *, enter: bool) -> Form[bool]:
+def ask_yes_or_no(question: str, *, enter: bool) -> Form[bool]:
     """One question by itself."""
     words = Enter("yes" if enter else "no", enter)
     return bool((yield from _Filler({}).ask(Prompt((question,), "yes or no"), read_yes, words)))
 
 
-def one_of(question: str, labels: Sequence[str]) -> Form[int]:
+def ask_choice(question: str, labels: Sequence[str]) -> Form[int]:
     """Which of several is meant: its index."""
     return int((yield from _Filler({}).pick((question,), labels, range(len(labels)), None)))
 
@@ -98,7 +98,7 @@ def one_of(question: str, labels: Sequence[str]) -> Form[int]:
 class _Filler:
     def __init__(self, root: Any) -> None:
         self._root = root
-        self.asked = 0  # so many questions so far
+        self.questions = 0  # so many questions so far
         self.complaint = ""  # about what was typed before, told with the next prompt
 
     def fill(self, schema: Any, path: Path, enter: Enter | None) -> Form[Any]:
@@ -107,29 +107,29 @@ class _Filler:
             raise Unfillable(f"the schema leads deeper than {DEEPEST} levels")
         schema = resolved(self._root, schema)
         members = members_of(self._root, schema)
-        real = [one for one in members if kinds_of(one) != ["null"]]
+        real = [member for member in members if kinds_of(member) != ["null"]]
         nullable = len(real) < len(members)
         if not members:
-            return (yield from self._one(schema, path, enter, nullable=False))
+            return (yield from self._fill_single(schema, path, enter, nullable=False))
         if not real:
             return None
         if nullable and enter is None:
             enter = Enter("nothing", None)
         if len(real) == 1:
-            return (yield from self._one({**real[0], **_beside(schema)}, path, enter, nullable=nullable))
-        return (yield from self._gated("one of several", lambda: self._member(real, path), path, enter, nullable))
+            return (yield from self._fill_single({**real[0], **_annotations(schema)}, path, enter, nullable=nullable))
+        return (yield from self._ask_whether("one of several", lambda: self._member(real, path), path, enter, nullable))
 
-    def _one(self, schema: dict[str, Any], path: Path, enter: Enter | None, *, nullable: bool) -> Form[Any]:
+    def _fill_single(self, schema: dict[str, Any], path: Path, enter: Enter | None, *, nullable: bool) -> Form[Any]:
         """The value of a schema that is no union, unless it has one inside."""
         inside: Callable[[], Form[Any]]
         choices, kind = choices_of(schema), _kind(schema)
         if members_of(self._root, schema):
             what, inside = "one of several", lambda: self.fill(schema, path, None)
         elif choices is not None and len(choices) > 1:
-            labels = labels_of([*choices, None] if nullable and None not in choices else choices)
+            labels = make_labels([*choices, None] if nullable and None not in choices else choices)
             return (yield from self.pick(path, labels, [*choices, None], enter, _about(schema)))
         elif choices is not None or kind == "null":
-            what, inside = named(schema), lambda: _known(None if choices is None else choices[0])
+            what, inside = named(schema), lambda: _constant(None if choices is None else choices[0])
             if enter is not None and enter.value is LEFT_OUT and not nullable:
                 enter = None  # it is put in, where it might be left out: it tells members of a union apart
         elif kind == "object":
@@ -138,23 +138,23 @@ class _Filler:
             what, inside = "list", lambda: self._items(schema, path)
         else:
             return (yield from self._scalar(schema, kind, path, enter, nullable))
-        return (yield from self._gated(what, inside, path, enter, nullable))
+        return (yield from self._ask_whether(what, inside, path, enter, nullable))
 
     def _scalar(
         self, schema: Mapping[str, Any], kind: str, path: Path, enter: Enter | None, nullable: bool
     ) -> Form[Any]:
-        def read(text: str) -> Any:
+        def parse(text: str) -> Any:
             if nullable and text.strip() == "null":
                 return None
             value = READERS[kind](text)
-            wrong = next(problems(self._root, value, schema), None)
-            if wrong is not None:
-                raise Unfit(wrong)
+            flaw = next(problems(self._root, value, schema), None)
+            if flaw is not None:
+                raise Unfit(flaw)
             return value
 
-        return (yield from self.ask(Prompt(path, _wants(schema, kind), about=_about(schema)), read, enter))
+        return (yield from self.ask(Prompt(path, _describe_wanted(schema, kind), about=_about(schema)), parse, enter))
 
-    def _gated(
+    def _ask_whether(
         self, what: str, inside: Callable[[], Form[Any]], path: Path, enter: Enter | None, nullable: bool
     ) -> Form[Any]:
         """What has several parts, or none that is asked for: where it need not be given, that is asked first."""
@@ -162,67 +162,69 @@ class _Filler:
             return (yield from inside())
         refused = enter.value
 
-        def read(text: str) -> tuple[bool, Any]:
+        def parse(text: str) -> tuple[bool, Any]:
             if nullable and text.strip() == "null":
                 return False, None
             return read_yes(text), refused
 
-        said = yield from self.ask(
-            Prompt(path, f"{what}: give it? yes or no", "whether"), read, Enter(enter.words, (False, refused))
+        choice = yield from self.ask(
+            Prompt(path, f"{what}: give it? yes or no", "whether"), parse, Enter(enter.words, (False, refused))
         )
-        return (yield from inside()) if said[0] else said[1]
+        return (yield from inside()) if choice[0] else choice[1]
 
     def _member(self, members: list[dict[str, Any]], path: Path) -> Form[Any]:
-        labels = _distinct([named(one) for one in members])
+        labels = _distinct([named(member) for member in members])
         at = yield from self.pick(path, labels, range(len(members)), None, asks="which")
         return (yield from self.fill(members[at], path, None))
 
     def _fields(self, schema: Mapping[str, Any], path: Path) -> Form[dict[str, Any]]:
-        made: dict[str, Any] = {}
-        needed, known = needed_in(schema), fields_of(schema)
-        for name, inner in known.items():
-            value = yield from self.fill(inner, (*path, name), _of_field(resolved(self._root, inner), name in needed))
+        fields: dict[str, Any] = {}
+        needed, declared = needed_in(schema), fields_of(schema)
+        for name, inner in declared.items():
+            value = yield from self.fill(
+                inner, (*path, name), _enter_for_field(resolved(self._root, inner), name in needed)
+            )
             if value is not LEFT_OUT:
-                made[name] = value
+                fields[name] = value
         more = schema.get("additionalProperties")
-        if isinstance(more, Mapping) or (not known and not closed(schema)):
-            yield from self._named(made, more, path)
-        return made
+        if isinstance(more, Mapping) or (not declared and not closed(schema)):
+            yield from self._ask_named_fields(fields, more, path)
+        return fields
 
-    def _named(self, made: dict[str, Any], schema: Any, path: Path) -> Form[None]:
+    def _ask_named_fields(self, fields: dict[str, Any], schema: Any, path: Path) -> Form[None]:
         """Fields with names that are made up, until there are no more."""
 
-        def read(text: str) -> str:
+        def parse_name(text: str) -> str:
             name = str(READERS["string"](text))
-            if name in made:
+            if name in fields:
                 raise Unfit(f"{name!r} is there already")
             return name
 
         while True:
-            name = yield from self.ask(Prompt(path, "the name of a field", "name"), read, Enter("no more", END))
+            name = yield from self.ask(Prompt(path, "the name of a field", "name"), parse_name, Enter("no more", END))
             if name is END:
                 return
-            made[name] = yield from self.fill(schema, (*path, name), None)
+            fields[name] = yield from self.fill(schema, (*path, name), None)
 
     def _items(self, schema: Mapping[str, Any], path: Path) -> Form[list[Any]]:
-        made: list[Any] = []
+        items: list[Any] = []
         first, rest = first_items(schema), schema.get("items", {})
         least, most = _size(schema, "minItems", 0), _size(schema, "maxItems", None)
-        while most is None or len(made) < most:
-            at, asked = len(made), self.asked
+        while most is None or len(items) < most:
+            at, questions_before = len(items), self.questions
             if at >= len(first) and rest is False:
                 break
             enter = None if at < least else Enter("no more", END)
             item = yield from self.fill(first[at] if at < len(first) else rest, (*path, at), enter)
             if item is END:
                 break
-            if schema.get("uniqueItems") is True and any(same(item, other) for other in made):
+            if schema.get("uniqueItems") is True and any(same(item, other) for other in items):
                 self.complaint = f"{_brief(item)} is there already"
-                if self.asked == asked:
+                if self.questions == questions_before:
                     raise Unfillable("the list is to have different items, and they can only be the same")
             else:
-                made.append(item)
-        return made
+                items.append(item)
+        return items
 
     def pick(
         self,
@@ -236,9 +238,9 @@ class _Filler:
         prompt = Prompt(path, "one of these", asks, tuple(labels), about=about)
         return (yield from self.ask(prompt, lambda text: values[read_choice(text, labels)], enter))
 
-    def ask(self, prompt: Prompt, read: Callable[[str], Any], enter: Enter | None) -> Form[Any]:
+    def ask(self, prompt: Prompt, parse: Callable[[str], Any], enter: Enter | None) -> Form[Any]:
         """One question, again and again until the text will do."""
-        self.asked += 1
+        self.questions += 1
         prompt = replace(prompt, enter=None if enter is None else enter.words, problem=self.complaint)
         self.complaint = ""
         while True:
@@ -248,25 +250,25 @@ class _Filler:
             try:
                 if not text.strip():
                     raise Unfit('something must be typed; an empty text is typed as ""')
-                return read(text)
+                return parse(text)
             except Unfit as unfit:
                 prompt = replace(prompt, problem=str(unfit))
 
 
-def _known(value: Any) -> Form[Any]:
+def _constant(value: Any) -> Form[Any]:
     """What need not be asked."""
     return value
     yield  # a form, too
 
 
-def _of_field(schema: Mapping[str, Any], needed: bool) -> Enter | None:
+def _enter_for_field(schema: Mapping[str, Any], needed: bool) -> Enter | None:
     if "default" not in schema:
         return None if needed else Enter("leave it out", LEFT_OUT)
     default = schema["default"]
     return Enter(_brief(default), default if needed else LEFT_OUT)
 
 
-def _beside(union: Mapping[str, Any]) -> dict[str, Any]:
+def _annotations(union: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in union.items() if key in ("title", "description", "default")}
 
 
@@ -279,7 +281,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return "array" if "items" in schema or first_items(schema) else ""
 
 
-def _wants(schema: Mapping[str, Any], kind: str) -> str:
+def _describe_wanted(schema: Mapping[str, Any], kind: str) -> str:
     if kind == "string":
         return wanted_text(schema)
     limits = bounds_of(schema)
@@ -287,13 +289,13 @@ def _wants(schema: Mapping[str, Any], kind: str) -> str:
 
 
 def _about(schema: Mapping[str, Any]) -> str:
-    said = schema.get("description")
-    return said if isinstance(said, str) else ""
+    description = schema.get("description")
+    return description if isinstance(description, str) else ""
 
 
 def _size(schema: Mapping[str, Any], keyword: str, otherwise: Any) -> Any:
-    said = schema.get(keyword)
-    return said if isinstance(said, int) and not isinstance(said, bool) else otherwise
+    size = schema.get(keyword)
+    return size if isinstance(size, int) and not isinstance(size, bool) else otherwise
 
 
 def _distinct(labels: list[str]) -> list[str]:

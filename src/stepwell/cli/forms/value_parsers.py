@@ -50,7 +50,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 """By the type that is wanted; without a name: any."""
 
 
-def labels_of(values: Sequence[Any]) -> list[str]:
+def make_labels(values: Sequence[Any]) -> list[str]:
     """A word for each of several values: a text as it is, if it cannot be taken for something else."""
     return [value if isinstance(value, str) and _is_plain(value) else json.dumps(value) for value in values]
 
@@ -62,16 +62,16 @@ def are_numbered(labels: Sequence[str]) -> bool:
 
 def read_choice(text: str, labels: Sequence[str]) -> int:
     """Which one is meant: by its word, its number, or the beginning of its word if no other begins so."""
-    said = text.strip()
-    if said in labels:
-        return labels.index(said)
-    if are_numbered(labels) and said.isascii() and said.isdigit() and 1 <= int(said) <= len(labels):
-        return int(said) - 1
-    begun = [at for at, label in enumerate(labels) if label.lower().startswith(said.lower())]
-    exact = [at for at in begun if len(labels[at]) == len(said)]
-    if said and len(exact or begun) == 1:
-        return (exact or begun)[0]
-    raise Unfit(f"{said!r} {'may be several' if said and begun else 'is none'} of them")
+    word = text.strip()
+    if word in labels:
+        return labels.index(word)
+    if are_numbered(labels) and word.isascii() and word.isdigit() and 1 <= int(word) <= len(labels):
+        return int(word) - 1
+    starting = [at for at, label in enumerate(labels) if label.lower().startswith(word.lower())]
+    exact = [at for at in starting if len(labels[at]) == len(word)]
+    if word and len(exact or starting) == 1:
+        return (exact or starting)[0]
+    raise Unfit(f"{word!r} {'may be several' if word and starting else 'is none'} of them")
 
 
 class _NoJson:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
-from stepwell.cli.project import said_in_project
-from stepwell.cli.secrets import never_say
+from stepwell.cli.project import find_project_setting
+from stepwell.cli.secrets import hide
 
 if TYPE_CHECKING:
     from stepwell.storage.encryption import Seal
@@ -19,10 +19,10 @@ SIZES = (16, 24, 32)  # bytes
 _FORM = "keys are written NAME=KEY, the key in base64, the one to seal with first; # begins a comment"
 
 
-def seal_of() -> Seal | None:
+def load_seal() -> Seal | None:
     """What the store is opened with; None if no keys are given."""
-    text, where = _given()
-    keys = keys_in(text, where)
+    text, where = _find_keys()
+    keys = parse_keys(text, where)
     if not keys:
         return None
     from stepwell.storage.encryption import Seal
@@ -33,7 +33,7 @@ def seal_of() -> Seal | None:
         raise CommandFailed(str(missing), code=USAGE) from None
 
 
-def keys_in(text: str, where: str) -> dict[str, bytes]:
+def parse_keys(text: str, where: str) -> dict[str, bytes]:
     """The keys that a text names, in its order. No part of them is in an error."""
     keys: dict[str, bytes] = {}
     lines = (line.partition("#")[0] for line in text.splitlines())
@@ -47,9 +47,9 @@ def keys_in(text: str, where: str) -> dict[str, bytes]:
 
 def _read_key(word: str, what: str) -> tuple[str, bytes]:
     """A key and its name. What is written otherwise may be a key where a name should be: none of it is said."""
-    never_say(word)
+    hide(word)
     name, _, text = word.partition("=")
-    never_say(text)
+    hide(text)
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:  # its words would show what it is about
@@ -59,17 +59,17 @@ def _read_key(word: str, what: str) -> tuple[str, bytes]:
     return name, key
 
 
-def _given() -> tuple[str, str]:
+def _find_keys() -> tuple[str, str]:
     """The text that names the keys, and where it is from: the environment goes before the project."""
     if VARIABLE in os.environ:
         return os.environ[VARIABLE], f"${VARIABLE}"
-    if named := os.environ.get(FILE):
-        return _read(Path(named), f"${FILE}")
-    said = said_in_project(IN_PROJECT)
-    return ("", "") if said is None else _read(said[1] / said[0], f"{IN_PROJECT} in [tool.stepwell]")
+    if path := os.environ.get(FILE):
+        return _read_file(Path(path), f"${FILE}")
+    setting = find_project_setting(IN_PROJECT)
+    return ("", "") if setting is None else _read_file(setting[1] / setting[0], f"{IN_PROJECT} in [tool.stepwell]")
 
 
-def _read(path: Path, named_by: str) -> tuple[str, str]:
+def _read_file(path: Path, named_by: str) -> tuple[str, str]:
     try:
         return path.read_text(), str(path)
     except FileNotFoundError:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from stepwell.cli.settings import Settings
-from stepwell.cli.stores.kinds import SQLiteFile
-from stepwell.cli.stores.option import meant, opened
+from stepwell.cli.stores.locations import SQLiteFile
+from stepwell.cli.stores.option import find_location, open_store
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def on_the_store(
+def run_on_store(
     work: Callable[[BuiltInStorage], Awaitable[T]],
     *,
     make: bool = False,
@@ -30,20 +30,20 @@ def on_the_store(
     For work that waits for nothing but its store no event loop is loaded, if the store can do without. Work that takes
     long is patient: a server that is there at first may be away for a while.
     """
-    kind = meant(click.get_current_context().ensure_object(Settings))
+    location = find_location(click.get_current_context().ensure_object(Settings))
 
-    async def done() -> T:
-        async with opened(kind, make=make, patient=patient) as storage:
+    async def work_on_store() -> T:
+        async with open_store(location, make=make, patient=patient) as storage:
             return await work(storage)
 
-    if waits_for_nothing_else and isinstance(kind, SQLiteFile):
-        return _without_a_loop(done())
+    if waits_for_nothing_else and isinstance(location, SQLiteFile):
+        return _run_without_loop(work_on_store())
     import asyncio
 
-    return asyncio.run(done())
+    return asyncio.run(work_on_store())
 
 
-def _without_a_loop(work: Coroutine[Any, Any, T]) -> T:
+def _run_without_loop(work: Coroutine[Any, Any, T]) -> T:
     try:
         work.send(None)
     except StopIteration as done:

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 
 
-def words(found: Difference, *, full: bool = False) -> Iterator[str]:
+def format_difference(difference: Difference, *, full: bool = False) -> Iterator[str]:
     """A line for which two there are, and one for each change; in colours on a terminal that wants them."""
-    first, *changes = found.lines(full=full)
+    first, *changes = difference.lines(full=full)
     yield printable(first)
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in changes:
         yield click.style(printable(line), fg=_COLOURS.get(line[0])) if coloured else printable(line)
 
 
-def told(found: Difference) -> dict[str, Any]:
+def difference_to_dict(difference: Difference) -> dict[str, Any]:
     """The same as data. Paths are JSON Pointers."""
     return {
-        "one": _where(found.one),
-        "other": _where(found.other),
+        "one": _where(difference.one),
+        "other": _where(difference.other),
         "changes": [
             {"path": change.pointer, "kind": change.kind, "before": change.before, "after": change.after}
-            for change in found.changes
+            for change in difference.changes
         ],
     }
 

@@ -20,16 +20,16 @@ LOOK_EVERY = (0.05, 0.1, 0.25)  # seconds between two looks at a run that somebo
 
 
 @dataclass(frozen=True)
-class Heard:
+class TimedEvent:
     """An event, and when that was: of one that is stored, the time of its commit."""
 
     event: WorkflowEvent
     at: str
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """For a program."""
         event = self.event
-        known = {
+        optional = {
             "executor": event.executor_id,
             "path": list(event.path) or None,
             "iteration": event.iteration,
@@ -38,7 +38,7 @@ class Heard:
             "error": None if event.details is None else f"{event.details.error_type}: {event.details.message}",
             "data": data_of(event),
         }
-        said = {name: value for name, value in known.items() if value is not None}
+        present = {name: value for name, value in optional.items() if value is not None}
         state = None if event.state is None else event.state.value
         return {
             "run_id": event.run_id,
@@ -46,24 +46,26 @@ class Heard:
             "at": self.at,
             "type": event.type,
             "state": state,
-            **said,
+            **present,
         }
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """For a person."""
         number = "-" if self.event.commit is None else self.event.commit
-        return f"{number:>4}  {self.at[:19].replace('T', ' ')}  {self.words()}"
+        return f"{number:>4}  {self.at[:19].replace('T', ' ')}  {self.describe()}"
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The same without the number of the commit and the time."""
-        told = self.told()
-        words = [self.event.type]
+        fields = self.as_dict()
+        parts = [self.event.type]
         if self.event.type == "status":
-            words.append(told["state"])
+            parts.append(fields["state"])
         if self.event.path:
-            told["executor"] = place_of(self.event)
-        words += [f"{name}={told[name]}" for name in ("executor", "iteration", "request_id", "error") if name in told]
-        return printable("  ".join(words)) + (f"  {leaf(told['data'])}" if "data" in told else "")
+            fields["executor"] = place_of(self.event)
+        parts += [
+            f"{name}={fields[name]}" for name in ("executor", "iteration", "request_id", "error") if name in fields
+        ]
+        return printable("  ".join(parts)) + (f"  {leaf(fields['data'])}" if "data" in fields else "")
 
 
 def place_of(event: WorkflowEvent) -> str:
@@ -82,7 +84,7 @@ def data_of(event: WorkflowEvent) -> Any:
     if parcel is None:
         return None if event.details is not None else _plain(event.data)
     if isinstance(parcel, Bundle):
-        return [msgspec.json.decode(json_of(one)) for one in parcel.parcels]
+        return [msgspec.json.decode(json_of(payload)) for payload in parcel.parcels]
     return msgspec.json.decode(json_of(parcel))
 
 
@@ -93,45 +95,45 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
 
 
-async def history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[Heard]:
+async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[TimedEvent]:
     """The events of a run, oldest first; a page of commits is read at a time."""
     numbers = sorted(entry.number for entry in await storage.store.entries(run_id=run_id))
     for begin in range(0, len(numbers), PAGE):
         page = numbers[begin : begin + PAGE]
-        for commit in await commits(storage, run_id, page[0] - 1, page[-1]):
-            for heard in heard_of(run_id, commit):
-                yield heard
+        for commit in await read_commits(storage, run_id, page[0] - 1, page[-1]):
+            for event in events_of(run_id, commit):
+                yield event
 
 
-async def latest(storage: BuiltInStorage, run_id: str, upto: int, count: int) -> list[Heard]:
+async def read_latest(storage: BuiltInStorage, run_id: str, upto: int, count: int) -> list[TimedEvent]:
     """The last so many events up to a commit. As much is read as they are in."""
-    found: deque[Heard] = deque()
+    events: deque[TimedEvent] = deque()
     width, last = PAGE, upto
-    while last >= 0 and len(found) < count:
-        page = await commits(storage, run_id, last - width, last)
+    while last >= 0 and len(events) < count:
+        page = await read_commits(storage, run_id, last - width, last)
         for commit in reversed(page):
-            found.extendleft(reversed(heard_of(run_id, commit)))
-            if len(found) >= count:
+            events.extendleft(reversed(events_of(run_id, commit)))
+            if len(events) >= count:
                 break
         last, width = last - width, width * 2  # whatever was pruned is passed over in few steps
-    return list(found)[-count:] if count else []
+    return list(events)[-count:] if count else []
 
 
-async def following(storage: BuiltInStorage, run_id: str, after: int) -> AsyncIterator[Commit | None]:
+async def follow_commits(storage: BuiltInStorage, run_id: str, after: int) -> AsyncIterator[Commit | None]:
     """The commits of a run past a number, as they are made; None where there is nothing new at the moment."""
     quiet = 0
     while True:
-        found = await commits(storage, run_id, after, None)
-        for commit in found:
+        page = await read_commits(storage, run_id, after, None)
+        for commit in page:
             after = commit.number
             yield commit
-        if not found:
+        if not page:
             yield None
             await asyncio.sleep(LOOK_EVERY[min(quiet, len(LOOK_EVERY) - 1)])
-        quiet = 0 if found else quiet + 1
+        quiet = 0 if page else quiet + 1
 
 
-async def commits(storage: BuiltInStorage, run_id: str, after: int, upto: int | None) -> list[Commit]:
+async def read_commits(storage: BuiltInStorage, run_id: str, after: int, upto: int | None) -> list[Commit]:
     from stepwell.codec.codec import DEFAULT_CODEC
     from stepwell.storage.wire.format import read_commit
 
@@ -139,8 +141,8 @@ async def commits(storage: BuiltInStorage, run_id: str, after: int, upto: int | 
     return [read_commit(record, DEFAULT_CODEC)[0] for record in records]
 
 
-def heard_of(run_id: str, commit: Commit) -> list[Heard]:
+def events_of(run_id: str, commit: Commit) -> list[TimedEvent]:
     """What a stored commit tells."""
     from stepwell.kernel.commit_events import events
 
-    return [Heard(event, commit.stamp.at) for event in events(run_id, commit, stored=True, replayed=True)]
+    return [TimedEvent(event, commit.stamp.at) for event in events(run_id, commit, stored=True, replayed=True)]

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 import click
 
-from stepwell.cli.views.output import json_line
+from stepwell.cli.views.output import print_json_line
 from stepwell.cli.views.scene import Scene
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from stepwell.cli.views.events import Heard
+    from stepwell.cli.views.events import TimedEvent
 
-_UNTOLD = frozenset({"checkpoint"})  # whoever wants one asks the store for it
+_HIDDEN = frozenset({"checkpoint"})  # whoever wants one asks the store for it
 _CHATTER = frozenset({"checkpoint", "update", "withdrawn"})  # what is being said right now, bit by bit
 _STYLES = {"failed": "red", "asking": "yellow", "running": "cyan", "retrying": "magenta", "stopped": "magenta"}
 _AROUND = 4  # lines of the picture beside its rows
@@ -26,7 +26,7 @@ _AROUND = 4  # lines of the picture beside its rows
 class Follower(Protocol):
     """Is told what happens in a run, in order, inside a `with`."""
 
-    def hear(self, heard: Heard) -> None: ...
+    def show(self, timed: TimedEvent) -> None: ...
     def expect(self, names: list[str]) -> None: ...
     def end(self, status: str) -> None: ...
     def __enter__(self) -> Self: ...
@@ -36,7 +36,7 @@ class Follower(Protocol):
 class _Listener:
     """One who needs to know neither what comes next nor where it ended."""
 
-    def hear(self, heard: Heard) -> None:
+    def show(self, timed: TimedEvent) -> None:
         """Nothing is told to anybody."""
 
     def expect(self, names: list[str]) -> None:
@@ -62,17 +62,17 @@ class Lines(_Listener):
     def __init__(self, to: TextIO) -> None:
         self._to = to
 
-    def hear(self, heard: Heard) -> None:
-        if heard.event.type not in _CHATTER:
-            click.echo(heard.line(), file=self._to)
+    def show(self, timed: TimedEvent) -> None:
+        if timed.event.type not in _CHATTER:
+            click.echo(timed.format_line(), file=self._to)
 
 
 class JsonLines(_Listener):
     """One JSON document for each event, on stdout."""
 
-    def hear(self, heard: Heard) -> None:
-        if heard.event.type not in _UNTOLD:
-            json_line(**heard.told())
+    def show(self, timed: TimedEvent) -> None:
+        if timed.event.type not in _HIDDEN:
+            print_json_line(**timed.as_dict())
 
 
 class Picture:
@@ -87,14 +87,14 @@ class Picture:
 
         self.scene, self._lines = scene, lines
         self._console = Console(file=to, highlight=False)
-        self._live = Live(get_renderable=self._drawn, console=self._console, refresh_per_second=8, transient=False)
+        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=8, transient=False)
 
-    def hear(self, heard: Heard) -> None:
+    def show(self, timed: TimedEvent) -> None:
         from rich.text import Text
 
-        self.scene.hear(heard, monotonic())
-        if self._lines and heard.event.type not in _CHATTER:
-            self._console.print(Text(heard.line()), soft_wrap=True)  # above the picture
+        self.scene.apply(timed, monotonic())
+        if self._lines and timed.event.type not in _CHATTER:
+            self._console.print(Text(timed.format_line()), soft_wrap=True)  # above the picture
 
     def expect(self, names: list[str]) -> None:
         self.scene.expect(names)
@@ -109,7 +109,7 @@ class Picture:
     def __exit__(self, *exc: object) -> None:
         self._live.stop()
 
-    def _drawn(self) -> RenderableType:
+    def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -136,7 +136,7 @@ def can_draw(to: TextIO) -> bool:
     return True
 
 
-def follower(*, follow: bool, json: bool, scene: Scene) -> Follower:
+def make_follower(*, follow: bool, json: bool, scene: Scene) -> Follower:
     """Whoever is to be told of a run that is driven here. People look at stderr: stdout is for what the run gives."""
     if not follow:
         return Silence()

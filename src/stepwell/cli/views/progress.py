@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepwell.cli.views.text import counted, printable
+from stepwell.cli.views.text import pluralise, printable
 from stepwell.kernel.lifecycle import still_true
 from stepwell.model.superstep import Checkpoint, Commit
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """What was called how often, what is called next, what was never called."""
 
     iteration: int
@@ -24,7 +24,7 @@ class Progress:
     whole: bool  # whether the history is there from its beginning
     since: int  # the first commit that was looked at
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {
             "iteration": self.iteration,
             "called": self.called,
@@ -35,33 +35,33 @@ class Progress:
             "counted_since": self.since,
         }
 
-    def words(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         """The same in sentences, a line each."""
-        yield f"progress: {counted(self.iteration, 'superstep')}"
+        yield f"progress: {pluralise(self.iteration, 'superstep')}"
         if self.called:
-            times = [f"{id} ({counted(n, 'time')})" for id, n in self.called.items()]
-            kept = "" if self.whole else f", counted from commit {self.since} on, as far as its history is kept"
-            yield f"  called: {_listed(times)}{kept}"
+            times = [f"{id} ({pluralise(n, 'time')})" for id, n in self.called.items()]
+            scope = "" if self.whole else f", counted from commit {self.since} on, as far as its history is kept"
+            yield f"  called: {_join(times)}{scope}"
         if self.next:
-            yield f"  next: {_listed(self.next)}"
+            yield f"  next: {_join(self.next)}"
         if self.asking:
-            yield f"  waits for an answer: {_listed(self.asking)}"
+            yield f"  waits for an answer: {_join(self.asking)}"
         if self.untouched and self.whole:
-            yield f"  not called: {_listed(self.untouched)}"
+            yield f"  not called: {_join(self.untouched)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return printable(", ".join(names))
 
 
-def progress_of(at: Checkpoint, commits: Sequence[Commit]) -> Progress:
+def compute_progress(at: Checkpoint, commits: Sequence[Commit]) -> RunProgress:
     """How far a run is at a checkpoint, from the commits up to it that were read."""
-    called = Counter(done.executor for commit in still_true(commits) for done in commit.done)
+    called = Counter(delivery.executor for commit in still_true(commits) for delivery in commit.done)
     following = dict.fromkeys(taker for message in at.messages for taker in message.takers)
     asking = dict.fromkeys(request.executor for request in at.requests.values())
-    known = [str(id) for id in at.header.signature.get("executors", ())]
+    executors = [str(id) for id in at.header.signature.get("executors", ())]
     all_kept = [commit.number for commit in commits] == list(range(at.number + 1))
     whole = all_kept and at.header.parent_run is None  # what a fork did before it was one is told of its parent
-    untouched = tuple(id for id in known if id not in called and id not in following and id not in asking)
+    untouched = tuple(id for id in executors if id not in called and id not in following and id not in asking)
     since = commits[0].number if commits else at.number
-    return Progress(at.iteration, dict(called), tuple(following), tuple(asking), untouched, whole, since)
+    return RunProgress(at.iteration, dict(called), tuple(following), tuple(asking), untouched, whole, since)

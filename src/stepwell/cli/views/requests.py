@@ -7,39 +7,39 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stepwell.cli.views.text import counted, moment, printable, tree
+from stepwell.cli.views.text import format_moment, pluralise, printable, tree
 
 if TYPE_CHECKING:
     from stepwell.model.request import Request
 
 
-def questions(asked: Iterable[Request], *, full: bool = False) -> Iterator[str]:
+def format_requests(requests: Iterable[Request], *, full: bool = False) -> Iterator[str]:
     """A line with how many there are, and then each with what it asks; nothing if there are none."""
-    asked = list(asked)
-    if asked:
-        yield counted(len(asked), "open question")
-    for one in asked:
-        wanted = f"asked by {one.executor} at {moment(one.at)} UTC, wants {one.response_type}"
-        until = f", until {moment(one.deadline)} UTC" if one.deadline else ""
-        yield f"  {printable(one.id)}: {printable(wanted)}{until}"
-        yield from (f"    {line}" for line in tree(_question(one), full=full))
+    requests = list(requests)
+    if requests:
+        yield pluralise(len(requests), "open question")
+    for request in requests:
+        wanted = f"asked by {request.executor} at {format_moment(request.at)} UTC, wants {request.response_type}"
+        until = f", until {format_moment(request.deadline)} UTC" if request.deadline else ""
+        yield f"  {printable(request.id)}: {printable(wanted)}{until}"
+        yield from (f"    {line}" for line in tree(_decode_question(request), full=full))
 
 
-def question_told(one: Request) -> dict[str, Any]:
+def request_to_dict(request: Request) -> dict[str, Any]:
     """For a program."""
     return {
-        "request_id": one.id,
-        "executor": one.executor,
-        "request_type": one.request_type,
-        "response_type": one.response_type,
-        "response_schema": msgspec.json.decode(one.schema),
-        "asked_at": one.at,
-        "deadline": one.deadline,
-        "question": _question(one),
+        "request_id": request.id,
+        "executor": request.executor,
+        "request_type": request.request_type,
+        "response_type": request.response_type,
+        "response_schema": msgspec.json.decode(request.schema),
+        "asked_at": request.at,
+        "deadline": request.deadline,
+        "question": _decode_question(request),
     }
 
 
-def _question(one: Request) -> Any:
+def _decode_question(request: Request) -> Any:
     from stepwell.storage.json_text import json_of
 
-    return msgspec.json.decode(json_of(one.payload))
+    return msgspec.json.decode(json_of(request.payload))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from stepwell.cli.views.requests import question_told
+from stepwell.cli.views.requests import request_to_dict
 
 if TYPE_CHECKING:
     from stepwell.model.superstep import Checkpoint
@@ -22,7 +22,7 @@ class Result:
     outputs: list[Any] = field(default_factory=list)  # as they are stored
     error: str | None = None
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """For a program."""
         at = self.at
         return {
@@ -33,21 +33,21 @@ class Result:
             "checkpoint_id": at.stamp.checkpoint_id,
             "iteration": at.iteration,
             "outputs": self.outputs,
-            "requests": [question_told(one) for one in at.requests.values()],
+            "requests": [request_to_dict(request) for request in at.requests.values()],
             "wakes_at": at.wake,
             "error": self.error,
         }
 
 
-def plainly(output: Any) -> Any:
+def to_plain(output: Any) -> Any:
     """What a person wants of an output that is given as it is stored: of an agent's answer the text."""
     tag = output.get("$") if isinstance(output, dict) else None
-    held = output.get("v") if tag in (*_ANSWERS, *_OUTCOMES) else None
-    if not isinstance(held, dict):
+    fields = output.get("v") if tag in (*_ANSWERS, *_OUTCOMES) else None
+    if not isinstance(fields, dict):
         return output
     if tag in _OUTCOMES:
-        return plainly(held.get("output"))
-    texts = [_text(message) for message in _inside(held.get("messages"))]
+        return to_plain(fields.get("output"))
+    texts = [_text(message) for message in _inside(fields.get("messages"))]
     return "\n".join(text for text in texts if text)
 
 
@@ -58,6 +58,6 @@ def _inside(stored: Any) -> list[Any]:
 
 
 def _text(message: Any) -> str:
-    held = message.get("v") if isinstance(message, dict) else None
-    text = held.get("text") if isinstance(held, dict) else None
+    fields = message.get("v") if isinstance(message, dict) else None
+    text = fields.get("text") if isinstance(fields, dict) else None
     return text if isinstance(text, str) else ""

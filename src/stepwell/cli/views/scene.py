@@ -6,28 +6,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepwell.cli.views.text import counted, printable, status_word
+from stepwell.cli.views.text import pluralise, printable, status_word
 
 if TYPE_CHECKING:
-    from stepwell.cli.views.events import Heard
+    from stepwell.cli.views.events import TimedEvent
     from stepwell.model.event import WorkflowEvent
 
 UNTOUCHED, NEXT, RUNNING, RETRYING, STOPPED = "-", "next", "running", "retrying", "stopped"
 ASKING, FAILED, DONE = "asking", "failed", "done"
 AT_WORK = (RUNNING, RETRYING)
 LIVELY = (FAILED, RUNNING, RETRYING, STOPPED, ASKING, NEXT)  # what is worth a line if there is not room for all
-_UNSAID = frozenset({"started", "checkpoint", "update", "withdrawn"})
+_HIDDEN = frozenset({"started", "checkpoint", "update", "withdrawn"})
 
 
 @dataclass
-class Seat:
+class ExecutorView:
     """One executor."""
 
     state: str = UNTOUCHED
     calls: int = 0
     since: float = 0.0  # when it began what it does
     took: float | None = None  # seconds, if that is over
-    asked: int | None = None  # the commit with its last question
+    asked_in: int | None = None  # the commit with its last question
 
     def stop(self, now: float) -> None:
         """What it did is over."""
@@ -36,7 +36,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Row:
+class SceneRow:
     """One line of the picture."""
 
     name: str
@@ -57,20 +57,20 @@ class Scene:
     superstep: int = 0
     last: str = ""
     ended: float | None = None
-    seats: dict[str, Seat] = field(init=False)
+    views: dict[str, ExecutorView] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.seats = {name: Seat() for name in self.executors}
+        self.views = {name: ExecutorView() for name in self.executors}
 
-    def hear(self, heard: Heard, now: float) -> None:
+    def apply(self, timed: TimedEvent, now: float) -> None:
         """Something was told."""
-        event = heard.event
-        if event.type not in _UNSAID:
-            self.last = heard.words()
+        event = timed.event
+        if event.type not in _HIDDEN:
+            self.last = timed.describe()
         if event.run_id and not event.path:
             self.run_id = event.run_id
         if event.executor_id is not None:
-            self._hear_of(self._seat(event.path, event.executor_id), event, now)
+            self._apply_to(self._view_of(event.path, event.executor_id), event, now)
         elif event.path:
             return
         elif event.type in ("superstep_started", "superstep_completed") and event.iteration is not None:
@@ -81,70 +81,74 @@ class Scene:
     def expect(self, names: Iterable[str]) -> None:
         """These are to be called next, as far as it is known from the store alone."""
         for name in names:
-            self.seats.setdefault(name, Seat()).state = NEXT
+            self.views.setdefault(name, ExecutorView()).state = NEXT
 
     def end(self, status: str, now: float) -> None:
         """It rests. Whoever was still at work then is called again when it goes on."""
         self.status, self.ended = status, now
-        for seat in self.seats.values():
-            if seat.state in AT_WORK:
-                seat.state = STOPPED
+        for view in self.views.values():
+            if view.state in AT_WORK:
+                view.state = STOPPED
 
     def heading(self, now: float) -> str:
-        known = [self.run_id, self.workflow, status_word(self.status), f"superstep {self.superstep}"]
-        return printable("  ".join([*known, seconds((self.ended or now) - self.began)]))
+        parts = [self.run_id, self.workflow, status_word(self.status), f"superstep {self.superstep}"]
+        return printable("  ".join([*parts, format_seconds((self.ended or now) - self.began)]))
 
-    def rows(self, now: float, room: int) -> Iterator[Row]:
+    def rows(self, now: float, room: int) -> Iterator[SceneRow]:
         """A row for each executor; those that do nothing are left out where there is not room for all."""
-        seats = list(self.seats.items())  # at once: it is drawn from another thread than it is heard in
-        shown = seats if len(seats) <= room else _foremost(seats, max(room - 1, 1))
-        for name, seat in shown:
-            calls = counted(seat.calls, "call") if seat.calls else ""
-            yield Row(printable(name), seat.state, calls, self._time(seat, now))
-        if len(shown) < len(seats):
-            yield Row(f"... and {counted(len(seats) - len(shown), 'other')}", "", "", "")
+        views = list(self.views.items())  # at once: it is drawn from another thread than it is heard in
+        shown = views if len(views) <= room else _foremost(views, max(room - 1, 1))
+        for name, view in shown:
+            calls = pluralise(view.calls, "call") if view.calls else ""
+            yield SceneRow(printable(name), view.state, calls, self._time(view, now))
+        if len(shown) < len(views):
+            yield SceneRow(f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", "")
 
-    def _seat(self, path: Sequence[str], executor: str) -> Seat:
+    def _view_of(self, path: Sequence[str], executor: str) -> ExecutorView:
         """That of an executor; one inside another gets its place after it."""
         name, above = "/".join([*path, executor]), "/".join(path)
-        if name not in self.seats:
-            names = list(self.seats)
-            inside = [at for at, one in enumerate(names, 1) if path and (one == above or one.startswith(f"{above}/"))]
+        if name not in self.views:
+            names = list(self.views)
+            inside = [
+                at for at, entry in enumerate(names, 1) if path and (entry == above or entry.startswith(f"{above}/"))
+            ]
             names.insert(inside[-1] if inside else len(names), name)
-            self.seats = {one: self.seats.get(one) or Seat() for one in names}
-        return self.seats[name]
+            self.views = {entry: self.views.get(entry) or ExecutorView() for entry in names}
+        return self.views[name]
 
-    def _hear_of(self, seat: Seat, event: WorkflowEvent, now: float) -> None:
+    def _apply_to(self, view: ExecutorView, event: WorkflowEvent, now: float) -> None:
         match event.type:
             case "executor_invoked":
-                if seat.state not in AT_WORK:
-                    seat.since, seat.took = now, None
-                seat.state = RUNNING
+                if view.state not in AT_WORK:
+                    view.since, view.took = now, None
+                view.state = RUNNING
             case "executor_retrying":
-                seat.state = RETRYING
+                view.state = RETRYING
             case "request_info":
-                seat.stop(now)
-                seat.state, seat.asked = ASKING, event.commit
+                view.stop(now)
+                view.state, view.asked_in = ASKING, event.commit
             case "executor_completed" | "executor_failed":
-                seat.stop(now)
-                seat.calls += 1
-                asks = seat.asked == event.commit  # in this very call, so that it is still open
-                seat.state = FAILED if event.type == "executor_failed" else ASKING if asks else DONE
+                view.stop(now)
+                view.calls += 1
+                asks = view.asked_in == event.commit  # in this very call, so that it is still open
+                view.state = FAILED if event.type == "executor_failed" else ASKING if asks else DONE
 
-    def _time(self, seat: Seat, now: float) -> str:
-        if seat.state in AT_WORK:
-            return seconds(now - seat.since)
-        return "" if seat.took is None else seconds(seat.took)
+    def _time(self, view: ExecutorView, now: float) -> str:
+        if view.state in AT_WORK:
+            return format_seconds(now - view.since)
+        return "" if view.took is None else format_seconds(view.took)
 
 
-def _foremost(seats: list[tuple[str, Seat]], room: int) -> list[tuple[str, Seat]]:
+def _foremost(views: list[tuple[str, ExecutorView]], room: int) -> list[tuple[str, ExecutorView]]:
     """As many as there is room for, in the order they have, those that do something before the others."""
-    by_weight = sorted(seats, key=lambda one: LIVELY.index(one[1].state) if one[1].state in LIVELY else len(LIVELY))
+    by_weight = sorted(
+        views, key=lambda entry: LIVELY.index(entry[1].state) if entry[1].state in LIVELY else len(LIVELY)
+    )
     chosen = {name for name, _ in by_weight[:room]}
-    return [one for one in seats if one[0] in chosen]
+    return [entry for entry in views if entry[0] in chosen]
 
 
-def seconds(span: float) -> str:
+def format_seconds(span: float) -> str:
     """A time as it passes: `3.2 s`, `4:05`."""
     span = max(span, 0.0)
     if span < 60:

@@ -34,31 +34,31 @@ def printable(text: str) -> str:
     return visible(text)
 
 
-def moment(stored: str) -> str:
+def format_moment(stored: str) -> str:
     """A stored time, to the second, in UTC."""
     return stored[:19].replace("T", " ")
 
 
-def length(span: timedelta) -> str:
+def format_span(span: timedelta) -> str:
     """How long that is, in its largest unit: `3 min`."""
     seconds = int(abs(span.total_seconds()))
     unit, name = next(((unit, name) for unit, name in _UNITS if seconds >= unit), _UNITS[-1])
     return f"{seconds // unit} {name}"
 
 
-def deadline(at: datetime | None, now: datetime) -> str:
+def format_deadline(at: datetime | None, now: datetime) -> str:
     if at is None:
         return "-"
-    return f"in {length(at - now)}" if at > now else f"passed {length(now - at)} ago"
+    return f"in {format_span(at - now)}" if at > now else f"passed {format_span(now - at)} ago"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def pluralise(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def tree(value: Any, *, full: bool = False) -> Iterator[str]:
     """The lines of a JSON value: what is inside another is indented. Large values are cut, unless in full."""
-    value = _untagged(value)
+    value = _remove_tag(value)
     if isinstance(value, dict) and value:
         for key, inner in _some(list(value.items()), full):
             yield from _under(printable(str(key)), inner, full)
@@ -75,7 +75,7 @@ def leaf(value: Any, *, full: bool = False) -> str:
     """A value on one line: texts as they are, everything else as JSON says it."""
     import msgspec
 
-    value = _bare(value)
+    value = _remove_tags(value)
     text = value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
     if full or len(text) <= TEXT:
         return printable(text)
@@ -83,7 +83,7 @@ def leaf(value: Any, *, full: bool = False) -> str:
 
 
 def _under(name: str, value: Any, full: bool) -> Iterator[str]:
-    plain = _untagged(value)
+    plain = _remove_tag(value)
     colon = "" if name == "-" else ":"
     kind = f" ({printable(value['$'])})" if plain is not value else ""
     if not (isinstance(plain, (dict, list)) and plain):
@@ -93,18 +93,18 @@ def _under(name: str, value: Any, full: bool) -> Iterator[str]:
     yield from (f"  {line}" for line in tree(plain, full=full))
 
 
-def _untagged(value: Any) -> Any:
+def _remove_tag(value: Any) -> Any:
     """The value inside a tag that names its class."""
-    tagged = isinstance(value, dict) and set(value) == {"$", "v"} and isinstance(value["$"], str)
-    return value["v"] if tagged else value
+    is_tagged = isinstance(value, dict) and set(value) == {"$", "v"} and isinstance(value["$"], str)
+    return value["v"] if is_tagged else value
 
 
-def _bare(value: Any) -> Any:
+def _remove_tags(value: Any) -> Any:
     """The value without the tags of classes, also inside."""
-    value = _untagged(value)
+    value = _remove_tag(value)
     if isinstance(value, dict):
-        return {key: _bare(inner) for key, inner in value.items()}
-    return [_bare(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _remove_tags(inner) for key, inner in value.items()}
+    return [_remove_tags(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _some(items: list[Any], full: bool) -> list[Any]:

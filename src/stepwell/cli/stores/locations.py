@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
-from stepwell.cli.stores.keys import seal_of
+from stepwell.cli.stores.keys import load_seal
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -21,28 +21,28 @@ FORMS = "a store is sqlite:///runs.db, postgresql://host/database, or a director
 class Format(msgspec.Struct, frozen=True):
     """Of which format a store is, and which this Stepwell works with."""
 
-    found: int
-    known: int
+    stored: int
+    supported: int
 
 
-class Kind(Protocol):
-    """A store that was named, and is not open yet. Nothing of this changes it, but for `bring_up_to_date`."""
+class StoreLocation(Protocol):
+    """A store that was named, and is not open yet. Nothing of this changes it, but for `upgrade`."""
 
     reads_older: bool  # what is of an older format is read as it is
 
     def check(self, *, make: bool) -> None:
         """Raises CommandFailed if it cannot be one, and if there is none, unless one is to be made."""
 
-    def storage(self, *, patient: bool = False) -> BuiltInStorage:
+    def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         """It, opened at its first use. For whoever is patient, a server may be away for as long as for any program."""
 
-    def format(self) -> Format | None:
+    def read_format(self) -> Format | None:
         """Of which format it is, 0 if there is no store yet; None if that cannot be seen: opening it says why."""
 
-    def records(self) -> int:
+    def count_records(self) -> int:
         """How many commits are in it, whatever its format."""
 
-    async def bring_up_to_date(self) -> None:
+    async def upgrade(self) -> None:
         """Make it a store of our format, a new one if there is none. Raises what opening it raises."""
 
 
@@ -60,34 +60,34 @@ class SQLiteFile(msgspec.Struct, frozen=True):
             return
         if not self.path.is_file():
             raise _missing(f"{self.path} is not there", self.hint)
-        if self._asked("SELECT count(*) FROM sqlite_schema") == 0:
+        if self._query("SELECT count(*) FROM sqlite_schema") == 0:
             raise _missing(f"{self.path} is empty", self.hint)
 
-    def storage(self, *, patient: bool = False) -> BuiltInStorage:
+    def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
 
         try:
-            return SQLiteCheckpointStorage(self.path, seal=seal_of())
+            return SQLiteCheckpointStorage(self.path, seal=load_seal())
         except ValueError as error:  # `:memory:`, say
             raise CommandFailed(str(error), FORMS, USAGE) from None
 
-    def format(self) -> Format | None:
+    def read_format(self) -> Format | None:
         from stepwell.stores.sqlite.schema import APPLICATION, FORMAT
 
-        if not self.path.exists() or self._asked("SELECT count(*) FROM sqlite_schema") == 0:
+        if not self.path.exists() or self._query("SELECT count(*) FROM sqlite_schema") == 0:
             return Format(0, FORMAT)
-        if self._asked("PRAGMA application_id") != APPLICATION:
+        if self._query("PRAGMA application_id") != APPLICATION:
             return None
-        found = self._asked("PRAGMA user_version")
-        return None if found is None else Format(found, FORMAT)
+        stored = self._query("PRAGMA user_version")
+        return None if stored is None else Format(stored, FORMAT)
 
-    def records(self) -> int:
-        return self._asked("SELECT count(*) FROM commits") or 0
+    def count_records(self) -> int:
+        return self._query("SELECT count(*) FROM commits") or 0
 
-    async def bring_up_to_date(self) -> None:
-        await _opened(self.storage())
+    async def upgrade(self) -> None:
+        await _open_once(self.open_storage())
 
-    def _asked(self, question: str) -> Any:
+    def _query(self, query: str) -> Any:
         """The one value of an answer; None if there is none. What is wrong with the file, the store says."""
         import sqlite3
 
@@ -96,7 +96,7 @@ class SQLiteFile(msgspec.Struct, frozen=True):
         except sqlite3.Error:
             return None
         try:
-            return db.execute(question).fetchone()[0]
+            return db.execute(query).fetchone()[0]
         except sqlite3.Error:
             return None
         finally:
@@ -129,15 +129,15 @@ class Directory(msgspec.Struct, frozen=True):
         from stepwell.stores.files.layout import MARK
 
         if self.path.is_dir() and not (self.path / MARK).is_file() and any(self.path.iterdir()):
-            told = f"{self.path} is a directory with something else in it"
-            raise CommandFailed(told, "name one that is empty, or not there yet", USAGE)
+            problem = f"{self.path} is a directory with something else in it"
+            raise CommandFailed(problem, "name one that is empty, or not there yet", USAGE)
 
-    def storage(self, *, patient: bool = False) -> BuiltInStorage:
+    def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         from stepwell.stores.files.store import FileCheckpointStorage
 
-        return FileCheckpointStorage(self.path, seal=seal_of())
+        return FileCheckpointStorage(self.path, seal=load_seal())
 
-    def format(self) -> Format | None:
+    def read_format(self) -> Format | None:
         from stepwell.errors import DurabilityError
         from stepwell.stores.files.layout import FORMAT, MARK, MARKS, read
 
@@ -148,15 +148,15 @@ class Directory(msgspec.Struct, frozen=True):
         except (DurabilityError, OSError):
             return None
 
-    def records(self) -> int:
+    def count_records(self) -> int:
         from stepwell.stores.files.layout import RECORD_NAME
 
         return sum(1 for path in self.path.glob("*/*/*.json") if RECORD_NAME.fullmatch(path.name))
 
-    async def bring_up_to_date(self) -> None:
+    async def upgrade(self) -> None:
         from stepwell.storage.lease import this_process
 
-        async with self.storage() as storage:
+        async with self.open_storage() as storage:
             await storage.store.runs(limit=1)
             # the first write marks the directory; a claim that is let go leaves nothing else
             migrating = this_process("migrate")
@@ -171,57 +171,57 @@ class Schema(msgspec.Struct, frozen=True):
     reads_older = False
 
     def check(self, *, make: bool) -> None:
-        self.storage()  # says so if that cannot be an address, or if there is no driver
+        self.open_storage()  # says so if that cannot be an address, or if there is no driver
         if not self._is_there() and not make:
             hint = "another schema is named with ?schema=NAME at the end of the address"
             raise _missing(f"the database has no schema {self.name!r} of Stepwell", hint)
 
-    def storage(self, *, patient: bool = False) -> BuiltInStorage:
+    def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         from stepwell.stores.postgres.storage import PostgresCheckpointStorage
 
         patience = LONG_PATIENCE if patient else PATIENCE
         try:
-            return PostgresCheckpointStorage(self.dsn, schema=self.name, patience=patience, seal=seal_of())
+            return PostgresCheckpointStorage(self.dsn, schema=self.name, patience=patience, seal=load_seal())
         except (ImportError, ValueError) as error:
             raise CommandFailed(str(error), code=USAGE) from None
 
-    def format(self) -> Format | None:
+    def read_format(self) -> Format | None:
         from stepwell.stores.postgres.tables import FORMAT
 
         if not self._is_there():
             tables = "SELECT count(*) FROM pg_class AS c WHERE c.relnamespace = to_regnamespace($1)"
-            return None if self._asked(tables, ["{schema}"]) else Format(0, FORMAT)
-        found = self._asked("SELECT format FROM {schema}.stepwell")
-        return None if found is None else Format(found, FORMAT)
+            return None if self._query(tables, ["{schema}"]) else Format(0, FORMAT)
+        stored = self._query("SELECT format FROM {schema}.stepwell")
+        return None if stored is None else Format(stored, FORMAT)
 
-    def records(self) -> int:
-        return self._asked("SELECT count(*) FROM {schema}.commits") or 0
+    def count_records(self) -> int:
+        return self._query("SELECT count(*) FROM {schema}.commits") or 0
 
-    async def bring_up_to_date(self) -> None:
-        await _opened(self.storage())
+    async def upgrade(self) -> None:
+        await _open_once(self.open_storage())
 
     def _is_there(self) -> bool:
-        return bool(self._asked("SELECT to_regclass($1) IS NOT NULL", ["{schema}.stepwell"]))
+        return bool(self._query("SELECT to_regclass($1) IS NOT NULL", ["{schema}.stepwell"]))
 
-    def _asked(self, question: str, values: list[str] | None = None) -> Any:
+    def _query(self, template: str, values: list[str] | None = None) -> Any:
         import psycopg
 
         from stepwell.stores.postgres.errors import first_line
         from stepwell.stores.postgres.schema import quoted
 
         name = quoted(self.name)
-        query = question.replace("{schema}", name).encode()
-        given = [value.replace("{schema}", name) for value in values or ()]
+        query = template.replace("{schema}", name).encode()
+        parameters = [value.replace("{schema}", name) for value in values or ()]
         try:
             with psycopg.connect(self.dsn, autocommit=True, connect_timeout=int(PATIENCE)) as db:
-                row = psycopg.RawCursor(db).execute(query, given).fetchone()
+                row = psycopg.RawCursor(db).execute(query, parameters).fetchone()
         except psycopg.Error as error:
             advice = "check the address, the user and the password, and whether the server runs"
             raise CommandFailed(f"the PostgreSQL server cannot be used: {first_line(error)}", advice) from None
         return None if row is None else row[0]
 
 
-async def _opened(storage: BuiltInStorage) -> None:
+async def _open_once(storage: BuiltInStorage) -> None:
     """Open a store, which brings it up to date."""
     async with storage:
         await storage.store.runs(limit=1)
