@@ -48,7 +48,7 @@ async def gathered(store: Store, run_id: str) -> Together:
 
     A run is looked at before the runs inside it: they may be further than it knows, as after a crash, never less far.
     """
-    first = await snapshot(store, run_id, "run")
+    first = await take_snapshot(store, run_id, "run")
     if first is None:
         raise CheckpointMissing(f"no run {run_id!r} is stored here; list_runs() says which are")
     found, missing = {run_id: first}, dict[str, None]()
@@ -58,7 +58,7 @@ async def gathered(store: Store, run_id: str) -> Together:
         for id, role in (await _related(store, one)).items():
             if id in found or id in missing:
                 continue
-            other = await snapshot(store, id, role)
+            other = await take_snapshot(store, id, role)
             if other is None:
                 missing[id] = None
             else:
@@ -67,7 +67,7 @@ async def gathered(store: Store, run_id: str) -> Together:
     return Together(tuple(found.values())[::-1], tuple(missing))
 
 
-async def snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
+async def take_snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
     """A run as it stands, also if it is moved on meanwhile; None if it is not stored."""
     archive = StoreArchive(store, DEFAULT_CODEC)
     for _ in range(_TRIES):

@@ -113,12 +113,12 @@ def _tell(made: CheckpointInfo, json: bool) -> None:
 async def _check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
     """Raises CommandFailed for what is no answer to a question that is open there."""
     from stepwell.admin.lookup import find_checkpoint
-    from stepwell.admin.requests import questions_at
+    from stepwell.admin.requests import load_questions
     from stepwell.cli.forms.answers import check_answer
 
     if not answers:
         return
-    asked = {one.request_id: one for one in await questions_at(storage, await find_checkpoint(storage, checkpoint))}
+    asked = {one.request_id: one for one in await load_questions(storage, await find_checkpoint(storage, checkpoint))}
     for id, value in answers.items():
         if id in asked:  # of any other, fork says what is open
             check_answer(asked[id], value)

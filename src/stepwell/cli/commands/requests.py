@@ -84,9 +84,9 @@ async def _answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[
     runs = list({one.run_id for one in page})
     if not runs or not await asyncio.to_thread(storage.store.mailed, runs):
         return set()
-    from stepwell.admin.requests import answered_among
+    from stepwell.admin.requests import find_pending_answers
 
-    return await answered_among(storage, page)
+    return await find_pending_answers(storage, page)
 
 
 async def _run_id(storage: BuiltInStorage, name: str) -> str:

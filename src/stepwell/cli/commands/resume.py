@@ -79,7 +79,7 @@ async def _check_code(
     made: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
 ) -> None:
     """Raises CommandFailed if this code cannot go on with the run. One that is done is only told again."""
-    from stepwell.admin.deploy_check import why_stranded
+    from stepwell.admin.deploy_check import find_incompatibilities
     from stepwell.cli.code_loader import workflow_of
     from stepwell.cli.failures import NOT_THIS_CODE, CommandFailed
     from stepwell.cli.hints import command_line
@@ -88,7 +88,7 @@ async def _check_code(
 
     if head.status.value == "IDLE":
         return
-    why = await why_stranded(storage.store, head.run_id, workflow_of(made))
+    why = await find_incompatibilities(storage.store, head.run_id, workflow_of(made))
     if not why and not isinstance(made, Workflow):
         try:
             made.check(head)
