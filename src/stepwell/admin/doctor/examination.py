@@ -11,7 +11,7 @@ from stepwell.admin.deploy_check import find_incompatibilities
 from stepwell.admin.doctor.findings import Examined as Examined
 from stepwell.admin.doctor.findings import Finding as Finding
 from stepwell.admin.doctor.findings import check_tags, find_unknown_executors, remove_duplicates
-from stepwell.admin.retention.inventory import together
+from stepwell.admin.retention.inventory import gather_in_batches
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.admin.transfer.snapshots import PAGE, PARTLY_HERE, Snapshot, is_listed_right, take_snapshot
 from stepwell.codec.codec import DEFAULT_CODEC
@@ -84,7 +84,7 @@ class _Examination:
         done: set[str] = set()
         try:
             while page := await self._store.runs(inner=True, past=past, limit=_RUNS):
-                for run_findings in await together(self._check_run(entry) for entry in page):
+                for run_findings in await gather_in_batches(self._check_run(entry) for entry in page):
                     for finding in run_findings:
                         yield finding
                 done |= {entry.run_id for entry in page}
@@ -94,7 +94,7 @@ class _Examination:
         else:
             return
         for runs in _pages([run for run in survey.runs if run.run_id not in done]):
-            for run_findings in await together(self._check_run(entry) for entry in runs):
+            for run_findings in await gather_in_batches(self._check_run(entry) for entry in runs):
                 for finding in run_findings:
                     yield finding
         for damaged in survey.damaged:
@@ -248,7 +248,7 @@ class _Examination:
         return findings
 
     def _check_superstep_log(self, snapshot: Snapshot) -> Iterator[Finding]:
-        for key, body in snapshot.memory.items():
+        for key, body in snapshot.superstep_log.items():
             self._totals.memory += 1
             try:
                 if "/" in key:

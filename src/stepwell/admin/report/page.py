@@ -113,11 +113,11 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
         ("Run inside", f"{c.run_id}, at {c.executor}, waits at its commit {c.number}")
         for c in checkpoint.children.values()
     ]
-    if timeline.snapshot.memory:
-        results = _count(len(timeline.snapshot.memory), "result")
+    if timeline.snapshot.superstep_log:
+        results = _count(len(timeline.snapshot.superstep_log), "result")
         facts.append(("Under way", f"{results} noted in a superstep that is not committed"))
-    if timeline.snapshot.mail:
-        facts.append(("Mail", f"{_count(len(timeline.snapshot.mail), 'letter')} not taken in"))
+    if timeline.snapshot.signals:
+        facts.append(("Mail", f"{_count(len(timeline.snapshot.signals), 'letter')} not taken in"))
     yield (
         "<dl>"
         + "".join(f"<dt>{escape(key)}</dt><dd>{escape(shorten(str(value), _OUTPUT))}</dd>" for key, value in facts)

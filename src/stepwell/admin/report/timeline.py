@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.diffs.json_diff import compare, lines_of
 from stepwell.admin.report.drawing import Progress, progress_of
-from stepwell.admin.transfer.snapshots import Snapshot, records, take_snapshot
+from stepwell.admin.transfer.snapshots import Snapshot, read_records, take_snapshot
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import apply, still_true
@@ -78,7 +78,7 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
 async def _walk(store: Store, snapshot: Snapshot) -> AsyncIterator[tuple[Checkpoint | None, Commit, Checkpoint | None]]:
     """Each commit, with where the run was before it and after it, as far as that can be known."""
     before: Checkpoint | None = None
-    async for page in records(store, snapshot):
+    async for page in read_records(store, snapshot):
         for record in page:
             commit, shape = read_commit(record, DEFAULT_CODEC)
             follows = before is not None and before.number == commit.number - 1
