@@ -70,8 +70,8 @@ async def questions_are_found_by_workflow_and_by_run(store: Store) -> None:
 @rule
 async def questions_are_found_by_age_and_by_deadline(store: Store) -> None:
     for n, (asked, due) in enumerate([(1, 9), (2, None), (3, 5), (4, 7), (4, 5)]):
-        one = replace(question(f"r{n}", "q", at=on(asked)), deadline=None if due is None else on(due))
-        await store.append(record(f"r{n}", 0), Along(asked=(one,)))
+        request = replace(question(f"r{n}", "q", at=on(asked)), deadline=None if due is None else on(due))
+        await store.append(record(f"r{n}", 0), Along(asked=(request,)))
     assert names(await store.pending(asked_by=on(3))) == [("r0", "q"), ("r1", "q"), ("r2", "q")]
     assert names(await store.pending(due_by=on(7))) == [("r2", "q"), ("r4", "q"), ("r3", "q")]
     assert names(await store.pending(due_by=on(7), asked_by=on(3))) == [("r2", "q")]

@@ -11,7 +11,6 @@ from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     about,
     fill,
-    listed,
     meaning,
     meanings,
     names,
@@ -21,6 +20,7 @@ from stepwell.testing.store_rules.samples import (
     question,
     record,
     refused,
+    run_entry,
     run_ids,
     text,
 )
@@ -114,7 +114,7 @@ async def an_append_reduces_earlier_records(store: Store) -> None:
     assert await store.locate("r-2") == reduced[1].entry
     assert meanings(await store.chain("r", 3)) == meanings([record("r", 3, fleeting=True)])
     assert places(await store.entries()) == [("r", 0), ("r", 2), ("s", 0), ("s", 1), ("r", 3)]
-    assert await store.run("r") == listed(record("r", 3, fleeting=True), began=record("r", 0).entry.at)
+    assert await store.run("r") == run_entry(record("r", 3, fleeting=True), began=record("r", 0).entry.at)
     assert meanings(await store.history("s")) == meanings([record("s", 0), record("s", 1)])
 
 
@@ -150,7 +150,7 @@ async def dropping_leaves_everything_beside_the_records(store: Store) -> None:
     assert not await store.post("r", "used", text(1))
     assert await store.recall("r", 2) == {"k": text(1)}
     assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
-    assert await store.runs() == [listed(record("r", 2, at=on(3)), began=on(1), about=about(team="red"))]
+    assert await store.runs() == [run_entry(record("r", 2, at=on(3)), began=on(1), about=about(team="red"))]
 
 
 @rule
@@ -201,7 +201,7 @@ async def a_dropped_run_may_begin_anew(store: Store) -> None:
     assert await store.post("r", "k", text(2))
     await store.append(record("r", 0, workflow="another", at=on(2)), Along(fence=fence))
     assert await store.mail("r") == [("k", text(2))]
-    assert await store.runs() == [listed(record("r", 0, workflow="another", at=on(2)))]
+    assert await store.runs() == [run_entry(record("r", 0, workflow="another", at=on(2)))]
 
 
 @rule
@@ -249,7 +249,7 @@ async def many_records_go_at_once(store: Store) -> None:
     assert numbers(await store.history("s")) == list(range(9))
     assert names(await store.pending()) == [("r", "q"), ("s", "q")]
     assert await store.wakes() == [Wake("r", "w", on(5)), Wake("s", "w", on(5))]
-    assert await store.run("r") == listed(record("r", 8), began=on(1), about=about(team="red"))
+    assert await store.run("r") == run_entry(record("r", 8), began=on(1), about=about(team="red"))
     assert await store.thin_out("r", [1, 2], whole=[whole]) == 0
     other = record("r", 7, body="another")
     assert await store.thin_out("r", [], whole=[other, record("r", 6)]) == 0
@@ -266,7 +266,7 @@ async def what_stands_for_others_may_be_the_newest(store: Store) -> None:
     whole = record("r", 2, body="whole", status="done")
     assert await store.thin_out("r", [0, 1], whole=[whole]) == 2
     assert meaning(await store.head("r")) == meaning(whole)
-    assert await store.run("r") == listed(whole, began=record("r", 0).entry.at)
+    assert await store.run("r") == run_entry(whole, began=record("r", 0).entry.at)
     assert await run_ids(store, status="done") == ["r"]
     assert places(await store.entries()) == [("r", 2), ("s", 0)]
 
