@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.admin.diffs import json_diff as comparing
+from stepwell.admin.diffs import json_diff
 from stepwell.admin.diffs.json_diff import (
     compare,
     lines_of,
@@ -53,7 +53,7 @@ def test_what_is_the_same_has_no_changes(one: Any) -> None:
 @given(st.lists(atoms, max_size=12), st.lists(atoms, max_size=12))
 def test_lists_too_long_to_be_laid_side_by_side_are_still_exact(one: list[Any], other: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparing, "_WORTH_LOOKING", 4)
+        patch.setattr(json_diff, "_WORTH_LOOKING", 4)
         changes = compare(one, other)
     assert same(patched(one, patch_of(changes)), other)
     assert same(patched(other, patch_of(reverse_changes(changes))), one)

@@ -52,7 +52,7 @@ async def _load_facts(
         going |= more
     workflows = {run.workflow for run in runs if run.run_id in going}  # a fork is of the same workflow
 
-    async def look(run: RunEntry) -> RunFacts:
+    async def load(run: RunEntry) -> RunFacts:
         has_requests, has_signals = run.run_id in asking, run.run_id in signalled
         try:
             header = await _load_header(store, run) if run.workflow in workflows else None
@@ -63,7 +63,7 @@ async def _load_facts(
             return RunFacts(run, (), None, has_requests, has_signals, str(error))
         return RunFacts(run, (), parent, has_requests, has_signals)
 
-    return await gather_in_batches(look(run) for run in runs)
+    return await gather_in_batches(load(run) for run in runs)
 
 
 async def find_new_forks(store: Store, known_ids: Collection[str]) -> dict[str, str]:

@@ -200,8 +200,8 @@ async def when_the_newest_record_goes_what_is_open_is_said_anew(store: Store) ->
 async def a_run_whose_last_record_goes_is_gone_with_its_mail_questions_and_wakes(store: Store) -> None:
     for run_id in ("r", "s"):
         await store.post(run_id, "used", text(0))
-        along = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
-        await store.append(record(run_id, 0), along)
+        effects = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
+        await store.append(record(run_id, 0), effects)
         await store.post(run_id, "k", text(1))
         await store.remember(run_id, 1, "k", text(1))
     await store.claim("s", this_process("mine"), seconds=60)
@@ -265,8 +265,8 @@ async def everything_happens_along_with_one_record(store: Store) -> None:
     await store.append(record("r", 0), Along(asked=(question("r", "q"),)))
     await store.post("r", "q", text(True))
     await store.remember("r", 1, "k", text(1))
-    along = Along(settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01")
-    await store.append(record("r", 1), along)
+    effects = Along(settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01")
+    await store.append(record("r", 1), effects)
     await store.close()
     assert meaning(await store.head("r")) == meaning(record("r", 1))
     assert await store.recall("r", 1) == {}

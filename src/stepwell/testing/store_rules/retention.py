@@ -122,9 +122,9 @@ async def an_append_reduces_earlier_records(store: Store) -> None:
 async def a_refused_append_reduces_nothing(store: Store) -> None:
     await fill(store, "r", 3)
     for number, workflow in [(2, "w"), (4, "w"), (3, "another")]:
-        along = Along(drop_below=3, reduced=(record("r", 0, body="reduced", frame=False),))
+        effects = Along(drop_below=3, reduced=(record("r", 0, body="reduced", frame=False),))
         with refused(CommitConflict):
-            await store.append(record("r", number, workflow=workflow), along)
+            await store.append(record("r", number, workflow=workflow), effects)
     assert meanings(await store.history("r")) == meanings([record("r", n) for n in range(3)])
 
 
@@ -171,8 +171,8 @@ async def a_dropped_run_is_gone_with_everything_beside_it(store: Store) -> None:
         await store.claim(run_id, this_process("mine"), seconds=60)
         await store.append(record(run_id, 0, at=on(1)), Along(about=about(team="red")))
         await store.post(run_id, "used", text(0))
-        along = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
-        await store.append(record(run_id, 1, frame=False), along)
+        effects = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
+        await store.append(record(run_id, 1, frame=False), effects)
         await store.post(run_id, "k", text(1))
         await store.remember(run_id, 1, "k", text(1))
     assert await store.drop("r")
@@ -299,8 +299,8 @@ async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> No
 async def compacting_changes_nothing_that_is_stored(store: Store) -> None:
     await store.compact()  # of nothing
     for run_id in ("r", "s"):
-        along = Along(asked=(question(run_id, "q"),), about=about(team="red"), wake=on(5))
-        await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), along)
+        effects = Along(asked=(question(run_id, "q"),), about=about(team="red"), wake=on(5))
+        await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), effects)
         await store.append(record(run_id, 1, workflow=f"of {run_id}"))
         await store.post(run_id, "k", text(1))
         await store.remember(run_id, 2, "k", text(1))

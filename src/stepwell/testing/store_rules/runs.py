@@ -103,8 +103,8 @@ async def runs_are_found_by_workflow_status_and_tags(store: Store) -> None:
     for n, (workflow, status, team) in enumerate(
         [("w", "done", "red"), ("w", "waiting", "red"), ("v", "done", "blue"), ("w", "done", "blue")]
     ):
-        along = Along(about=about(team=team, even=str(n % 2 == 0)))
-        await store.append(record(f"r{n}", 0, workflow=workflow, status=status, at=on(n + 1)), along)
+        effects = Along(about=about(team=team, even=str(n % 2 == 0)))
+        await store.append(record(f"r{n}", 0, workflow=workflow, status=status, at=on(n + 1)), effects)
     assert await run_ids(store, workflow="w") == ["r3", "r1", "r0"]
     assert await run_ids(store, status="done") == ["r3", "r2", "r0"]
     assert await run_ids(store, workflow="w", status="done") == ["r3", "r0"]
