@@ -264,8 +264,8 @@ class _Examination:
             findings = await self._compare_listing(entry, snapshot.at)
             if not findings:
                 return []
-            again = await take_snapshot(self._store, entry.run_id, "run")
-            listed = await self._store.run(entry.run_id)
+            again = await take_snapshot(self._store, snapshot.run_id, "run")
+            listed = await self._store.run(snapshot.run_id)
             if again is None or listed is None:
                 return []  # it was deleted while we looked
             if (again.at.number, listed) == (snapshot.at.number, entry):
