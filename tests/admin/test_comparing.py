@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.admin.diffs import json_diff as comparing
-from stepwell.admin.diffs.json_diff import backwards, compare, lines_of, parts_of, patch_of, patched, pointer_of, same
+from stepwell.admin.diffs import json_diff
+from stepwell.admin.diffs.json_diff import (
+    compare,
+    lines_of,
+    parts_of,
+    patch_of,
+    patched,
+    pointer_of,
+    reverse_changes,
+    same,
+)
 
 names = st.one_of(st.sampled_from(["a", "b", "~", "/", "~1", "", "0", "a/b~c"]), st.text(max_size=3))
 atoms = st.one_of(
@@ -29,8 +38,8 @@ def test_a_patch_leads_from_one_to_the_other_and_back(one: Any, other: Any) -> N
     kept = json.dumps([one, other])
     changes = compare(one, other)
     assert same(patched(one, patch_of(changes)), other)
-    assert same(patched(other, patch_of(backwards(changes))), one)
-    assert backwards(backwards(changes)) == changes
+    assert same(patched(other, patch_of(reverse_changes(changes))), one)
+    assert reverse_changes(reverse_changes(changes)) == changes
     assert json.dumps([one, other]) == kept  # neither was touched
 
 
@@ -44,10 +53,10 @@ def test_what_is_the_same_has_no_changes(one: Any) -> None:
 @given(st.lists(atoms, max_size=12), st.lists(atoms, max_size=12))
 def test_lists_too_long_to_be_laid_side_by_side_are_still_exact(one: list[Any], other: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparing, "_WORTH_LOOKING", 4)
+        patch.setattr(json_diff, "_WORTH_LOOKING", 4)
         changes = compare(one, other)
     assert same(patched(one, patch_of(changes)), other)
-    assert same(patched(other, patch_of(backwards(changes))), one)
+    assert same(patched(other, patch_of(reverse_changes(changes))), one)
 
 
 @given(st.lists(names, max_size=4))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.admin.state_edits import EditRefused, edited
+from stepwell.admin.state_edits import EditRefused, edit_state
 
 STATE = {
     "a": {"b": [1, 2, 3], "c": None},
@@ -40,7 +40,7 @@ STATE = {
 )
 def test_what_a_path_names_is_changed_and_nothing_else(changes: dict[str, Any], path: str, after: Any) -> None:
     kept = json.dumps(STATE)
-    made = edited(STATE, **changes)
+    made = edit_state(STATE, **changes)
     assert made[path] == after
     assert {key: value for key, value in made.items() if key != path} == {
         key: value for key, value in STATE.items() if key != path
@@ -49,7 +49,7 @@ def test_what_a_path_names_is_changed_and_nothing_else(changes: dict[str, Any], 
 
 
 def test_a_key_of_the_state_can_go() -> None:
-    assert list(edited(STATE, delete=["a", "/x.y"])) == ["list", "order"]
+    assert list(edit_state(STATE, delete=["a", "/x.y"])) == ["list", "order"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_key_of_the_state_can_go() -> None:
 )
 def test_a_path_that_does_not_fit_is_refused_in_words(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(EditRefused, match=why):
-        edited(STATE, **changes)
+        edit_state(STATE, **changes)
 
 
 DEEP: Any = []
@@ -105,10 +105,10 @@ for _ in range(300):
 def test_what_cannot_be_stored_is_refused(value: Any) -> None:
     for changes in ({"set": {"a": value}}, {"add": {"new": value}}):
         with pytest.raises(EditRefused):
-            edited(STATE, **changes)
+            edit_state(STATE, **changes)
 
 
 def test_values_that_were_given_stay_as_they_are() -> None:
     given: dict[str, Any] = {"b": []}
-    assert edited(STATE, set={"a": given}, add={"a.b.0": 1})["a"] == {"b": [1]}
+    assert edit_state(STATE, set={"a": given}, add={"a.b.0": 1})["a"] == {"b": [1]}
     assert given == {"b": []}

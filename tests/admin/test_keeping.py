@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell import DefinitionError, WorkflowRunState
-from stepwell.admin.retention.policy import Keep, Known, what_goes, whole_runs
+from stepwell.admin.retention.policy import Keep, RunFacts, plan_deletion, plan_removal
 from stepwell.storage.port import About, Entry, RunEntry
 
 NOW = datetime(2026, 6, 30, tzinfo=UTC)
 DONE, FAILED, BUSY = "IDLE", "FAILED", "IN_PROGRESS"
 
 
-def known(
+def facts(
     run_id: str,
     ages: list[int],
     status: str = DONE,
@@ -25,7 +25,7 @@ def known(
     outputs: tuple[int, ...] = (),
     caller: str | None = None,
     **more: Any,
-) -> Known:
+) -> RunFacts:
     """A run whose checkpoints are so many days old."""
     times = [(NOW - timedelta(days=days)).isoformat() for days in ages]
     entries = tuple(
@@ -35,7 +35,7 @@ def known(
     run = RunEntry(
         run_id, "w", status, last.number, last.checkpoint_id, last.iteration, last.at, times[0], About({}, caller)
     )
-    return Known(run, entries, **more)
+    return RunFacts(run, entries, **more)
 
 
 def days(number: int) -> timedelta:
@@ -64,48 +64,51 @@ def days(number: int) -> timedelta:
 def test_what_is_neither_among_the_last_nor_young_goes(
     policy: Keep, status: str, runs: tuple[str, ...], numbers: tuple[int, ...] | None
 ) -> None:
-    goes = what_goes(policy, [known("r", [50, 40, 20, 15, 10], status)], NOW)
+    goes = plan_removal(policy, [facts("r", [50, 40, 20, 15, 10], status)], NOW)
     assert goes.runs == runs
     assert goes.checkpoints.get("r", ()) == (numbers or ())
 
 
 def test_commits_with_outputs_stay() -> None:
-    assert what_goes(Keep(last=1), [known("r", [9, 9, 9, 9], outputs=(1,))], NOW).checkpoints == {"r": (2, 0)}
+    assert plan_removal(Keep(last=1), [facts("r", [9, 9, 9, 9], outputs=(1,))], NOW).checkpoints == {"r": (2, 0)}
 
 
 def test_runs_with_open_questions_are_left_alone_unless_they_are_named() -> None:
-    runs = [known("r", [9, 9, 9], "CANCELLED", asks=True), known("s", [9, 9], "IDLE_WITH_PENDING_REQUESTS", asks=True)]
-    goes = what_goes(Keep(last=0), runs, NOW)
+    runs = [
+        facts("r", [9, 9, 9], "CANCELLED", has_requests=True),
+        facts("s", [9, 9], "IDLE_WITH_PENDING_REQUESTS", has_requests=True),
+    ]
+    goes = plan_removal(Keep(last=0), runs, NOW)
     assert (goes.runs, goes.checkpoints) == ((), {})
-    goes = what_goes(Keep(last=0), runs, NOW, ["r", "s"])
+    goes = plan_removal(Keep(last=0), runs, NOW, ["r", "s"])
     assert (goes.runs, goes.checkpoints) == (("r",), {"s": (0,)})
 
 
 def test_a_run_with_mail_stays() -> None:
-    assert what_goes(Keep(last=0), [known("r", [9], mail=True)], NOW).runs == ()
+    assert plan_removal(Keep(last=0), [facts("r", [9], has_signals=True)], NOW).runs == ()
 
 
 def test_what_a_fork_was_begun_from_stays_as_long_as_the_fork() -> None:
-    parent, young = known("p", [9, 9, 9, 9]), known("f", [1], parent=("p", 1))
-    goes = what_goes(Keep(age=days(5)), [parent, young], NOW)
+    parent, young = facts("p", [9, 9, 9, 9]), facts("f", [1], parent=("p", 1))
+    goes = plan_removal(Keep(age=days(5)), [parent, young], NOW)
     assert (goes.runs, goes.checkpoints) == ((), {"p": (2, 0)})
-    old = known("f", [8], parent=("p", 1))
-    assert what_goes(Keep(age=days(5)), [parent, old], NOW).runs == ("f", "p")
-    grandchild = known("g", [1], parent=("f", 0))
-    assert what_goes(Keep(age=days(5)), [parent, old, grandchild], NOW).runs == ()
+    old = facts("f", [8], parent=("p", 1))
+    assert plan_removal(Keep(age=days(5)), [parent, old], NOW).runs == ("f", "p")
+    grandchild = facts("g", [1], parent=("f", 0))
+    assert plan_removal(Keep(age=days(5)), [parent, old, grandchild], NOW).runs == ()
 
 
 def test_runs_inside_go_with_the_run_they_work_for_and_after_it() -> None:
-    caller, inner, deeper = known("r", [9, 9]), known("i", [9, 9], BUSY, caller="r"), known("d", [9, 9], caller="i")
-    goes = what_goes(Keep(last=0), [inner, deeper, caller], NOW)
+    caller, inner, deeper = facts("r", [9, 9]), facts("i", [9, 9], BUSY, caller="r"), facts("d", [9, 9], caller="i")
+    goes = plan_removal(Keep(last=0), [inner, deeper, caller], NOW)
     assert (goes.runs, goes.checkpoints) == (("r", "i", "d"), {})
-    goes = what_goes(Keep(last=1), [inner, deeper, caller], NOW)
+    goes = plan_removal(Keep(last=1), [inner, deeper, caller], NOW)
     assert (goes.runs, goes.checkpoints) == ((), {"r": (0,)})
 
 
 def test_runs_inside_whose_caller_is_gone_are_nobody_s() -> None:
-    assert what_goes(Keep(age=days(5)), [known("i", [9], BUSY, caller="gone")], NOW).runs == ("i",)
-    assert what_goes(Keep(age=days(5)), [known("i", [1], BUSY, caller="gone")], NOW).runs == ()
+    assert plan_removal(Keep(age=days(5)), [facts("i", [9], BUSY, caller="gone")], NOW).runs == ("i",)
+    assert plan_removal(Keep(age=days(5)), [facts("i", [1], BUSY, caller="gone")], NOW).runs == ()
 
 
 @pytest.mark.parametrize(
@@ -127,12 +130,12 @@ def test_a_policy_that_says_nothing_sensible_is_refused(wrong: dict[str, Any]) -
 
 
 @st.composite
-def stored(draw: st.DrawFn) -> list[Known]:
+def stored(draw: st.DrawFn) -> list[RunFacts]:
     """Runs, some begun from others or working for others that came before them."""
-    found: list[Known] = []
+    found: list[RunFacts] = []
     for n in range(draw(st.integers(1, 6))):
         ages = sorted(draw(st.lists(st.integers(0, 9), min_size=1, max_size=5)), reverse=True)
-        more: dict[str, Any] = {"asks": draw(st.booleans()), "mail": draw(st.integers(0, 5)) == 0}
+        more: dict[str, Any] = {"has_requests": draw(st.booleans()), "has_signals": draw(st.integers(0, 5)) == 0}
         if len(found) > 0 and draw(st.booleans()):
             parent = draw(st.sampled_from(found))
             more["parent"] = (parent.run.run_id, draw(st.integers(0, parent.run.number)))
@@ -140,14 +143,14 @@ def stored(draw: st.DrawFn) -> list[Known]:
             more["caller"] = draw(st.sampled_from(found)).run.run_id
         status = draw(st.sampled_from([DONE, FAILED, BUSY, "CANCELLED", "IDLE_WITH_PENDING_REQUESTS"]))
         outputs = tuple(draw(st.lists(st.integers(0, 4), max_size=2)))
-        found.append(known(f"r{n}", ages, status, outputs=outputs, **more))
+        found.append(facts(f"r{n}", ages, status, outputs=outputs, **more))
     return found
 
 
 @pytest.mark.long
 @given(stored(), st.integers(0, 4), st.one_of(st.none(), st.integers(0, 9)))
-def test_nothing_that_is_needed_goes(runs: list[Known], last: int, age: int | None) -> None:
-    goes = what_goes(Keep(last=last, age=None if age is None else days(age)), runs, NOW)
+def test_nothing_that_is_needed_goes(runs: list[RunFacts], last: int, age: int | None) -> None:
+    goes = plan_removal(Keep(last=last, age=None if age is None else days(age)), runs, NOW)
     by_id = {one.run.run_id: one for one in runs}
     staying = [one for one in runs if one.run.run_id not in goes.runs]
     for one in staying:
@@ -158,9 +161,9 @@ def test_nothing_that_is_needed_goes(runs: list[Known], last: int, age: int | No
     for id in goes.runs:
         caller = by_id[id].run.about.caller
         assert caller in goes.runs or by_id[id].run.status in (DONE, "CANCELLED")
-        assert caller in goes.runs or not (by_id[id].asks or by_id[id].mail)
+        assert caller in goes.runs or not (by_id[id].has_requests or by_id[id].has_signals)
     for id, numbers in goes.checkpoints.items():
-        assert not by_id[id].asks
+        assert not by_id[id].has_requests
         assert list(numbers) == sorted(numbers, reverse=True)
         assert not any(by_id[id].entries[number].outputs for number in numbers)
     assert len(set(goes.runs)) == len(goes.runs)
@@ -171,31 +174,33 @@ def test_nothing_that_is_needed_goes(runs: list[Known], last: int, age: int | No
 @pytest.mark.parametrize(
     ("one", "why"),
     [
-        (known("r", [9], DONE, mail=True), "something was sent to it that it has not taken in"),
-        (known("r", [9], DONE, asks=True), "it waits for an answer"),
-        (known("r", [1], DONE), "it changed not long enough ago"),
-        (known("r", [9], FAILED), "it failed, and can be resumed"),
-        (known("r", [9], BUSY), "it is not over"),
-        (known("r", [9], "CANCELLED"), "runs of its status are left alone"),
+        (facts("r", [9], DONE, has_signals=True), "something was sent to it that it has not taken in"),
+        (facts("r", [9], DONE, has_requests=True), "it waits for an answer"),
+        (facts("r", [1], DONE), "it changed not long enough ago"),
+        (facts("r", [9], FAILED), "it failed, and can be resumed"),
+        (facts("r", [9], BUSY), "it is not over"),
+        (facts("r", [9], "CANCELLED"), "runs of its status are left alone"),
     ],
 )
-def test_what_stays_says_why(one: Known, why: str) -> None:
-    goes = what_goes(Keep(age=days(5), by_status={"CANCELLED": None}), [one], NOW)
+def test_what_stays_says_why(one: RunFacts, why: str) -> None:
+    goes = plan_removal(Keep(age=days(5), by_status={"CANCELLED": None}), [one], NOW)
     assert (goes.runs, goes.stays) == ((), {"r": why})
 
 
 def test_what_stays_because_of_others_says_who_they_are() -> None:
-    runs = [known("p", [9]), known("f", [1], parent=("p", 0))]
-    assert what_goes(Keep(age=days(5)), runs, NOW).stays["p"] == "run 'f' was forked from it, and stays"
-    assert whole_runs(["p"], runs).stays == {"p": "run 'f' was forked from it, and stays"}
-    assert whole_runs(["p", "f"], runs).waves == (("f",), ("p",))
+    runs = [facts("p", [9]), facts("f", [1], parent=("p", 0))]
+    assert plan_removal(Keep(age=days(5)), runs, NOW).stays["p"] == "run 'f' was forked from it, and stays"
+    assert plan_deletion(["p"], runs).stays == {"p": "run 'f' was forked from it, and stays"}
+    assert plan_deletion(["p", "f"], runs).waves == (("f",), ("p",))
 
 
 @pytest.mark.long
 @given(stored(), st.data())
-def test_deleted_runs_take_along_what_works_for_them_and_nothing_else(runs: list[Known], data: st.DataObject) -> None:
+def test_deleted_runs_take_along_what_works_for_them_and_nothing_else(
+    runs: list[RunFacts], data: st.DataObject
+) -> None:
     ids = data.draw(st.sets(st.sampled_from([one.run.run_id for one in runs])))
-    goes = whole_runs(ids, runs)
+    goes = plan_deletion(ids, runs)
     needed = {one.parent[0] for one in runs if one.parent is not None and one.run.run_id not in goes.runs}
     for one in runs:
         id, caller = one.run.run_id, one.run.about.caller

@@ -8,28 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.admin.report.layout import Box, Layout, Link, Placed, laid_out
+from stepwell.admin.report.layout import Box, Connector, Layout, Rectangle, lay_out
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[Box], list[Link]]:
+def graphs(draw: st.DrawFn) -> tuple[list[Box], list[Connector]]:
     count = draw(st.integers(1, 9))
     size = st.floats(10, 200, allow_nan=False)
     boxes = [Box(f"n{n}", draw(size), draw(size)) for n in range(count)]
     ends = st.sampled_from([box.id for box in boxes])
     label = st.sampled_from([(0.0, 0.0), (60.0, 18.0), (150.0, 32.0)])
-    links = [Link(draw(ends), draw(ends), *draw(label)) for _ in range(draw(st.integers(0, 16)))]
+    links = [Connector(draw(ends), draw(ends), *draw(label)) for _ in range(draw(st.integers(0, 16)))]
     return boxes, links
 
 
-def overlap(a: Placed, b: Placed) -> bool:
+def overlap(a: Rectangle, b: Rectangle) -> bool:
     room = 0.001
     return (
         abs(a.x - b.x) < (a.width + b.width) / 2 - room and abs(a.y - b.y) < (a.height + b.height) / 2 - room
     )  # fmt: skip
 
 
-def inside(layout: Layout, box: Placed) -> bool:
+def inside(layout: Layout, box: Rectangle) -> bool:
     return (
         box.x - box.width / 2 >= 0
         and box.x + box.width / 2 <= layout.width
@@ -38,14 +38,14 @@ def inside(layout: Layout, box: Placed) -> bool:
     )
 
 
-def on_edge(box: Placed, point: tuple[float, float]) -> bool:
+def on_edge(box: Rectangle, point: tuple[float, float]) -> bool:
     x, y = point
     flat = abs(abs(y - box.y) - box.height / 2) < 0.001 and abs(x - box.x) <= box.width / 2 + 0.001
     upright = abs(abs(x - box.x) - box.width / 2) < 0.001 and abs(y - box.y) <= box.height / 2 + 0.001
     return flat or upright
 
 
-def touches(part: tuple[tuple[float, float], ...], box: Placed) -> bool:
+def touches(part: tuple[tuple[float, float], ...], box: Rectangle) -> bool:
     """Whether a part of a way goes through the rectangle of a box, or bends beside it."""
     (x1, y1), (x2, y2) = part
     beside = min(y1, y2) < box.y + box.height / 2 - 0.001 and max(y1, y2) > box.y - box.height / 2 + 0.001
@@ -56,9 +56,9 @@ def touches(part: tuple[tuple[float, float], ...], box: Placed) -> bool:
 @pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(graphs())
-def test_everything_has_a_place_of_its_own(graph: tuple[list[Box], list[Link]]) -> None:
+def test_everything_has_a_place_of_its_own(graph: tuple[list[Box], list[Connector]]) -> None:
     boxes, links = graph
-    layout = laid_out(boxes, links)
+    layout = lay_out(boxes, links)
     assert list(layout.boxes) == [box.id for box in boxes]
     loops = [(link, label) for link, label in zip(links, layout.labels, strict=True) if link.source == link.target]
     once = {link.source: label for link, label in loops if label is not None}  # several of one box share their place
@@ -66,20 +66,20 @@ def test_everything_has_a_place_of_its_own(graph: tuple[list[Box], list[Link]]) 
     places = [*layout.boxes.values(), *others, *once.values()]
     assert not [pair for pair in combinations(places, 2) if overlap(*pair)]
     assert all(inside(layout, place) for place in places)
-    for link, way, label in zip(links, layout.ways, layout.labels, strict=True):
-        assert on_edge(layout.boxes[link.source], way[0])
-        assert on_edge(layout.boxes[link.target], way[-1])
+    for link, route, label in zip(links, layout.routes, layout.labels, strict=True):
+        assert on_edge(layout.boxes[link.source], route[0])
+        assert on_edge(layout.boxes[link.target], route[-1])
         assert (label is not None) == bool(link.width)
         if link.source != link.target:
             others = [box for id, box in layout.boxes.items() if id not in (link.source, link.target)]
-            assert not [box for box in others for part in pairwise(way) if touches(part, box)]
-    assert laid_out(boxes, links) == layout
+            assert not [box for box in others for part in pairwise(route) if touches(part, box)]
+    assert lay_out(boxes, links) == layout
 
 
 @given(st.integers(1, 40))
 def test_a_chain_is_a_straight_line_down(count: int) -> None:
     boxes = [Box(str(n), 50 + n, 20) for n in range(count)]
-    layout = laid_out(boxes, [Link(str(n), str(n + 1)) for n in range(count - 1)])
+    layout = lay_out(boxes, [Connector(str(n), str(n + 1)) for n in range(count - 1)])
     places = list(layout.boxes.values())
     assert {round(place.x, 3) for place in places} == {round(layout.width / 2, 3)}
     assert [place.y for place in places] == sorted(place.y for place in places)
@@ -88,7 +88,7 @@ def test_a_chain_is_a_straight_line_down(count: int) -> None:
 def test_arrows_that_can_be_drawn_without_crossing_are() -> None:
     boxes = [Box(name, 40, 20) for name in "sabcxyz"]
     ends = ["sa", "sb", "sc", "az", "by", "cx"]
-    layout = laid_out(boxes, [Link(*pair) for pair in ends])
+    layout = lay_out(boxes, [Connector(*pair) for pair in ends])
     upper = sorted("abc", key=lambda name: layout.boxes[name].x)
     lower = sorted("xyz", key=lambda name: layout.boxes[name].x)
     assert [dict(zip("abc", "zyx", strict=True))[name] for name in upper] == lower
@@ -96,5 +96,5 @@ def test_arrows_that_can_be_drawn_without_crossing_are() -> None:
 
 def test_a_long_cycle_and_a_deep_graph_are_laid_out() -> None:
     boxes = [Box(str(n), 40, 20) for n in range(1500)]
-    links = [Link(str(n), str((n + 1) % 1500)) for n in range(1500)]
-    assert len(laid_out(boxes, links).boxes) == 1500
+    links = [Connector(str(n), str((n + 1) % 1500)) for n in range(1500)]
+    assert len(lay_out(boxes, links).boxes) == 1500

@@ -10,7 +10,7 @@ from stepwell import InMemoryCheckpointStorage, RunError
 from stepwell.admin import answer, fork, open_questions, preview_fork
 from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
 from stepwell.admin.lookup import NotFound, find_checkpoint
-from stepwell.admin.requests import questions_at
+from stepwell.admin.requests import load_questions
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.signals import plain_key, plain_letter
@@ -32,7 +32,7 @@ async def test_a_question_is_there_until_its_answer_is_taken_in(everywhere: Any)
         assert [one.answered for one in await open_questions(storage, "refund")] == [False]  # it was refused
         await asking(storage).run(run_id="refund", responses={"refund-1": True})
         assert await open_questions(storage, "refund") == []
-        before = await questions_at(storage, await find_checkpoint(storage, "refund@1"))
+        before = await load_questions(storage, await find_checkpoint(storage, "refund@1"))
         assert [(one.request_id, one.answered) for one in before] == [("refund-1", False)]
 
 

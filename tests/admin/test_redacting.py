@@ -40,7 +40,7 @@ def test_a_value_is_removed_however_deep_it_lies(state: dict[str, Any], key: str
     if "$" in tree["state"]["set"]:  # a state has names that are texts, and is a mapping of values itself
         return
     redaction = Redaction([path])
-    assert "the secret" not in json.dumps(redaction.commit(tree))
+    assert "the secret" not in json.dumps(redaction.redact_commit(tree))
     assert redaction.unused == []
 
 
@@ -49,7 +49,7 @@ def test_a_value_is_removed_however_deep_it_lies(state: dict[str, Any], key: str
 def test_what_no_path_names_stays(state: dict[str, Any]) -> None:
     tree = {"state": {"set": {key: stored(value) for key, value in state.items()}}}
     redaction = Redaction(["state.nobody", "executors.x", "messages.nobody"])
-    assert redaction.commit(copy.deepcopy(tree)) == tree
+    assert redaction.redact_commit(copy.deepcopy(tree)) == tree
     assert len(redaction.unused) == 3
 
 
@@ -95,7 +95,7 @@ def test_each_part_of_a_commit(path: str, left: dict[str, Any]) -> None:
     expected = copy.deepcopy(whole)
     for part, value in left.items():
         expected[part] = {**expected[part], **value} if isinstance(value, dict) else value
-    assert Redaction([path]).commit(whole) == expected
+    assert Redaction([path]).redact_commit(whole) == expected
 
 
 def test_each_part_of_what_is_under_way() -> None:
@@ -109,7 +109,9 @@ def test_each_part_of_what_is_under_way() -> None:
         "state": {"set": {"k": 6}},
     }
     note = {"due": "", "value": 7, "failure": {"error_type": "E", "message": "8"}}
-    texts = json.dumps([redaction.outcome(outcome), redaction.note(note), redaction.letter({"value": 9})])
+    texts = json.dumps(
+        [redaction.redact_outcome(outcome), redaction.redact_note(note), redaction.redact_signal({"value": 9})]
+    )
     assert not [n for n in range(1, 10) if str(n) in texts]
 
 
@@ -126,6 +128,6 @@ def test_paths_that_name_nothing_are_refused(path: str) -> None:
 
 def test_a_star_alone_removes_every_value_and_is_never_unused() -> None:
     redaction = Redaction(["*"])
-    tree = redaction.commit({"state": {"set": {"a": 1}}, "metadata": {"b": 2}, "messages": [{"payload": 3}]})
+    tree = redaction.redact_commit({"state": {"set": {"a": 1}}, "metadata": {"b": 2}, "messages": [{"payload": 3}]})
     assert tree == {"state": {"set": {"a": REMOVED}}, "metadata": {"b": REMOVED}, "messages": [{"payload": REMOVED}]}
     assert redaction.unused == []

@@ -397,14 +397,14 @@ EDGES = (
     Bug(
         "doctor does not look again at a run that was moved on",
         "admin/doctor/examination.py",
-        "            if (again.at.number, listed) == (one.at.number, entry):\n",
+        "            if (again.at.number, listed) == (snapshot.at.number, entry):\n",
         "            if again is not None:\n",
         ("admin/test_examining.py",),
     ),
     Bug(
         "doctor does not look again at what is to be woken",
         "admin/doctor/examination.py",
-        "            found += await self._read_wakes()  # that was known when we began\n",
+        "            findings += await self._read_wakes()  # that was known when we began\n",
         "            pass\n",
         ("admin/test_examining.py",),
     ),

@@ -16,7 +16,7 @@ from stepwell.stores.files import layout as file_layout
 from stepwell.stores.files import lock as file_lock
 from stepwell.stores.files import run_folder as file_run
 from stepwell.stores.files.store import FileStore
-from stepwell.testing.store_rules.samples import about, fill, listed, meaning, numbers, places, record
+from stepwell.testing.store_rules.samples import about, fill, meaning, numbers, places, record, run_entry
 from tests.support.spies import first, spy
 
 
@@ -112,7 +112,7 @@ async def test_after_somebody_was_killed_the_records_are_listed(
     assert file_lock.hint_in(tmp_path / "w" / "r") is None
     assert len((tmp_path / "w" / "r" / ".lock").read_bytes()) == len(before)
     assert meaning(await other.head("r")) == meaning(record("r", 2))
-    assert await other.runs() == [listed(record("r", 2))]
+    assert await other.runs() == [run_entry(record("r", 2))]
 
 
 # -------------------------------------------------------------------- lists and pages
@@ -161,10 +161,10 @@ async def test_what_is_known_of_a_run_survives_every_record_that_said_it(store: 
     for number in (2, 0):
         assert await store.remove("r", number)
         newest = record("r", 1, at="2026-01-02")
-        assert await store.runs(inner=True) == [listed(newest, **expected)]  # type: ignore[arg-type]
+        assert await store.runs(inner=True) == [run_entry(newest, **expected)]  # type: ignore[arg-type]
     last = record("r", 2, at="2026-01-05")
     await store.append(last, Along(drop_below=2))
-    assert await store.runs(inner=True) == [listed(last, **expected)]  # type: ignore[arg-type]
+    assert await store.runs(inner=True) == [run_entry(last, **expected)]  # type: ignore[arg-type]
 
 
 # -------------------------------------------------------------------- keeping only the latest

@@ -9,7 +9,7 @@ import pytest
 from stepwell.storage.port import Along, Sieve
 from stepwell.stores.sqlite.run_list import inbox, search
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing.store_rules.samples import about, fill, listed, on, question, record
+from stepwell.testing.store_rules.samples import about, fill, on, question, record, run_entry
 
 COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body"
 WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, 0, '{{}}')"
@@ -93,13 +93,13 @@ async def test_the_list_of_runs_is_true_whatever_writes_to_the_commits(store: SQ
     write(f"INSERT {WRITTEN}", "s", 0, "s-0", "done", on(3))
     second = record("r", 1, iteration=0, status="waiting", at=on(2))
     assert await store.runs() == [
-        listed(record("s", 0, status="done", at=on(3))),
-        listed(second, began=on(1), about=about(team="red")),
+        run_entry(record("s", 0, status="done", at=on(3))),
+        run_entry(second, began=on(1), about=about(team="red")),
     ]
     write(f"INSERT OR REPLACE {WRITTEN}", "r", 1, "again", "failed", on(4))
     write(f"INSERT OR REPLACE {WRITTEN}", "r", 0, "again", "done", on(4))
     again = record("r", 1, iteration=0, status="failed", at=on(4), checkpoint_id="again")
-    assert await store.runs(tags={"team": "red"}) == [listed(again, began=on(1), about=about(team="red"))]
+    assert await store.runs(tags={"team": "red"}) == [run_entry(again, began=on(1), about=about(team="red"))]
     write("DELETE FROM commits WHERE run_id = 'r' AND number = 1")
     assert [run.number for run in await store.runs(tags={"team": "red"}, status="done")] == [0]
     write("DELETE FROM commits WHERE run_id = 'r'")

@@ -56,8 +56,8 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        found = globals()[name] = getattr(_modules.load(f"{__name__}.{_HOMES[name]}"), name)
-        return found
+        value = globals()[name] = getattr(_modules.load(f"{__name__}.{_HOMES[name]}"), name)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine import lease_renewal as claims
+from stepwell.engine import lease_renewal
 from stepwell.engine.commit import store
 from stepwell.engine.responses import check_free
 from stepwell.errors import RunBusy
@@ -59,79 +59,79 @@ async def cancel(
         raise ValueError(f"the reason {reason!r} holds half a character and cannot be stored")
     run_id = (await find_run(storage, run)).run_id
     archive = StoreArchive(storage.store, DEFAULT_CODEC)
-    before = await _head(archive, run_id)
+    before = await _load_head(archive, run_id)
     check_free(before)
     if before.status in _OVER:
         return Cancelled(run_id, before.status, before.number, changed=False, driver=None)
     driver: str | None = None
     while True:
         try:
-            at = await _stopped_here(archive, run_id, reason)
+            head = await _stop_here(archive, run_id, reason)
         except RunBusy as busy:
-            at = await _head(archive, run_id)
-            await archive.post(run_id, cancel_key(at.header.epoch, before.number), cancel_letter(before.number))
+            head = await _load_head(archive, run_id)
+            await archive.post(run_id, cancel_key(head.header.epoch, before.number), cancel_letter(before.number))
             if driver is None and told is not None:
                 told(busy.owner)
             driver = busy.owner
             await asyncio.sleep(_LOOK_EVERY)
-        if over := await _over_since(archive, before, at):
-            if driver is not None and reason and over[0] is WorkflowRunState.CANCELLED:
-                await _say_why(archive, run_id, over[1], reason)
-            return Cancelled(run_id, *over, changed=True, driver=driver)
+        if end := await _find_end(archive, before, head):
+            if driver is not None and reason and end[0] is WorkflowRunState.CANCELLED:
+                await _commit_reason(archive, run_id, end[1], reason)
+            return Cancelled(run_id, *end, changed=True, driver=driver)
 
 
-async def _stopped_here(archive: StoreArchive, run_id: str, reason: str | None) -> Checkpoint:
+async def _stop_here(archive: StoreArchive, run_id: str, reason: str | None) -> Checkpoint:
     """Commit that a run was stopped which nobody drives. Raises RunBusy if somebody does."""
-    async with _held(archive, run_id):
-        at = await _head(archive, run_id)
-        return at if at.status in _OVER else await _commit(archive, at, reason)
+    async with _hold_lease(archive, run_id):
+        head = await _load_head(archive, run_id)
+        return head if head.status in _OVER else await _commit(archive, head, reason)
 
 
-async def _say_why(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
+async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
     """Commit why a run was stopped which its driver has stopped; unless it goes on already, and it matters no more."""
-    while (await _head(archive, run_id)).number == number:
+    while (await _load_head(archive, run_id)).number == number:
         try:
-            async with _held(archive, run_id):
-                at = await _head(archive, run_id)
-                if at.number == number:
-                    await _commit(archive, at, reason)
+            async with _hold_lease(archive, run_id):
+                head = await _load_head(archive, run_id)
+                if head.number == number:
+                    await _commit(archive, head, reason)
         except RunBusy:  # who drove it is just letting it go
             await asyncio.sleep(_LOOK_EVERY)
 
 
 @asynccontextmanager
-async def _held(archive: StoreArchive, run_id: str) -> AsyncIterator[None]:
-    held = await claims.claim(archive, run_id, this_process(new_run_id()), _no_news)
+async def _hold_lease(archive: StoreArchive, run_id: str) -> AsyncIterator[None]:
+    lease = await lease_renewal.claim(archive, run_id, this_process(new_run_id()), _ignore_signals)
     try:
         yield
     finally:
-        await claims.let_go(held)
+        await lease_renewal.let_go(lease)
 
 
-async def _commit(archive: StoreArchive, at: Checkpoint, reason: str | None) -> Checkpoint:
-    stamp = Stamp(checkpoint_id(at.run_id, at.header.epoch, at.number + 1), clock.stamp())
-    commit = replace(kernel.cancel(at, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
-    after = kernel.apply(at.header, at, commit)
-    wishes = tuple(key for key, _ in await archive.mail(at.run_id) if key.startswith("cancel/"))
-    await store(archive, commit, after, before=at, consumed=wishes)
+async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -> Checkpoint:
+    stamp = Stamp(checkpoint_id(head.run_id, head.header.epoch, head.number + 1), clock.stamp())
+    commit = replace(kernel.cancel(head, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
+    after = kernel.apply(head.header, head, commit)
+    signals = tuple(key for key, _ in await archive.mail(head.run_id) if key.startswith("cancel/"))
+    await store(archive, commit, after, before=head, consumed=signals)
     return after
 
 
-async def _over_since(archive: StoreArchive, before: Checkpoint, at: Checkpoint) -> tuple[WorkflowRunState, int] | None:
+async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint) -> tuple[WorkflowRunState, int] | None:
     """Where it ended since, also if it went on after that."""
-    if at.number == before.number:
+    if head.number == before.number:
         return None
-    made = await archive.commits(before.run_id, after=before.number)
-    ends = [(commit.status, commit.number) for commit in made if commit.status in _OVER]
-    return ends[0] if ends else (at.status, at.number) if at.status in _OVER else None
+    commits = await archive.commits(before.run_id, after=before.number)
+    ends = [(commit.status, commit.number) for commit in commits if commit.status in _OVER]
+    return ends[0] if ends else (head.status, head.number) if head.status in _OVER else None
 
 
-async def _head(archive: StoreArchive, run_id: str) -> Checkpoint:
+async def _load_head(archive: StoreArchive, run_id: str) -> Checkpoint:
     head = await archive.head(run_id)
     if head is None:
         raise NotFound(f"run {run_id!r} has gone meanwhile")
     return head
 
 
-def _no_news() -> None:
+def _ignore_signals() -> None:
     """Mail that comes while it is being stopped is for whoever goes on with it."""

@@ -83,13 +83,13 @@ async def check(
     graph and handlers must have what it needs, every value must be readable, and migrations are tried. Nothing is
     changed, and no handler is called.
     """
-    found: dict[str, CheckedRun] = {}  # one that moves on while we look is listed twice
+    runs: dict[str, CheckedRun] = {}  # one that moves on while we look is listed twice
     name = workflow.name if stored_as is None else stored_as
     async for entry in _entries(storage.store, name, UNFINISHED + FINISHED if every else UNFINISHED):
-        run = await _checked(storage.store, entry, workflow)
+        run = await _check_run(storage.store, entry, workflow)
         if run is not None:
-            found[run.run_id] = run
-    return Checked(name, workflow.version, tuple(found.values()))
+            runs[run.run_id] = run
+    return Checked(name, workflow.version, tuple(runs.values()))
 
 
 async def _entries(store: Store, name: str, statuses: tuple[WorkflowRunState, ...]) -> AsyncIterator[RunEntry]:
@@ -101,13 +101,13 @@ async def _entries(store: Store, name: str, statuses: tuple[WorkflowRunState, ..
             past = page[-1]
 
 
-async def why_stranded(store: Store, run_id: str, workflow: Workflow) -> tuple[str, ...]:
+async def find_incompatibilities(store: Store, run_id: str, workflow: Workflow) -> tuple[str, ...]:
     """Why a workflow could not go on with a run, one sentence each; empty if it could."""
     verdict, why = await _verdict(store, run_id, workflow)
     return why if verdict == "stranded" else ()
 
 
-async def _checked(store: Store, entry: RunEntry, workflow: Workflow) -> CheckedRun | None:
+async def _check_run(store: Store, entry: RunEntry, workflow: Workflow) -> CheckedRun | None:
     try:
         verdict, why = await _verdict(store, entry.run_id, workflow)
     except CheckpointMissing:
@@ -117,7 +117,7 @@ async def _checked(store: Store, entry: RunEntry, workflow: Workflow) -> Checked
 
 async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdict, tuple[str, ...]]:
     try:
-        changes = await _Check(store).head(run_id, workflow.definition)
+        changes = await _Check(store).find_changes(run_id, workflow.definition)
     except (CheckpointMissing, StoreUnavailable):
         raise
     except GraphChanged as changed:
@@ -133,40 +133,42 @@ class _Check:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def head(self, run_id: str, definition: Definition) -> list[str]:
+    async def find_changes(self, run_id: str, definition: Definition) -> list[str]:
         """What migrations would do to a run; empty if it goes on without."""
         archive = StoreArchive(self._store, definition.codec)
-        at, memory = await self._read(archive, run_id)
-        mail = await self._store.mail(run_id)
-        return await self._at(archive, fitted(definition, at, memory, mail), definition)
+        checkpoint, log = await self._load(archive, run_id)
+        signals = await self._store.mail(run_id)
+        return await self._check_checkpoint(archive, fitted(definition, checkpoint, log, signals), definition)
 
-    async def _read(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, Memory]:
+    async def _load(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, Memory]:
         for attempt in range(1, _TRIES + 1):
-            at = await archive.head(run_id)
-            if at is None:
+            checkpoint = await archive.head(run_id)
+            if checkpoint is None:
                 break
-            memory = await archive.recall(run_id, at.place)
+            log = await archive.recall(run_id, checkpoint.place)
             head = await self._store.head(run_id)
-            if attempt == _TRIES or (head is not None and head.entry.number == at.number):
-                return at, memory  # else it was moved on while we read
+            if attempt == _TRIES or (head is not None and head.entry.number == checkpoint.number):
+                return checkpoint, log  # else it was moved on while we read
         raise CheckpointMissing(f"no run {run_id!r} is stored here")
 
-    async def _at(self, archive: StoreArchive, found: Fitted, definition: Definition) -> list[str]:
-        for path, parcel in _values(found.at):
-            _check_readable(path, parcel, found.at.run_id)
-        _check_limit(found.at, definition)
-        changes = list(found.words) if found.migrations else []
-        for child in found.at.children.values():
-            changes += await self._child(archive, found.at, child, definition)
-        return changes + await self._called(found, definition)
+    async def _check_checkpoint(self, archive: StoreArchive, compatible: Fitted, definition: Definition) -> list[str]:
+        for path, payload in _payloads(compatible.at):
+            _check_readable(path, payload, compatible.at.run_id)
+        _check_limit(compatible.at, definition)
+        changes = list(compatible.words) if compatible.migrations else []
+        for child in compatible.at.children.values():
+            changes += await self._check_child(archive, compatible.at, child, definition)
+        return changes + await self._check_called_runs(compatible, definition)
 
-    async def _child(self, archive: StoreArchive, at: Checkpoint, child: Child, definition: Definition) -> list[str]:
+    async def _check_child(
+        self, archive: StoreArchive, checkpoint: Checkpoint, child: Child, definition: Definition
+    ) -> list[str]:
         """A run inside that waits; a fork goes on with a fork of it."""
-        inner = _inside(definition, child.executor)
+        inner = _inner_definition(definition, child.executor)
         if inner is None:
             return []
-        if child.caller == Child.caller_of(at.run_id, at.header.epoch):
-            return _told(child.run_id, await self.head(child.run_id, inner))
+        if child.caller == Child.caller_of(checkpoint.run_id, checkpoint.header.epoch):
+            return _name_inner_run(child.run_id, await self.find_changes(child.run_id, inner))
         inside = StoreArchive(self._store, inner.codec)
         inside.needed = 0  # also one that keeps only its latest
         source = await inside.find(child.checkpoint_id)
@@ -175,51 +177,58 @@ class _Check:
                 f"run {child.run_id!r} inside {child.executor!r} is gone",
                 differences=[f"run {child.run_id!r} inside {child.executor!r}, which waits for an answer, is gone"],
             )
-        return _told(child.run_id, await self._at(inside, fitted(inner, source, Memory(), afresh=True), inner))
+        return _name_inner_run(
+            child.run_id, await self._check_checkpoint(inside, fitted(inner, source, Memory(), afresh=True), inner)
+        )
 
-    async def _called(self, found: Fitted, definition: Definition) -> list[str]:
+    async def _check_called_runs(self, compatible: Fitted, definition: Definition) -> list[str]:
         """Runs inside that were called in the superstep that is under way: no checkpoint names them yet."""
-        at, changes = found.at, list[str]()
-        for delivery in kernel.plan(definition.graph, at.place, at.messages, at.held).deliveries:
-            inner = _inside(definition, delivery.executor)
-            run_id = child_run_id(at.run_id, at.header.epoch, delivery.id)
-            if inner is None or delivery.id in found.memory.outcomes or await self._store.head(run_id) is None:
+        checkpoint, changes = compatible.at, list[str]()
+        for delivery in kernel.plan(
+            definition.graph, checkpoint.place, checkpoint.messages, checkpoint.held
+        ).deliveries:
+            inner = _inner_definition(definition, delivery.executor)
+            run_id = child_run_id(checkpoint.run_id, checkpoint.header.epoch, delivery.id)
+            if inner is None or delivery.id in compatible.memory.outcomes or await self._store.head(run_id) is None:
                 continue
-            changes += _told(run_id, await self.head(run_id, inner))
+            changes += _name_inner_run(run_id, await self.find_changes(run_id, inner))
         return changes
 
 
-def _inside(definition: Definition, executor: str) -> Definition | None:
+def _inner_definition(definition: Definition, executor: str) -> Definition | None:
     nesting = definition.graph.executors[executor]
     inner = nesting.workflow if isinstance(nesting, Nesting) else None
     return inner.definition if isinstance(inner, Workflow) else None
 
 
-def _told(run_id: str, changes: list[str]) -> list[str]:
-    return [f"run {run_id!r} inside: {words}" for words in changes]
+def _name_inner_run(run_id: str, changes: list[str]) -> list[str]:
+    return [f"run {run_id!r} inside: {change}" for change in changes]
 
 
-def _values(at: Checkpoint) -> Iterator[tuple[str, Parcel]]:
-    yield from ((f"$.state.{key}", value) for key, value in at.state.items())
-    yield from ((f"$.executors.{key}", value) for key, value in at.executors.items())
-    yield from ((f"$.messages.{message.id}", message.payload) for message in at.messages)
-    yield from ((f"$.questions.{one.id}", one.payload) for one in at.requests.values())
-    yield from ((f"$.defaults.{one.id}", one.default) for one in at.requests.values() if one.default is not None)
-    for key, by_source in at.held.items():
-        yield from ((f"$.held.{key}", parcel) for parcels in by_source.values() for parcel in parcels)
+def _payloads(checkpoint: Checkpoint) -> Iterator[tuple[str, Parcel]]:
+    yield from ((f"$.state.{key}", value) for key, value in checkpoint.state.items())
+    yield from ((f"$.executors.{key}", value) for key, value in checkpoint.executors.items())
+    yield from ((f"$.messages.{message.id}", message.payload) for message in checkpoint.messages)
+    yield from ((f"$.questions.{request.id}", request.payload) for request in checkpoint.requests.values())
+    yield from (
+        (f"$.defaults.{request.id}", request.default)
+        for request in checkpoint.requests.values()
+        if request.default is not None
+    )
+    for key, by_source in checkpoint.held.items():
+        yield from ((f"$.held.{key}", payload) for payloads in by_source.values() for payload in payloads)
 
 
-def _check_readable(path: str, parcel: Parcel, run_id: str) -> None:
+def _check_readable(path: str, payload: Parcel, run_id: str) -> None:
     try:
-        parcel.open()
+        payload.open()
     except CodecError as error:
         inside = error.path.removeprefix("$")
         raise CodecError(error.message, path=path + inside) from error
 
 
-def _check_limit(at: Checkpoint, definition: Definition) -> None:
-    if at.messages and at.since_input >= definition.max_iterations:
-        words = (
-            f"it has made {at.since_input} supersteps since its last input, and may make {definition.max_iterations}"
-        )
-        raise GraphChanged(f"run {at.run_id!r}: {words}", differences=[words])
+def _check_limit(checkpoint: Checkpoint, definition: Definition) -> None:
+    if checkpoint.messages and checkpoint.since_input >= definition.max_iterations:
+        made, limit = checkpoint.since_input, definition.max_iterations
+        problem = f"it has made {made} supersteps since its last input, and may make {limit}"
+        raise GraphChanged(f"run {checkpoint.run_id!r}: {problem}", differences=[problem])

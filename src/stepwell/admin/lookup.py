@@ -16,10 +16,10 @@ from stepwell.storage.port import Entry, RunEntry, Sieve, Store
 from stepwell.storage.run_list import RunInfo, run_info
 
 SHORTEST = 4  # characters of a shortened id
-_SHOWN = 5
-_ENOUGH = _SHOWN + 1  # to know that there are more than are shown
+_MOST_CANDIDATES = 5
+_ENOUGH = _MOST_CANDIDATES + 1  # to know that there are more than are shown
 T = TypeVar("T")
-_PLACE = re.compile(r"(.+)@(-?\d{1,18})", re.DOTALL)  # no store counts further than that
+_NUMBERED = re.compile(r"(.+)@(-?\d{1,18})", re.DOTALL)  # no store counts further than that
 
 
 class NotFound(CheckpointMissing):
@@ -46,7 +46,7 @@ async def find_run(storage: BuiltInStorage, text: str) -> RunInfo:
 
     No payload is read, and the list of runs is not walked through: it costs a look or two, however many there are.
     """
-    return run_info(await _run(storage.store, text))
+    return run_info(await _load_run(storage.store, text))
 
 
 async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
@@ -68,21 +68,21 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
     """
     store = storage.store
     if not is_text(text):
-        raise await _nothing(store, "checkpoint or run", text)
+        raise await _no_match(store, "checkpoint or run", text)
     if (entry := await store.locate(text)) is not None:
-        return _info(await _for_readers(store, entry))
+        return _info(await _check_readable(store, entry))
     if (head := await store.head(text)) is not None:
         return _info(head.entry)
-    if placed := _PLACE.fullmatch(text):
-        run = await _run(store, placed[1])
-        return await _at_place(store, run.run_id, int(placed[2]))
-    if begun := await _begun_so(store, text):
-        run = _only(text, begun, [one.run_id for one in begun])
+    if match := _NUMBERED.fullmatch(text):
+        run = await _load_run(store, match[1])
+        return await _find_by_number(store, run.run_id, int(match[2]))
+    if runs := await _find_by_prefix(store, text):
+        run = _require_unique(text, runs, [entry.run_id for entry in runs])
         return CheckpointInfo(run.run_id, run.checkpoint_id, run.number)
-    entries = await store.checkpoints(text, limit=_ENOUGH) if _long(text) else []
+    entries = await store.checkpoints(text, limit=_ENOUGH) if _is_long_enough(text) else []
     if not entries:
-        raise await _nothing(store, "checkpoint or run", text)
-    return _info(await _for_readers(store, _only(text, entries, [_words(one) for one in entries])))
+        raise await _no_match(store, "checkpoint or run", text)
+    return _info(await _check_readable(store, _require_unique(text, entries, [_label(entry) for entry in entries])))
 
 
 async def entry_of(store: Store, at: CheckpointInfo) -> Entry:
@@ -93,42 +93,43 @@ async def entry_of(store: Store, at: CheckpointInfo) -> Entry:
     return entry
 
 
-async def _run(store: Store, text: str) -> RunEntry:
+async def _load_run(store: Store, text: str) -> RunEntry:
     if is_text(text) and (whole := await store.run(text)) is not None:
         return whole
-    if not (begun := await _begun_so(store, text)):
-        raise await _nothing(store, "run", text)
-    return _only(text, begun, [one.run_id for one in begun])
+    if not (runs := await _find_by_prefix(store, text)):
+        raise await _no_match(store, "run", text)
+    return _require_unique(text, runs, [run.run_id for run in runs])
 
 
-async def _begun_so(store: Store, text: str) -> list[RunEntry]:
-    if not (is_text(text) and _long(text)):
+async def _find_by_prefix(store: Store, text: str) -> list[RunEntry]:
+    if not (is_text(text) and _is_long_enough(text)):
         return []
     return await store.runs(inner=True, sieve=Sieve(prefix=text), limit=_ENOUGH)
 
 
-async def _at_place(store: Store, run_id: str, number: int) -> CheckpointInfo:
+async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointInfo:
     if number >= 0:
-        there = await store.history(run_id, after=number - 1, upto=number)
-        if there:
-            return _info(await _for_readers(store, there[0].entry))
+        records = await store.history(run_id, after=number - 1, upto=number)
+        if records:
+            return _info(await _check_readable(store, records[0].entry))
         head = await store.newest(run_id=run_id)
         if head is not None and head.fleeting and number < head.number:
             raise CheckpointMissing(
                 f"checkpoint {number} of run {run_id!r} is gone: the run keeps only its latest, and has moved on to "
                 f"{run_id}@{head.number}"
             )
-    stored = await StoreArchive(store, DEFAULT_CODEC).checkpoints(run_id)
-    if -len(stored) <= number < 0:
-        return stored[number]
+    checkpoints = await StoreArchive(store, DEFAULT_CODEC).checkpoints(run_id)
+    if -len(checkpoints) <= number < 0:
+        return checkpoints[number]
     raise NotFound(
-        f"run {run_id!r} has no checkpoint {number}: {len(stored)} are stored, from {run_id}@{stored[0].number} "
-        f"to {run_id}@{stored[-1].number}; the input is number 0, and -1 is the last",
-        [f"{run_id}@{one.number}" for one in stored[-_SHOWN:]],
+        f"run {run_id!r} has no checkpoint {number}: {len(checkpoints)} are stored, "
+        f"from {run_id}@{checkpoints[0].number} to {run_id}@{checkpoints[-1].number}; "
+        f"the input is number 0, and -1 is the last",
+        [f"{run_id}@{checkpoint.number}" for checkpoint in checkpoints[-_MOST_CANDIDATES:]],
     )
 
 
-async def _for_readers(store: Store, entry: Entry) -> Entry:
+async def _check_readable(store: Store, entry: Entry) -> Entry:
     if entry.fleeting and not await is_head(store, entry):
         raise not_kept(entry)
     return entry
@@ -138,24 +139,24 @@ def _info(entry: Entry) -> CheckpointInfo:
     return CheckpointInfo(entry.run_id, entry.checkpoint_id, entry.number)
 
 
-def _words(entry: Entry) -> str:
+def _label(entry: Entry) -> str:
     return f"{entry.checkpoint_id} ({entry.run_id}@{entry.number})"
 
 
-def _long(text: str) -> bool:
+def _is_long_enough(text: str) -> bool:
     return len(text) >= SHORTEST
 
 
-def _only(text: str, found: Sequence[T], names: Sequence[str]) -> T:
-    if len(found) == 1:
-        return found[0]
-    shown = list(names[:_SHOWN])
-    more = "" if len(names) <= _SHOWN else ", or others"
-    raise Ambiguous(f"{text!r} may be {', '.join(shown)}{more}: give more of the id", shown)
+def _require_unique(text: str, matches: Sequence[T], names: Sequence[str]) -> T:
+    if len(matches) == 1:
+        return matches[0]
+    candidates = list(names[:_MOST_CANDIDATES])
+    more = "" if len(names) <= _MOST_CANDIDATES else ", or others"
+    raise Ambiguous(f"{text!r} may be {', '.join(candidates)}{more}: give more of the id", candidates)
 
 
-async def _nothing(store: Store, what: str, text: str) -> NotFound:
-    newest = [run.run_id for run in await store.runs(limit=_SHOWN)]
-    there = f"the newest runs are {', '.join(newest)}" if newest else "no run is stored here"
-    short = "" if _long(text) else f" (a shortened id has at least {SHORTEST} characters)"
-    return NotFound(f"no {what} {text!r} is stored here{short}; {there}", newest)
+async def _no_match(store: Store, what: str, text: str) -> NotFound:
+    newest = [run.run_id for run in await store.runs(limit=_MOST_CANDIDATES)]
+    known = f"the newest runs are {', '.join(newest)}" if newest else "no run is stored here"
+    short = "" if _is_long_enough(text) else f" (a shortened id has at least {SHORTEST} characters)"
+    return NotFound(f"no {what} {text!r} is stored here{short}; {known}", newest)

@@ -46,51 +46,51 @@ async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
 
     Raises NotFound or Ambiguous for the run, and RunError for one that works for another: that one asks its questions.
     """
-    found = await find_run(storage, run)
+    info = await find_run(storage, run)
     archive = StoreArchive(storage.store, DEFAULT_CODEC)
-    at = await archive.head(found.run_id)
-    if at is None:
-        raise NotFound(f"run {found.run_id!r} has gone meanwhile")
-    check_free(at)
-    answered = await _answered(archive, at) if at.requests else set()
-    return [_question(at.run_id, one, answered=one.id in answered) for one in at.requests.values()]
+    head = await archive.head(info.run_id)
+    if head is None:
+        raise NotFound(f"run {info.run_id!r} has gone meanwhile")
+    check_free(head)
+    answered = await _find_answers(archive, head) if head.requests else set()
+    return [_make_question(head.run_id, request, answered=request.id in answered) for request in head.requests.values()]
 
 
-async def questions_at(storage: BuiltInStorage, place: CheckpointInfo) -> list[Question]:
+async def load_questions(storage: BuiltInStorage, place: CheckpointInfo) -> list[Question]:
     """What a run asked at a checkpoint of it. None counts as answered: a new run from there could answer them all."""
     entry = await entry_of(storage.store, place)
-    at, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
-    return [_question(at.run_id, one, answered=False) for one in at.requests.values()]
+    checkpoint, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
+    return [_make_question(checkpoint.run_id, request, answered=False) for request in checkpoint.requests.values()]
 
 
-async def answered_among(storage: BuiltInStorage, asked: Sequence[PendingRequest]) -> set[tuple[str, str]]:
+async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[PendingRequest]) -> set[tuple[str, str]]:
     """Those whose answer has come and was not taken in yet, as pairs of run and request. Reads only runs with mail."""
-    runs = list(dict.fromkeys(one.run_id for one in asked))
+    runs = list(dict.fromkeys(question.run_id for question in requests))
     with_mail = await asyncio.to_thread(storage.store.mailed, runs) if runs else []
-    found = [one for run_id in with_mail for one in await open_questions(storage, run_id)]
-    return {(one.run_id, one.request_id) for one in found if one.answered}
+    questions = [question for run_id in with_mail for question in await open_questions(storage, run_id)]
+    return {(question.run_id, question.request_id) for question in questions if question.answered}
 
 
-async def _answered(archive: StoreArchive, at: Checkpoint) -> set[str]:
-    letters = [(key, read_letter(at.run_id, key, body)) for key, body in await archive.mail(at.run_id)]
+async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
+    signals = [(key, read_letter(head.run_id, key, body)) for key, body in await archive.mail(head.run_id)]
     return {
-        letter.request_id
-        for key, letter in letters
-        if isinstance(letter, AnswerLetter | PlainLetter) and is_of_epoch(key, at.header.epoch)
+        signal.request_id
+        for key, signal in signals
+        if isinstance(signal, AnswerLetter | PlainLetter) and is_of_epoch(key, head.header.epoch)
     }
 
 
-def _question(run_id: str, one: Request, *, answered: bool) -> Question:
-    what = f"the schema of the question {one.id!r} of run {run_id!r}"
+def _make_question(run_id: str, request: Request, *, answered: bool) -> Question:
+    what = f"the schema of the question {request.id!r} of run {run_id!r}"
     return Question(
         run_id,
-        one.id,
-        one.executor,
-        msgspec.json.decode(json_of(one.payload)),
-        one.request_type,
-        one.response_type,
-        decoded(_read_schema, one.schema.encode(), what),
-        one.at,
-        one.deadline,
+        request.id,
+        request.executor,
+        msgspec.json.decode(json_of(request.payload)),
+        request.request_type,
+        request.response_type,
+        decoded(_read_schema, request.schema.encode(), what),
+        request.at,
+        request.deadline,
         answered,
     )

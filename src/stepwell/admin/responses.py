@@ -31,41 +31,43 @@ async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any)
     Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the question, RunError for a run that
     works for another one, and EditRefused for what is no JSON.
     """
-    found = await find_run(storage, run)
+    info = await find_run(storage, run)
     archive = StoreArchive(storage.store, DEFAULT_CODEC)
-    at = await archive.head(found.run_id)
-    if at is None:
-        raise NotFound(f"run {found.run_id!r} has gone meanwhile")
-    check_free(at)
-    await post_letters(archive, at.header, plain_letters(at, {request_id: value}))
+    head = await archive.head(info.run_id)
+    if head is None:
+        raise NotFound(f"run {info.run_id!r} has gone meanwhile")
+    check_free(head)
+    await send_answers(archive, head.header, encode_answers(head, {request_id: value}))
 
 
-def plain_letters(at: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, bytes]]:
+def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, bytes]]:
     """Answers to open questions, ready to be posted. Raises as `answer` does, before anything has changed."""
-    return [(_open(at, id), _letter(id, value)) for id, value in responses.items()]
+    return [(_find_request(checkpoint, id), _encode_answer(id, value)) for id, value in responses.items()]
 
 
-async def post_letters(archive: StoreArchive, header: RunHeader, letters: list[tuple[Request, bytes]]) -> None:
-    for request, letter in letters:
-        await archive.post(header.run_id, plain_key(header.epoch, request, new_run_id()), letter)
+async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, bytes]]) -> None:
+    for request, answer in answers:
+        await archive.post(header.run_id, plain_key(header.epoch, request, new_run_id()), answer)
 
 
-def _open(at: Checkpoint, id: str) -> Request:
-    request = at.requests.get(id)
+def _find_request(checkpoint: Checkpoint, id: str) -> Request:
+    request = checkpoint.requests.get(id)
     if request is None:
-        known = ", ".join(map(repr, at.requests)) or "none"
+        open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
         raise UnknownRequest(
-            f"run {at.run_id!r} does not ask {id!r} at commit {at.number}; open are: {known}",
-            run_id=at.run_id,
+            f"run {checkpoint.run_id!r} does not ask {id!r} at commit {checkpoint.number}; open are: {open_ids}",
+            run_id=checkpoint.run_id,
             request_id=id,
         )
     if has_passed(request.deadline):
         raise RequestExpired(
-            f"the answer to {id!r} came too late: its deadline was {request.deadline}", run_id=at.run_id, request_id=id
+            f"the answer to {id!r} came too late: its deadline was {request.deadline}",
+            run_id=checkpoint.run_id,
+            request_id=id,
         )
     return request
 
 
-def _letter(id: str, value: Any) -> bytes:
+def _encode_answer(id: str, value: Any) -> bytes:
     check_plain(value, f"the answer to {id!r}")
     return plain_letter(id, msgspec.json.encode(value))

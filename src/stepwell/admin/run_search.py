@@ -31,42 +31,42 @@ class Holding:
     where: str
 
 
-async def search(storage: BuiltInStorage, held: str, /, **asked: Any) -> AsyncIterator[Holding]:
+async def search(storage: BuiltInStorage, text: str, /, **filters: Any) -> AsyncIterator[Holding]:
     """The runs that hold a text in a value or in the name of one, those that began last first; A to Z are as a to z.
 
-    `asked` is what `list_runs` takes, but for `limit`. Of each run that it gives, the newest checkpoint and the commits
-    with outputs are read, whatever is found in them: narrow it down. What is found is told at once, so whoever has
-    enough stops asking.
+    `filters` is what `list_runs` takes, but for `limit`. Of each run that it gives, the newest checkpoint and the
+    commits with outputs are read, whatever is found in them: narrow it down. What is found is told at once, so whoever
+    has enough stops asking.
     """
-    after: RunInfo | None = asked.pop("after", None)
-    while page := await storage.list_runs(**asked, after=after, limit=_PAGE):
+    after: RunInfo | None = filters.pop("after", None)
+    while page := await storage.list_runs(**filters, after=after, limit=_PAGE):
         for run in page:
-            where = await where_held(storage, run.run_id, held)
+            where = await find_text(storage, run.run_id, text)
             if where is not None:
                 yield Holding(run, where)
         after = page[-1]
 
 
-async def where_held(storage: BuiltInStorage, run_id: str, text: str) -> str | None:
+async def find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | None:
     """The first place of a run that holds a text; None if none does, or the run has gone meanwhile."""
     try:
-        held = [part async for part in _parts(storage, run_id)]
+        parts = [part async for part in _parts(storage, run_id)]
     except CheckpointMissing:
         return None
-    wanted = plain(text)
-    return next((where for part in held for where, said in _texts("", part) if wanted in plain(said)), None)
+    folded = plain(wanted)
+    return next((where for part in parts for where, text in _texts("", part) if folded in plain(text)), None)
 
 
 async def _parts(storage: BuiltInStorage, run_id: str) -> AsyncIterator[dict[str, Any]]:
-    at = await StoreArchive(storage.store, DEFAULT_CODEC).head(run_id)
-    if at is None:
+    head = await StoreArchive(storage.store, DEFAULT_CODEC).head(run_id)
+    if head is None:
         return
-    found = document_of(at)
-    yield {name: found[name] for name in ("state", "executors", "requests", "messages", "held")}
-    records = await storage.store.history(run_id, upto=at.number, outputs_only=True)
-    commits = still_true([read_commit(one, DEFAULT_CODEC)[0] for one in records])
-    outputs = [output.payload for commit in commits for done in commit.done for output in done.outputs]
-    yield {"outputs": [msgspec.json.decode(json_of(one)) for one in outputs]}
+    document = document_of(head)
+    yield {name: document[name] for name in ("state", "executors", "requests", "messages", "held")}
+    records = await storage.store.history(run_id, upto=head.number, outputs_only=True)
+    commits = still_true([read_commit(record, DEFAULT_CODEC)[0] for record in records])
+    payloads = [output.payload for commit in commits for done in commit.done for output in done.outputs]
+    yield {"outputs": [msgspec.json.decode(json_of(payload)) for payload in payloads]}
 
 
 def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:

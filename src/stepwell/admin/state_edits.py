@@ -23,7 +23,7 @@ class EditRefused(StepwellError, ValueError):
     """A change does not fit the state, or its value cannot be stored. Nothing was changed."""
 
 
-def edited(
+def edit_state(
     state: Mapping[str, Any],
     *,
     set: Mapping[str, Any] | None = None,
@@ -37,23 +37,23 @@ def edited(
     there too. What is set or deleted must be there, what is added must not; in a list, it is added before the
     index. Values are in their stored form, classes as their tags. Raises EditRefused, saying what is there.
     """
-    removed = [_through_tags(state, _parts(path)) for path in delete]
-    replaced, added = _checked("set", set or {}, state), _checked("add", add or {}, state)
-    _check_apart([*removed, *replaced])
-    made = {key: msgspec.json.decode(msgspec.json.encode(value)) for key, value in state.items()}
+    removed = [_resolve_tags(state, _parts(path)) for path in delete]
+    replaced, added = _read_changes("set", set or {}, state), _read_changes("add", add or {}, state)
+    _check_no_overlap([*removed, *replaced])
+    result = {key: msgspec.json.decode(msgspec.json.encode(value)) for key, value in state.items()}
     for parts, value in replaced.items():
-        inside, last = _found(made, parts)
+        inside, last = _locate(result, parts)
         inside[last] = value
-    _check_apart([*removed, *added])
+    _check_no_overlap([*removed, *added])
     # from the back, so that no index moves before its turn; what is added before an item comes after its removal
     changes = [(path, 1, None) for path in removed] + [(path, 0, value) for path, value in added.items()]
-    for parts, removes, value in sorted(changes, key=lambda one: (_order(one[0]), one[1]), reverse=True):
+    for parts, removes, value in sorted(changes, key=lambda change: (_order(change[0]), change[1]), reverse=True):
         if removes:
-            inside, last = _found(made, parts)
+            inside, last = _locate(result, parts)
             del inside[last]
         else:
-            _add(made, parts, value)
-    return made
+            _add(result, parts, value)
+    return result
 
 
 def check_plain(value: Any, what: str) -> None:
@@ -61,16 +61,16 @@ def check_plain(value: Any, what: str) -> None:
     _check_plain(value, what, 0, tags=False)
 
 
-def _checked(what: str, given: Mapping[str, Any], state: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+def _read_changes(what: str, changes: Mapping[str, Any], state: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     """Values by paths, as copies that nobody else has."""
-    made: dict[tuple[str, ...], Any] = {}
-    for path, value in given.items():
+    values: dict[tuple[str, ...], Any] = {}
+    for path, value in changes.items():
         _check_value(value, f"{what} {path!r}")
-        parts = _through_tags(state, _parts(path))
-        if parts in made:
+        parts = _resolve_tags(state, _parts(path))
+        if parts in values:
             raise EditRefused(f"{path!r} would be changed twice")
-        made[parts] = deepcopy(value)
-    return made
+        values[parts] = deepcopy(value)
+    return values
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -82,20 +82,20 @@ def _parts(path: str) -> tuple[str, ...]:
     return parts
 
 
-def _through_tags(state: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
+def _resolve_tags(state: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
     """The path as it is stored: what is looked for in a value with a tag is in its content."""
     inside: Any = state
-    made: list[str] = []
+    parts: list[str] = []
     for part in path:
-        if made and _is_tagged(inside) and part not in inside:
-            made.append("v")
+        if parts and _is_tagged(inside) and part not in inside:
+            parts.append("v")
             inside = inside["v"]
-        made.append(part)
+        parts.append(part)
         if isinstance(inside, list) and _is_index(part) and int(part) < len(inside):
             inside = inside[int(part)]
         else:
             inside = inside.get(part) if isinstance(inside, Mapping) else None
-    return tuple(made)
+    return tuple(parts)
 
 
 def _is_tagged(value: Any) -> bool:
@@ -110,26 +110,26 @@ def _is_index(part: str) -> bool:
     return part.isascii() and part.isdigit() and len(part) < 19
 
 
-def _check_apart(paths: list[tuple[str, ...]]) -> None:
-    for one in paths:
+def _check_no_overlap(paths: list[tuple[str, ...]]) -> None:
+    for path in paths:
         for other in paths:
-            if one is not other and other[: len(one)] == one:
+            if path is not other and other[: len(path)] == path:
                 raise EditRefused(
-                    f"{'.'.join(one)!r} and {'.'.join(other)!r} would both be changed: one is in the other"
+                    f"{'.'.join(path)!r} and {'.'.join(other)!r} would both be changed: one is in the other"
                 )
 
 
-def _found(state: dict[str, Any], path: tuple[str, ...]) -> tuple[Any, str | int]:
+def _locate(state: dict[str, Any], path: tuple[str, ...]) -> tuple[Any, str | int]:
     """The mapping or the list that a path leads into, and the name or the index there."""
-    inside, last = _inside(state, path), path[-1]
+    inside, last = _find_container(state, path), path[-1]
     if isinstance(inside, dict) and last in inside:
         return inside, last
     if isinstance(inside, list) and _is_index(last) and int(last) < len(inside):
         return inside, int(last)
-    raise _not_there(path, inside, len(path) - 1)
+    raise _missing_path(path, inside, len(path) - 1)
 
 
-def _inside(state: dict[str, Any], path: tuple[str, ...]) -> Any:
+def _find_container(state: dict[str, Any], path: tuple[str, ...]) -> Any:
     inside: Any = state
     for n, part in enumerate(path[:-1]):
         if isinstance(inside, dict) and part in inside:
@@ -137,12 +137,12 @@ def _inside(state: dict[str, Any], path: tuple[str, ...]) -> Any:
         elif isinstance(inside, list) and _is_index(part) and int(part) < len(inside):
             inside = inside[int(part)]
         else:
-            raise _not_there(path, inside, n)
+            raise _missing_path(path, inside, n)
     return inside
 
 
 def _add(state: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    inside, last = _inside(state, path), path[-1]
+    inside, last = _find_container(state, path), path[-1]
     if isinstance(inside, dict) and last not in inside:
         inside[last] = value
     elif isinstance(inside, list) and _is_index(last) and int(last) <= len(inside):
@@ -150,10 +150,10 @@ def _add(state: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     elif isinstance(inside, dict):
         raise EditRefused(f"state {'.'.join(path)!r} is there already: set it")
     else:
-        raise _not_there(path, inside, len(path) - 1)
+        raise _missing_path(path, inside, len(path) - 1)
 
 
-def _not_there(path: tuple[str, ...], inside: Any, n: int) -> EditRefused:
+def _missing_path(path: tuple[str, ...], inside: Any, n: int) -> EditRefused:
     where = f"state {'.'.join(path[:n])!r}" if n else "the state"
     if isinstance(inside, dict):
         names = [shown(name) for name in list(inside)[:_SHOWN]]

@@ -14,7 +14,7 @@ from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from stepwell.testing.faults.failing import FailingStore
 from stepwell.testing.ledger import Ledger
-from stepwell.testing.trial import Answer, NotTheSame, Seen, Trial, Witness
+from stepwell.testing.trial import NotTheSame, Responder, Trial, TrialResult, Witness
 from stepwell.workflows.workflow import Workflow
 
 __all__ = ["CrashReport", "NotTheSame", "crash_everywhere"]
@@ -38,7 +38,7 @@ async def crash_everywhere(
     workflow: Workflow,
     message: Any = None,
     *,
-    answer: Answer | None = None,
+    answer: Responder | None = None,
     ledger: Ledger | None = None,
     store: Callable[[], Store] = MemoryStore,
     private: Mapping[str, Any] | None = None,
@@ -60,20 +60,20 @@ async def crash_everywhere(
     trial = Trial(workflow, message, answer, ledger, store, dict(private or {}), retention)
     witness, expected, writes = await trial.run_through()
     runs, tried, repeated = 1, 0, 0
-    for at, after in _points() if only is None else [only]:
-        met = await _meet(trial, fault, at, after)
+    for at, after in _list_points() if only is None else [only]:
+        trial_run = await _run_with_fault(trial, fault, at, after)
         runs += 1
-        if not met.it and at > writes and only is None:
+        if not trial_run.reached and at > writes and only is None:
             break
-        if found := _wrong(met, expected):
-            where = f"{_words(fault)} {'after' if after else 'before'} its write {at} of {writes}"
-            raise NotTheSame(f"{where}, and {found}; only=({at}, {after}) tries this alone")
+        if problem := _find_problem(trial_run, expected):
+            where = f"{_describe_fault(fault)} {'after' if after else 'before'} its write {at} of {writes}"
+            raise NotTheSame(f"{where}, and {problem}; only=({at}, {after}) tries this alone")
         tried += 1
-        repeated += max(0, len(met.witness.called) - len(witness.called))
+        repeated += max(0, len(trial_run.witness.called) - len(witness.called))
     return CrashReport(writes, tried, repeated, runs)
 
 
-def _points() -> Iterator[Point]:
+def _list_points() -> Iterator[Point]:
     """One after the other. There is no last one: what runs side by side makes more writes one day than another."""
     for at in count(1):
         yield at, False
@@ -81,26 +81,26 @@ def _points() -> Iterator[Point]:
 
 
 @dataclass(frozen=True)
-class _Met:
+class _TrialRun:
     """A run that was to meet a fault."""
 
-    it: bool  # it came that far
-    seen: Seen
+    reached: bool  # it came that far
+    result: TrialResult
     witness: Witness
-    quiet: bool  # its driver heard nothing of what was not written
+    silent: bool  # its driver heard nothing of what was not written
 
 
-async def _meet(trial: Trial, fault: Fault, at: int, after: bool) -> _Met:
+async def _run_with_fault(trial: Trial, fault: Fault, at: int, after: bool) -> _TrialRun:
     expected: type[BaseException] = DurabilityError if _fails(fault) else Crash
-    made: list[Any] = []
+    stores: list[Any] = []
 
     def wrap(inner: Any) -> Any:
-        made.append(fault(inner, at, after=after))
-        return made[0]
+        stores.append(fault(inner, at, after=after))
+        return stores[0]
 
-    seen, witness, raised = await trial.run_into(wrap, expected)
-    lost = [] if after or not _fails(fault) else [args for name, args in made[0].failed if not _is_spare(name, args)]
-    return _Met(made[0].writes >= at, seen, witness, raised is None and bool(lost))
+    result, witness, raised = await trial.run_into(wrap, expected)
+    lost = [] if after or not _fails(fault) else [args for name, args in stores[0].failed if not _is_spare(name, args)]
+    return _TrialRun(stores[0].writes >= at, result, witness, raised is None and bool(lost))
 
 
 def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
@@ -108,16 +108,16 @@ def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
     return name == "remember" and "/" not in args[2]
 
 
-def _wrong(met: _Met, expected: Seen) -> str | None:
-    if met.quiet:
+def _find_problem(trial_run: _TrialRun, expected: TrialResult) -> str | None:
+    if trial_run.silent:
         return "nobody heard that nothing was written"
-    if complaint := met.witness.complaint():
+    if complaint := trial_run.witness.complaint():
         return f"then it {complaint}"
-    found = met.seen.differences(expected)
-    return f"came to something else: {'; '.join(found)}" if found else None
+    differences = trial_run.result.differences(expected)
+    return f"came to something else: {'; '.join(differences)}" if differences else None
 
 
-def _words(fault: Fault) -> str:
+def _describe_fault(fault: Fault) -> str:
     return "its store failed" if _fails(fault) else "it died"
 
 

@@ -39,17 +39,17 @@ class ScriptedHuman:
     ) -> None:
         self._script = dict(script) if isinstance(script, Mapping) else list(script)
         self._wrong, self._late, self._twice = wrong, late, twice
-        self._known: dict[str, Any] = {}  # what was answered to which question
+        self._answers: dict[str, Any] = {}  # what was answered to which question
         self.asked: list[Any] = []
 
     def __call__(self, event: WorkflowEvent) -> Any:
         """The answer to a `request_info` event."""
-        if event.request_id not in self._known:
+        if event.request_id not in self._answers:
             question = event.data
             self.asked.append(question)
             answer = self._answer(question)
-            self._known[event.request_id] = answer(question) if callable(answer) else answer
-        return self._known[event.request_id]
+            self._answers[event.request_id] = answer(question) if callable(answer) else answer
+        return self._answers[event.request_id]
 
     def _answer(self, question: Any) -> Any:
         if isinstance(self._script, list):
@@ -81,17 +81,17 @@ class ScriptedHuman:
             clock(seconds=self._late.total_seconds())
         if self._wrong is not _NOTHING:
             for request_id in answers:
-                await _refused(go_on, {request_id: self._wrong}, "a wrong answer")
+                await _expect_refusal(go_on, {request_id: self._wrong}, "a wrong answer")
         try:
             result = await go_on(answers)
         except RequestExpired:
             return await go_on({})  # a default has taken its place; without one, this raises again
         if self._twice:
-            await _refused(go_on, answers, "a second answer")
+            await _expect_refusal(go_on, answers, "a second answer")
         return result
 
 
-async def _refused(go_on: GoOn, answers: Mapping[str, Any], what: str) -> None:
+async def _expect_refusal(go_on: GoOn, answers: Mapping[str, Any], what: str) -> None:
     try:
         await go_on(answers)
     except RequestError:

@@ -19,7 +19,7 @@ from stepwell.testing.ledger import Ledger
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.workflow import Workflow
 
-Answer = Callable[[WorkflowEvent], Any]
+Responder = Callable[[WorkflowEvent], Any]
 """A scripted human: the answer to a `request_info` event; may be async."""
 
 Wrap = Callable[[Any], Any]
@@ -35,7 +35,7 @@ class NotTheSame(AssertionError):
 
 
 @dataclass
-class Seen:
+class TrialResult:
     """What came of a run."""
 
     outputs: list[Any]
@@ -43,23 +43,23 @@ class Seen:
     status: str
     effects: list[Any]
 
-    def differences(self, other: Seen) -> list[str]:
+    def differences(self, other: TrialResult) -> list[str]:
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in vars(self))
         return [f"{name}: {mine!r} instead of {theirs!r}" for name, mine, theirs in pairs if mine != theirs]
 
 
-Delivery = tuple[str | None, str | None]
+DeliveryKey = tuple[str | None, str | None]
 
 
 @dataclass
 class Witness:
     """Which deliveries are durable, and which handlers were called: the same one must not be in both."""
 
-    durable: set[Delivery] = field(default_factory=set)
-    steps: set[Delivery] = field(default_factory=set)  # whose results are durable
-    called: list[Delivery] = field(default_factory=list)
-    broken: list[Delivery] = field(default_factory=list)
-    before: frozenset[Delivery] = frozenset()  # those that were durable when this drive of the run began
+    durable: set[DeliveryKey] = field(default_factory=set)
+    steps: set[DeliveryKey] = field(default_factory=set)  # whose results are durable
+    called: list[DeliveryKey] = field(default_factory=list)
+    broken: list[DeliveryKey] = field(default_factory=list)
+    before: frozenset[DeliveryKey] = frozenset()  # those that were durable when this drive of the run began
     drives: int = 0
     endless: bool = False  # it was moved on far too often
 
@@ -68,7 +68,7 @@ class Witness:
         self.before = frozenset(self.durable)
         self.drives += 1
 
-    def noted(self, step: Delivery) -> None:
+    def add_step(self, step: DeliveryKey) -> None:
         """What came of a step is durable: nobody may do the step again, and so note it again."""
         if step in self.steps:
             self.broken.append(step)
@@ -80,7 +80,7 @@ class Witness:
             return f"called again what was durable: {self.broken}"
         return f"does not come to an end, however often it is moved on ({self.drives} times)" if self.endless else None
 
-    def see(self, event: WorkflowEvent) -> None:
+    def observe(self, event: WorkflowEvent) -> None:
         if event.type == "executor_invoked":
             delivery = (event.run_id, event.delivery)
             self.called.append(delivery)
@@ -101,11 +101,11 @@ class _WatchedStore(WrappedStore):
         if name == "append":
             record = args[0]
             done = json.loads(record.body).get("done", ())
-            self._witness.durable |= {(record.entry.run_id, one["delivery"]) for one in done}
+            self._witness.durable |= {(record.entry.run_id, outcome["delivery"]) for outcome in done}
         elif name == "remember" and "/" not in args[2]:
             self._witness.durable.add((args[0], args[2]))
         elif name == "remember" and "/step/" in args[2]:
-            self._witness.noted((args[0], args[2]))
+            self._witness.add_step((args[0], args[2]))
         return result
 
 
@@ -115,53 +115,55 @@ class Trial:
 
     workflow: Workflow
     message: Any
-    answer: Answer | None
+    answer: Responder | None
     ledger: Ledger | None
     store: Callable[[], Store]
     private: dict[str, Any]
     retention: Retention
     pauses: int = _MOST_PAUSES
 
-    async def run_through(self) -> tuple[Witness, Seen, int]:
+    async def run_through(self) -> tuple[Witness, TrialResult, int]:
         """A run that meets nothing, and how many durable writes it made."""
         witness = Witness()
         watched = _WatchedStore(self.store(), witness)
-        seen, _ = await self._finish(watched, witness, watched, BaseException)
-        if found := witness.complaint():
-            raise NotTheSame(f"without any fault, it {found}")
+        result, _ = await self._finish(watched, witness, watched, BaseException)
+        if complaint := witness.complaint():
+            raise NotTheSame(f"without any fault, it {complaint}")
         self.pauses = witness.drives + _PATIENCE
-        return witness, seen, watched.writes
+        return witness, result, watched.writes
 
-    async def run_into(self, wrap: Wrap, expected: type[BaseException]) -> tuple[Seen, Witness, BaseException | None]:
+    async def run_into(
+        self, wrap: Wrap, expected: type[BaseException]
+    ) -> tuple[TrialResult, Witness, BaseException | None]:
         """A run on a store that `wrap` makes faulty. If it raises what is expected, it goes on on the sound one.
 
         What it came to, who was called, and what was raised.
         """
         witness = Witness()
         watched = _WatchedStore(self.store(), witness)
-        seen, raised = await self._finish(watched, witness, wrap(watched), expected)
-        return seen, witness, raised
+        result, raised = await self._finish(watched, witness, wrap(watched), expected)
+        return result, witness, raised
 
     async def _finish(
         self, sound: Any, witness: Witness, faulty: Any, expected: type[BaseException]
-    ) -> tuple[Seen, BaseException | None]:
+    ) -> tuple[TrialResult, BaseException | None]:
         if self.ledger is not None:
             self.ledger.clear()  # a new world
         raised: BaseException | None = None
         try:
             with FakeClock() as later:
                 try:
-                    seen = await self._to_the_end(faulty, witness, later)
+                    result = await self._drive_to_end(faulty, witness, later)
                 except expected as error:
                     if faulty is sound:
                         raise
                     raised = error
-                    seen = await self._to_the_end(sound, witness, later)
+                    result = await self._drive_to_end(sound, witness, later)
         finally:
             await sound.close()
-        return seen, raised
+        return result, raised
 
-    async def _to_the_end(self, store: Any, witness: Witness, later: FakeClock) -> Seen:
+    async def _drive_to_end(self, store: Any, witness: Witness, later: FakeClock) -> TrialResult:
         """Move the run on until there is nothing more to do for it."""
         storage = BuiltInStorage(store, retention=self.retention)
 
@@ -170,7 +172,7 @@ class Trial:
 
         result = await self._drive(witness, self.message, storage)
         for _ in range(self.pauses):
-            responses = await self._answers(result)
+            responses = await self._collect_answers(result)
             if result.wakes_at is not None:
                 later.until(result.wakes_at)
             elif not responses:
@@ -186,23 +188,23 @@ class Trial:
         head = await storage.get_latest(run_id=_RUN)
         assert head is not None
         effects = [] if self.ledger is None else self.ledger.effects
-        return Seen(result.get_outputs(), dict(head.state), head.status.value, effects)
+        return TrialResult(result.get_outputs(), dict(head.state), head.status.value, effects)
 
     async def _drive(self, witness: Witness, message: Any, storage: BuiltInStorage, **more: Any) -> WorkflowRunResult:
-        given = () if more or await storage.get_latest(run_id=_RUN) is not None else (message,)
+        arguments = () if more or await storage.get_latest(run_id=_RUN) is not None else (message,)
         options = {"run_id": _RUN, "checkpoint_storage": storage, "private": self.private, **more}
         witness.begin()
-        stream: Any = self.workflow.run(*given, stream=True, **options)
+        stream: Any = self.workflow.run(*arguments, stream=True, **options)
         async for event in stream:
-            witness.see(event)
+            witness.observe(event)
         result: WorkflowRunResult = await stream
         return result
 
-    async def _answers(self, result: WorkflowRunResult) -> dict[str, Any]:
+    async def _collect_answers(self, result: WorkflowRunResult) -> dict[str, Any]:
         if result.get_final_state() is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS or self.answer is None:
             return {}
-        answered = {}
+        answers = {}
         for event in result.get_request_info_events():
-            given: Any | Awaitable[Any] = self.answer(event)
-            answered[event.request_id] = await given if isawaitable(given) else given
-        return answered
+            answer: Any | Awaitable[Any] = self.answer(event)
+            answers[event.request_id] = await answer if isawaitable(answer) else answer
+        return answers

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwell.admin.diffs.documents import document_of
-from stepwell.admin.diffs.json_diff import Change, backwards, compare, lines_of, patch_of
+from stepwell.admin.diffs.json_diff import Change, compare, lines_of, patch_of, reverse_changes
 from stepwell.admin.lookup import NotFound, entry_of, find_checkpoint
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import RunError
@@ -33,11 +33,11 @@ class Difference:
 
     def reversed(self) -> Difference:
         """The difference seen from the other."""
-        return Difference(self.other, self.one, tuple(backwards(self.changes)))
+        return Difference(self.other, self.one, tuple(reverse_changes(self.changes)))
 
     def lines(self, *, full: bool = False) -> list[str]:
         """In words: which two, and a line for each change. Long values are cut, unless in full."""
-        between = f"{_words(self.one)} → {_words(self.other)}"
+        between = f"{_label(self.one)} → {_label(self.other)}"
         return [between, *(lines_of(self.changes, full=full) or ["no difference"])]
 
 
@@ -57,19 +57,20 @@ async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
     `run` is named as `find_checkpoint` takes it; a run alone is its newest checkpoint. Raises NotForked for a run that
     was begun with an input, and NotFound if that checkpoint of the parent is gone.
     """
-    found = await find_checkpoint(storage, run)
-    at, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(await entry_of(storage.store, found))
-    header = at.header
+    checkpoint = await find_checkpoint(storage, run)
+    content, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(await entry_of(storage.store, checkpoint))
+    header = content.header
     if header.parent_id is None:
-        raise NotForked(f"run {found.run_id!r} is no fork: it began with an input", run_id=found.run_id)
+        raise NotForked(f"run {checkpoint.run_id!r} is no fork: it began with an input", run_id=checkpoint.run_id)
     entry = await storage.store.locate(header.parent_id)
     if entry is None:
         raise NotFound(
-            f"{header.parent_run}@{header.parent_number}, where run {found.run_id!r} was forked, is not kept any more"
+            f"{header.parent_run}@{header.parent_number}, where run {checkpoint.run_id!r} was forked, "
+            f"is not kept any more"
         )
-    begun = await find_checkpoint(storage, header.parent_id)
-    changes = compare(await load_document(storage, begun), document_of(at))
-    return Difference(begun, found, tuple(changes))
+    parent = await find_checkpoint(storage, header.parent_id)
+    changes = compare(await load_document(storage, parent), document_of(content))
+    return Difference(parent, checkpoint, tuple(changes))
 
 
 async def load_document(storage: BuiltInStorage, at: CheckpointInfo) -> dict[str, Any]:
@@ -78,5 +79,5 @@ async def load_document(storage: BuiltInStorage, at: CheckpointInfo) -> dict[str
     return document_of((await StoreArchive(storage.store, DEFAULT_CODEC).at(entry))[0])
 
 
-def _words(at: CheckpointInfo) -> str:
+def _label(at: CheckpointInfo) -> str:
     return f"{at.run_id}@{at.number}"

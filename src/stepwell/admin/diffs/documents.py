@@ -12,48 +12,48 @@ from stepwell.model.superstep import Checkpoint, Message
 from stepwell.storage.json_text import json_of
 
 
-def document_of(at: Checkpoint) -> dict[str, Any]:
+def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """What a checkpoint holds, as plain JSON data: values as they are stored, classes as their tags.
 
     What only says where and when it was made (ids of run, checkpoint and messages, times of commits) is left out: two
     runs that did the same have the same document. In a run inside, `number` says where it was left.
     """
     return {
-        "status": at.status.value,
-        "iteration": at.iteration,
-        "wake": at.wake,
-        "state": {key: _plain(value) for key, value in at.state.items()},
-        "executors": {key: _plain(value) for key, value in at.executors.items()},
-        "messages": [_message(message) for message in at.messages],
+        "status": checkpoint.status.value,
+        "iteration": checkpoint.iteration,
+        "wake": checkpoint.wake,
+        "state": {key: _decode(value) for key, value in checkpoint.state.items()},
+        "executors": {key: _decode(value) for key, value in checkpoint.executors.items()},
+        "messages": [_describe_message(message) for message in checkpoint.messages],
         "held": {
-            join: {source: [_plain(one) for one in payloads] for source, payloads in held.items()}
-            for join, held in at.held.items()
+            join: {source: [_decode(payload) for payload in payloads] for source, payloads in held.items()}
+            for join, held in checkpoint.held.items()
         },
-        "requests": {id: _request(request) for id, request in at.requests.items()},
+        "requests": {id: _describe_request(request) for id, request in checkpoint.requests.items()},
         "children": {
             key: {"run_id": child.run_id, "executor": child.executor, "number": child.number}
-            for key, child in at.children.items()
+            for key, child in checkpoint.children.items()
         },
     }
 
 
-def _plain(value: Parcel) -> Any:
+def _decode(value: Parcel) -> Any:
     return msgspec.json.decode(json_of(value))
 
 
-def _message(message: Message) -> dict[str, Any]:
-    known: dict[str, Any] = {"from": message.source or "input", "to": [*message.takers, *message.joins]}
+def _describe_message(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = {"from": message.source or "input", "to": [*message.takers, *message.joins]}
     if message.reply is not None:
-        known["answers"] = message.reply.request_id
-    return {**known, "data": _plain(message.payload)}
+        fields["answers"] = message.reply.request_id
+    return {**fields, "data": _decode(message.payload)}
 
 
-def _request(request: Request) -> dict[str, Any]:
-    known = {
+def _describe_request(request: Request) -> dict[str, Any]:
+    fields = {
         "executor": request.executor,
-        "question": _plain(request.payload),
+        "question": _decode(request.payload),
         "request_type": request.request_type,
         "response_type": request.response_type,
         "deadline": request.deadline,
     }
-    return known if request.default is None else {**known, "default": _plain(request.default)}
+    return fields if request.default is None else {**fields, "default": _decode(request.default)}

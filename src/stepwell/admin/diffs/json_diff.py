@@ -41,8 +41,8 @@ class Change:
 
     def operation(self) -> dict[str, Any]:
         """The step as an operation of JSON Patch (RFC 6902)."""
-        made: dict[str, Any] = {"op": _OPS[self.kind], "path": self.pointer}
-        return made if self.kind == "removed" else {**made, "value": deepcopy(self.after)}
+        operation: dict[str, Any] = {"op": _OPS[self.kind], "path": self.pointer}
+        return operation if self.kind == "removed" else {**operation, "value": deepcopy(self.after)}
 
 
 def compare(before: Any, after: Any) -> list[Change]:
@@ -51,10 +51,10 @@ def compare(before: Any, after: Any) -> list[Change]:
     What was put into a list or taken out of it is told as that, as far as the lists are not too long to be laid side
     by side. Numbers are the same if they are written the same: 1 is not 1.0.
     """
-    return list(_changes((), before, after))
+    return list(_compare((), before, after))
 
 
-def backwards(changes: Sequence[Change]) -> list[Change]:
+def reverse_changes(changes: Sequence[Change]) -> list[Change]:
     """The changes that lead back."""
     return [change.reversed() for change in reversed(changes)]
 
@@ -81,13 +81,13 @@ def patched(document: Any, patch: Iterable[Mapping[str, Any]]) -> Any:
 
     Raises ValueError, naming the operation, if it does not fit the document.
     """
-    made = deepcopy(document)
+    result = deepcopy(document)
     for operation in patch:
         try:
-            made = _patched(made, operation)
+            result = _apply(result, operation)
         except (LookupError, TypeError, ValueError) as error:
             raise ValueError(f"{operation!r} does not fit the document: {error}") from error
-    return made
+    return result
 
 
 def lines_of(changes: Iterable[Change], *, full: bool = False) -> list[str]:
@@ -106,41 +106,41 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(key in other and same(value, other[key]) for key, value in one.items())
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))
-    return _text(one) == _text(other) if isinstance(one, float) else bool(one == other)
+    return _encode(one) == _encode(other) if isinstance(one, float) else bool(one == other)
 
 
-def _changes(path: Path, before: Any, after: Any) -> Iterator[Change]:
+def _compare(path: Path, before: Any, after: Any) -> Iterator[Change]:
     if isinstance(before, dict) and isinstance(after, dict):
-        yield from _in_objects(path, before, after)
+        yield from _compare_objects(path, before, after)
     elif isinstance(before, list) and isinstance(after, list):
-        yield from _in_lists(path, before, after)
+        yield from _compare_lists(path, before, after)
     elif not same(before, after):
         yield Change(path, "changed", before, after)
 
 
-def _in_objects(path: Path, before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
+def _compare_objects(path: Path, before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
     for key in (*before, *(key for key in after if key not in before)):
         if key not in after:
             yield Change((*path, key), "removed", before[key])
         elif key not in before:
             yield Change((*path, key), "added", after=after[key])
         else:
-            yield from _changes((*path, key), before[key], after[key])
+            yield from _compare((*path, key), before[key], after[key])
 
 
-def _in_lists(path: Path, before: list[Any], after: list[Any]) -> Iterator[Change]:
+def _compare_lists(path: Path, before: list[Any], after: list[Any]) -> Iterator[Change]:
     """From the front on: what is before an index is as it is in `after` already."""
-    for i1, i2, j1, j2 in _unlike(before, after):
+    for i1, i2, j1, j2 in _find_unequal_parts(before, after):
         alike = min(i2 - i1, j2 - j1)
         for n in range(alike):
-            yield from _changes((*path, j1 + n), before[i1 + n], after[j1 + n])
-        for gone in before[i1 + alike : i2]:
-            yield Change((*path, j1 + alike), "removed", gone)
-        for at in range(j1 + alike, j2):
-            yield Change((*path, at), "added", after=after[at])
+            yield from _compare((*path, j1 + n), before[i1 + n], after[j1 + n])
+        for item in before[i1 + alike : i2]:
+            yield Change((*path, j1 + alike), "removed", item)
+        for index in range(j1 + alike, j2):
+            yield Change((*path, index), "added", after=after[index])
 
 
-def _unlike(before: list[Any], after: list[Any]) -> Iterator[tuple[int, int, int, int]]:
+def _find_unequal_parts(before: list[Any], after: list[Any]) -> Iterator[tuple[int, int, int, int]]:
     """Where two lists differ: from where to where in the one, and in the other."""
     first = 0
     while first < min(len(before), len(after)) and same(before[first], after[first]):
@@ -152,17 +152,17 @@ def _unlike(before: list[Any], after: list[Any]) -> Iterator[tuple[int, int, int
     if (ends[0] - first) * (ends[1] - first) > _WORTH_LOOKING:
         yield first, ends[0], first, ends[1]
         return
-    texts = [_text(item) for item in before[first : ends[0]]], [_text(item) for item in after[first : ends[1]]]
+    texts = [_encode(item) for item in before[first : ends[0]]], [_encode(item) for item in after[first : ends[1]]]
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
         if tag != "equal":
             yield first + i1, first + i2, first + j1, first + j2
 
 
-def _text(value: Any) -> str:
+def _encode(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _patched(document: Any, operation: Mapping[str, Any]) -> Any:
+def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
     op, parts = operation["op"], parts_of(operation["path"])
     if op not in _OPS.values():
         raise ValueError(f"{op!r} is none of {', '.join(_OPS.values())}")

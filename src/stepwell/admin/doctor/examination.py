@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from stepwell.admin.deploy_check import why_stranded
+from stepwell.admin.deploy_check import find_incompatibilities
 from stepwell.admin.doctor.findings import Examined as Examined
 from stepwell.admin.doctor.findings import Finding as Finding
-from stepwell.admin.doctor.findings import check_tags, each_once, unknown_executors
-from stepwell.admin.retention.inventory import together
+from stepwell.admin.doctor.findings import check_tags, find_unknown_executors, remove_duplicates
+from stepwell.admin.retention.inventory import gather_in_batches
 from stepwell.admin.transfer.redaction import LOCK
-from stepwell.admin.transfer.snapshots import PAGE, PARTLY_HERE, Snapshot, is_listed_right, snapshot
+from stepwell.admin.transfer.snapshots import PAGE, PARTLY_HERE, Snapshot, is_listed_right, take_snapshot
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
 from stepwell.kernel.lifecycle import apply
@@ -48,60 +48,60 @@ async def examine(
     `workflows` it is found out, too, whether these could go on with them: by their graphs, and by reading what the
     heads hold.
     """
-    seen, began = Examined(), time.perf_counter()
-    known = {workflow.name: workflow for workflow in workflows}
+    totals, began = Examined(), time.perf_counter()
+    by_name = {workflow.name: workflow for workflow in workflows}
 
-    def looked() -> None:
-        seen.seconds = time.perf_counter() - began
+    def report_progress() -> None:
+        totals.seconds = time.perf_counter() - began
         if progress is not None:
-            progress(seen)
+            progress(totals)
 
-    looking = _Examination(storage.store, seen, known, looked)
+    examination = _Examination(storage.store, totals, by_name, report_progress)
     try:
-        async for finding in looking.findings():
-            seen.errors += finding.severity == "error"
-            seen.warnings += finding.severity == "warning"
+        async for finding in examination.findings():
+            totals.errors += finding.severity == "error"
+            totals.warnings += finding.severity == "warning"
             yield finding
     except DurabilityError as error:
-        seen.errors += 1
-        words = "cannot be reached" if _may_be_away(error) else "cannot be read any further"
-        yield Finding("error", f"the store {words}: {error}")
-    seen.seconds = time.perf_counter() - began
-    yield seen
+        totals.errors += 1
+        problem = "cannot be reached" if _may_be_away(error) else "cannot be read any further"
+        yield Finding("error", f"the store {problem}: {error}")
+    totals.seconds = time.perf_counter() - began
+    yield totals
 
 
 class _Examination:
     def __init__(
-        self, store: Store, seen: Examined, workflows: Mapping[str, Workflow], looked: Callable[[], None]
+        self, store: Store, totals: Examined, workflows: Mapping[str, Workflow], report_progress: Callable[[], None]
     ) -> None:
-        self._store, self._seen, self._workflows, self._looked = store, seen, workflows, looked
+        self._store, self._totals, self._workflows, self._report_progress = store, totals, workflows, report_progress
         self._wakes: Mapping[str, str] | None = None  # None: they cannot be read
 
     async def findings(self) -> AsyncIterator[Finding]:
-        for finding in [*await self._flaws(), *await self._read_wakes()]:
+        for finding in [*await self._check_store(), *await self._read_wakes()]:
             yield finding
         past: RunEntry | None = None
         done: set[str] = set()
         try:
             while page := await self._store.runs(inner=True, past=past, limit=_RUNS):
-                for found in await together(self._run(entry) for entry in page):
-                    for finding in found:
+                for run_findings in await gather_in_batches(self._check_run(entry) for entry in page):
+                    for finding in run_findings:
                         yield finding
                 done |= {entry.run_id for entry in page}
                 past = page[-1]
         except DurabilityError as error:
-            survey = await self._survey(error)
+            survey = await self._survey_runs(error)
         else:
             return
-        for runs in _pages([one for one in survey.runs if one.run_id not in done]):
-            for found in await together(self._run(entry) for entry in runs):
-                for finding in found:
+        for runs in _pages([run for run in survey.runs if run.run_id not in done]):
+            for run_findings in await gather_in_batches(self._check_run(entry) for entry in runs):
+                for finding in run_findings:
                     yield finding
         for damaged in survey.damaged:
-            for finding in await self._damaged_run(damaged):
+            for finding in await self._check_damaged_run(damaged):
                 yield finding
 
-    async def _survey(self, error: DurabilityError) -> Survey:
+    async def _survey_runs(self, error: DurabilityError) -> Survey:
         """All runs, if they cannot be listed one page after the other. Raises the error if that cannot be done."""
         inner = getattr(self._store, "inner", self._store)
         if not hasattr(inner, "survey") or await self._is_away(error):
@@ -109,73 +109,81 @@ class _Examination:
         survey: Survey = await inner.survey()
         return survey
 
-    async def _damaged_run(self, damaged: DamagedRun) -> list[Finding]:
+    async def _check_damaged_run(self, damaged: DamagedRun) -> list[Finding]:
         """A run that cannot be listed: what of it can be read is looked at."""
-        self._seen.runs += 1
-        found = [Finding("error", damaged.why, damaged.run_id)]
+        self._totals.runs += 1
+        findings = [Finding("error", damaged.why, damaged.run_id)]
         if damaged.run_id is not None:
-            found += [*await self._records(damaged.run_id), *await self._mail(damaged.run_id)]
-        return each_once(found)
+            findings += [*await self._check_records(damaged.run_id), *await self._check_signals(damaged.run_id)]
+        return remove_duplicates(findings)
 
-    async def _flaws(self) -> list[Finding]:
+    async def _check_store(self) -> list[Finding]:
         """What a store that can look at itself finds."""
         inner = getattr(self._store, "inner", self._store)
         try:
-            return [Finding("error", words) for words in await inner.flaws()] if hasattr(inner, "flaws") else []
+            return [Finding("error", problem) for problem in await inner.flaws()] if hasattr(inner, "flaws") else []
         except DurabilityError as error:
             return [await self._finding(error, None)]
 
     async def _read_wakes(self) -> list[Finding]:
         try:
-            self._wakes = {one.run_id: one.at for one in await self._store.wakes()}
+            self._wakes = {wake.run_id: wake.at for wake in await self._store.wakes()}
         except DurabilityError as error:
             return [await self._finding(error, None)]
         return []
 
-    async def _run(self, entry: RunEntry) -> list[Finding]:
-        self._seen.runs += 1
-        self._seen.statuses[entry.status] += 1
-        damage = await self._records(entry.run_id)
-        found = [*damage, *await self._mail(entry.run_id)]
+    async def _check_run(self, entry: RunEntry) -> list[Finding]:
+        self._totals.runs += 1
+        self._totals.statuses[entry.status] += 1
+        damage = await self._check_records(entry.run_id)
+        findings = [*damage, *await self._check_signals(entry.run_id)]
         if damage:
-            return each_once(found)  # its head may not be readable, and what is said of it would be said twice
+            # its head may not be readable, and what is said of it would be said twice
+            return remove_duplicates(findings)
         try:
-            one = await snapshot(self._store, entry.run_id, "run")
-            if one is None:
-                return found  # it was deleted while we looked
-            return [*found, *self._memory(one), *await self._listed(entry, one), *await self._head(one)]
+            snapshot = await take_snapshot(self._store, entry.run_id, "run")
+            if snapshot is None:
+                return findings  # it was deleted while we looked
+            return [
+                *findings,
+                *self._check_superstep_log(snapshot),
+                *await self._check_listing(entry, snapshot),
+                *await self._check_head(snapshot),
+            ]
         except DurabilityError as error:
-            return each_once([*found, await self._finding(error, entry.run_id)])
+            return remove_duplicates([*findings, await self._finding(error, entry.run_id)])
 
-    async def _numbers(self, run_id: str) -> tuple[list[int], list[Finding]]:
+    async def _read_numbers(self, run_id: str) -> tuple[list[int], list[Finding]]:
         """The numbers of the records of a run, and what is wrong with them."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         try:
-            stored = [entry.number for entry in await self._store.entries(run_id=run_id)]
+            numbers = [entry.number for entry in await self._store.entries(run_id=run_id)]
         except DurabilityError as error:
-            found.append(await self._finding(error, run_id))
+            findings.append(await self._finding(error, run_id))
             inner = getattr(self._store, "inner", self._store)
-            stored = await inner.numbers(run_id) if hasattr(inner, "numbers") else []
-        wrong = {number: flaw_in_count(number) for number in stored}
-        found += [
-            Finding("error", f"the number of a commit {why}", run_id) for why in wrong.values() if why is not None
+            numbers = await inner.numbers(run_id) if hasattr(inner, "numbers") else []
+        flaws = {number: flaw_in_count(number) for number in numbers}
+        findings += [
+            Finding("error", f"the number of a commit {why}", run_id) for why in flaws.values() if why is not None
         ]
-        return sorted(number for number, why in wrong.items() if why is None), found
+        return sorted(number for number, why in flaws.items() if why is None), findings
 
-    async def _records(self, run_id: str) -> list[Finding]:
-        numbers, damage = await self._numbers(run_id)
+    async def _check_records(self, run_id: str) -> list[Finding]:
+        numbers, findings = await self._read_numbers(run_id)
         before: Checkpoint | None = None
         for begin in range(0, len(numbers), PAGE):
-            async for number, found in self._read(run_id, numbers[begin : begin + PAGE]):
+            async for number, record in self._read_records(run_id, numbers[begin : begin + PAGE]):
                 try:
-                    before = self._checked(found, before)
+                    before = self._check_record(record, before)
                 except DurabilityError as error:
-                    damage.append(await self._finding(error, run_id, number))
+                    findings.append(await self._finding(error, run_id, number))
                     before = None
-            self._looked()
-        return damage
+            self._report_progress()
+        return findings
 
-    async def _read(self, run_id: str, numbers: list[int]) -> AsyncIterator[tuple[int, Record | DurabilityError]]:
+    async def _read_records(
+        self, run_id: str, numbers: list[int]
+    ) -> AsyncIterator[tuple[int, Record | DurabilityError]]:
         """A page of records; if one of them cannot be read, the others are read one by one."""
         try:
             for record in await self._store.history(run_id, after=numbers[0] - 1, upto=numbers[-1]):
@@ -191,16 +199,16 @@ class _Examination:
             except DurabilityError as error:
                 yield number, error
 
-    def _checked(self, record: Record | DurabilityError, before: Checkpoint | None) -> Checkpoint | None:
+    def _check_record(self, record: Record | DurabilityError, before: Checkpoint | None) -> Checkpoint | None:
         """Where a record leads. Raises what kept it from being read, CheckpointCorrupt or CodecError if it is not as it
         must be."""
         if isinstance(record, DurabilityError):
             raise record
-        self._seen.records += 1
-        self._seen.bytes += len(record.body)
+        self._totals.records += 1
+        self._totals.bytes += len(record.body)
         commit, shape = read_commit(record, DEFAULT_CODEC)
         entry = record.entry
-        self._seen.formats[shape.format] += 1
+        self._totals.formats[shape.format] += 1
         what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
         for part, why in entry_flaws(entry):
             raise CodecError(f"{what} is listed with a {part} that {why}", path="$")
@@ -208,83 +216,97 @@ class _Examination:
         if not is_listed_right(entry, commit, framed=shape.run is not None):
             raise CodecError(f"{what} is listed as something else than it is", path="$")
         if shape.run is not None:
-            return self._of_its_workflow(entry, apply(header_of(shape), None, commit, previous_id=shape.previous_id))
+            return self._check_workflow(entry, apply(header_of(shape), None, commit, previous_id=shape.previous_id))
         if before is not None and before.number == commit.number - 1:
-            return self._of_its_workflow(entry, apply(before.header, before, commit))
+            return self._check_workflow(entry, apply(before.header, before, commit))
         if entry.fleeting and entry.outputs:
             return None  # kept for its outputs alone
         raise CodecError(f"{what} tells only what changed, and what it changed from is missing", path="$")
 
-    def _of_its_workflow(self, entry: Entry, at: Checkpoint) -> Checkpoint:
-        if entry.workflow != at.header.workflow:
-            words = f"is listed as one of workflow {entry.workflow!r}, and its run is of {at.header.workflow!r}"
-            raise CodecError(f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} {words}", path="$")
-        return at
+    def _check_workflow(self, entry: Entry, checkpoint: Checkpoint) -> Checkpoint:
+        if entry.workflow != checkpoint.header.workflow:
+            problem = (
+                f"is listed as one of workflow {entry.workflow!r}, and its run is of {checkpoint.header.workflow!r}"
+            )
+            raise CodecError(f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} {problem}", path="$")
+        return checkpoint
 
-    async def _mail(self, run_id: str) -> list[Finding]:
+    async def _check_signals(self, run_id: str) -> list[Finding]:
         try:
-            letters = await self._store.mail(run_id)
+            signals = await self._store.mail(run_id)
         except DurabilityError as error:
             return [await self._finding(error, run_id)]
-        found = []
-        for key, body in letters:
-            self._seen.letters += 1
+        findings = []
+        for key, body in signals:
+            self._totals.letters += 1
             if key == PARTLY_HERE:
                 continue  # whoever looks at the run as a whole says so
             try:
                 read_letter(run_id, key, body)
             except DurabilityError as error:
-                found.append(Finding("error", str(error), run_id))
-        return found
+                findings.append(Finding("error", str(error), run_id))
+        return findings
 
-    def _memory(self, one: Snapshot) -> Iterator[Finding]:
-        for key, body in one.memory.items():
-            self._seen.memory += 1
+    def _check_superstep_log(self, snapshot: Snapshot) -> Iterator[Finding]:
+        for key, body in snapshot.superstep_log.items():
+            self._totals.memory += 1
             try:
                 if "/" in key:
-                    read_note(one.run_id, key, body, DEFAULT_CODEC)
+                    read_note(snapshot.run_id, key, body, DEFAULT_CODEC)
                 else:
-                    read_outcome(one.run_id, key, body, DEFAULT_CODEC)
+                    read_outcome(snapshot.run_id, key, body, DEFAULT_CODEC)
             except DurabilityError as error:
-                yield Finding("error", str(error), one.run_id)
+                yield Finding("error", str(error), snapshot.run_id)
 
-    async def _listed(self, entry: RunEntry, one: Snapshot) -> list[Finding]:
+    async def _check_listing(self, entry: RunEntry, snapshot: Snapshot) -> list[Finding]:
         """Whether lists say of a run what its head says. If it was moved on meanwhile, it is looked at again."""
         for _ in range(_TRIES):
-            found = await self._differences(entry, one.at)
-            if not found:
+            findings = await self._compare_listing(entry, snapshot.at)
+            if not findings:
                 return []
-            again, listed = await snapshot(self._store, one.run_id, "run"), await self._store.run(one.run_id)
+            again = await take_snapshot(self._store, snapshot.run_id, "run")
+            listed = await self._store.run(snapshot.run_id)
             if again is None or listed is None:
                 return []  # it was deleted while we looked
-            if (again.at.number, listed) == (one.at.number, entry):
-                return found
-            one, entry = again, listed
+            if (again.at.number, listed) == (snapshot.at.number, entry):
+                return findings
+            snapshot, entry = again, listed
         return []
 
-    async def _differences(self, entry: RunEntry, at: Checkpoint) -> list[Finding]:
-        run_id = at.run_id
-        found = []
+    async def _compare_listing(self, entry: RunEntry, head: Checkpoint) -> list[Finding]:
+        run_id = head.run_id
+        findings = []
         listed_as = (entry.number, entry.status, entry.checkpoint_id, entry.iteration, entry.at, entry.workflow)
-        stored_as = (at.number, at.status.value, at.stamp.checkpoint_id, at.iteration, at.stamp.at, at.header.workflow)
+        stored_as = (
+            head.number,
+            head.status.value,
+            head.stamp.checkpoint_id,
+            head.iteration,
+            head.stamp.at,
+            head.header.workflow,
+        )
         if listed_as != stored_as:
-            words = f"the list of runs says commit {entry.number}, {entry.status}, and its head is commit {at.number}, "
-            found.append(Finding("error", f"{words}{at.status.value}", run_id))
+            problem = (
+                f"the list of runs says commit {entry.number}, {entry.status}, and its head is commit {head.number}, "
+            )
+            findings.append(Finding("error", f"{problem}{head.status.value}", run_id))
         if (why := flaw_in_time(entry.began)) is not None:
-            found.append(Finding("error", f"the list of runs says when it began, and that {why}", run_id))
-        if not await self._is_located(at.stamp.checkpoint_id):
-            found.append(Finding("error", "its newest checkpoint is not found by its id", run_id, at.number))
-        listed = {one.request_id: one for one in await self._store.pending(run_id=run_id)}
-        asked = {one.request_id: one for one in pending_of(at.header, at.requests.values())}
+            findings.append(Finding("error", f"the list of runs says when it began, and that {why}", run_id))
+        if not await self._is_located(head.stamp.checkpoint_id):
+            findings.append(Finding("error", "its newest checkpoint is not found by its id", run_id, head.number))
+        listed = {request.request_id: request for request in await self._store.pending(run_id=run_id)}
+        asked = {request.request_id: request for request in pending_of(head.header, head.requests.values())}
         if listed != asked:
             names = ", ".join(sorted(id for id in {**listed, **asked} if listed.get(id) != asked.get(id)))
-            found.append(Finding("error", f"the list of open questions and its head do not agree on {names}", run_id))
-        if self._wakes is not None and self._wakes.get(run_id) != wake_of(at):
-            found += await self._read_wakes()  # that was known when we began
-        if self._wakes is not None and self._wakes.get(run_id) != wake_of(at):
-            words = f"it is listed to be woken at {self._wakes.get(run_id)}, and wants to be at {wake_of(at)}"
-            found.append(Finding("error", words, run_id))
-        return found
+            findings.append(
+                Finding("error", f"the list of open questions and its head do not agree on {names}", run_id)
+            )
+        if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
+            findings += await self._read_wakes()  # that was known when we began
+        if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
+            problem = f"it is listed to be woken at {self._wakes.get(run_id)}, and wants to be at {wake_of(head)}"
+            findings.append(Finding("error", problem, run_id))
+        return findings
 
     async def _is_located(self, checkpoint_id: str) -> bool:
         """Whether a checkpoint is found by its id. A directory looks through all runs: a damaged one is named where it
@@ -296,33 +318,35 @@ class _Examination:
                 raise
             return True
 
-    async def _head(self, one: Snapshot) -> list[Finding]:
+    async def _check_head(self, snapshot: Snapshot) -> list[Finding]:
         """Whether a run could go on from its head, as far as that can be seen."""
-        at, run_id = one.at, one.run_id
-        self._seen.questions += len(at.requests) if at.header.caller is None else 0
-        if LOCK in at.executors:
+        head, run_id = snapshot.at, snapshot.run_id
+        self._totals.questions += len(head.requests) if head.header.caller is None else 0
+        if LOCK in head.executors:
             return [Finding("warning", LOCK, run_id)]
-        found = [Finding("error", words, run_id, at.number) for words in unknown_executors(at)]
-        for child in at.children.values():
-            found += await self._child(at, child)
-        parent = await parent_of(self._store, at.header)
-        if at.header.parent_id is not None and (parent is None or await self._store.run(parent[0]) is None):
-            words = f"it was forked from checkpoint {at.header.parent_id}, whose run is gone: what that told is, too"
-            found.append(Finding("warning", words, run_id))
-        if at.header.caller is not None and await self._store.run(at.header.caller) is None:
-            words = f"it works for run {at.header.caller!r}, which is not stored: nobody will ever go on with it"
-            found.append(Finding("warning", words, run_id))
-        workflow = self._workflows.get(at.header.workflow)
-        if workflow is None or at.status is WorkflowRunState.IDLE:  # one that is done needs nobody to go on with it
-            return found
-        why = await why_stranded(self._store, run_id, workflow)
-        words = f"this code cannot go on with it: {'; '.join(why)}"
-        return [*found, Finding("error", words, run_id, at.number)] if why else found
+        findings = [Finding("error", problem, run_id, head.number) for problem in find_unknown_executors(head)]
+        for child in head.children.values():
+            findings += await self._check_child(head, child)
+        parent = await parent_of(self._store, head.header)
+        if head.header.parent_id is not None and (parent is None or await self._store.run(parent[0]) is None):
+            problem = (
+                f"it was forked from checkpoint {head.header.parent_id}, whose run is gone: what that told is, too"
+            )
+            findings.append(Finding("warning", problem, run_id))
+        if head.header.caller is not None and await self._store.run(head.header.caller) is None:
+            problem = f"it works for run {head.header.caller!r}, which is not stored: nobody will ever go on with it"
+            findings.append(Finding("warning", problem, run_id))
+        workflow = self._workflows.get(head.header.workflow)
+        if workflow is None or head.status is WorkflowRunState.IDLE:  # one that is done needs nobody to go on with it
+            return findings
+        obstacles = await find_incompatibilities(self._store, run_id, workflow)
+        problem = f"this code cannot go on with it: {'; '.join(obstacles)}"
+        return [*findings, Finding("error", problem, run_id, head.number)] if obstacles else findings
 
-    async def _child(self, at: Checkpoint, child: Child) -> list[Finding]:
+    async def _check_child(self, head: Checkpoint, child: Child) -> list[Finding]:
         if not await self._is_located(child.checkpoint_id) and await self._store.run(child.run_id) is None:
-            words = f"it waits for run {child.run_id!r} inside {child.executor!r}, which is not stored: answers fail"
-            return [Finding("error", words, at.run_id, at.number)]
+            problem = f"it waits for run {child.run_id!r} inside {child.executor!r}, which is not stored: answers fail"
+            return [Finding("error", problem, head.run_id, head.number)]
         return []
 
     async def _is_away(self, error: DurabilityError) -> bool:

@@ -44,17 +44,21 @@ class Examined:
         return self.records / self.seconds if self.seconds else 0.0
 
 
-def each_once(findings: list[Finding]) -> list[Finding]:
+def remove_duplicates(findings: list[Finding]) -> list[Finding]:
     """Without those that say the same again of another commit."""
     return list({finding.what: finding for finding in reversed(findings)}.values())[::-1]
 
 
-def unknown_executors(at: Checkpoint) -> Iterator[str]:
+def find_unknown_executors(checkpoint: Checkpoint) -> Iterator[str]:
     """Executors a checkpoint names that its own graph does not have."""
-    known = set(at.header.signature.get("executors", ()))
-    named = [*at.executors, *(r.executor for r in at.requests.values()), *(t for m in at.messages for t in m.takers)]
-    for name in dict.fromkeys(named):
-        if name not in known:
+    executors = set(checkpoint.header.signature.get("executors", ()))
+    names = [
+        *checkpoint.executors,
+        *(r.executor for r in checkpoint.requests.values()),
+        *(t for m in checkpoint.messages for t in m.takers),
+    ]
+    for name in dict.fromkeys(names):
+        if name not in executors:
             yield f"its head names the executor {name!r}, which the graph it was stored with does not have"
 
 
@@ -62,10 +66,10 @@ def check_tags(tree: Any, what: str) -> None:
     """Raises CodecError if something is marked as a value of a class and does not say of which."""
     waiting = [tree]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            if not isinstance(one.get("$", ""), str):
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if not isinstance(value.get("$", ""), str):
                 raise CodecError(f"{what} holds a value of no class", path="$")
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value

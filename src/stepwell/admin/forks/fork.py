@@ -13,10 +13,10 @@ from stepwell.admin.diffs.checkpoints import Difference
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.diffs.json_diff import compare, same
 from stepwell.admin.lookup import NotFound, find_checkpoint
-from stepwell.admin.responses import plain_letters, post_letters
-from stepwell.admin.state_edits import edited
+from stepwell.admin.responses import encode_answers, send_answers
+from stepwell.admin.state_edits import edit_state
 from stepwell.codec.codec import DEFAULT_CODEC, encoded
-from stepwell.engine import lease_renewal as claims
+from stepwell.engine import lease_renewal
 from stepwell.engine.commit import store
 from stepwell.engine.open_run import first_of_fork, forked_header
 from stepwell.errors import RunError
@@ -59,11 +59,11 @@ async def fork(
     somebody drives one. Then there is no new run.
     """
     archive = StoreArchive(storage.store, DEFAULT_CODEC, storage.retention)
-    found = await find_checkpoint(storage, checkpoint)
-    position_of(OMITTED, run_id, found.checkpoint_id, tags)  # no id and no tags that a run could not have
-    source = await _source(archive, found)
-    letters = plain_letters(source, responses or {})
-    changed = replace(source, state=_state(source.state, set=set, add=add, delete=delete))
+    origin = await find_checkpoint(storage, checkpoint)
+    position_of(OMITTED, run_id, origin.checkpoint_id, tags)  # no id and no tags that a run could not have
+    source = await _load_source(archive, origin)
+    answers = encode_answers(source, responses or {})
+    changed = replace(source, state=_edit_state(source.state, set=set, add=add, delete=delete))
     header = replace(
         forked_header(source, run_id or new_run_id()),
         caller=None,
@@ -71,13 +71,13 @@ async def fork(
         retention=storage.retention,
         tags=source.header.tags if tags is None else dict(tags),
     )
-    held = await claims.claim(archive, header.run_id, this_process(new_run_id()), _nobody_listens)
+    lease = await lease_renewal.claim(archive, header.run_id, this_process(new_run_id()), _ignore_signals)
     try:
-        begun = await _begun(archive, changed, header)
-        await post_letters(archive, header, letters)
-        return begun
+        created = await _create_run(archive, changed, header)
+        await send_answers(archive, header, answers)
+        return created
     finally:
-        await claims.let_go(held)
+        await lease_renewal.let_go(lease)
 
 
 async def preview_fork(
@@ -97,22 +97,22 @@ async def preview_fork(
     taken in when the new run is driven.
     """
     archive = StoreArchive(storage.store, DEFAULT_CODEC)
-    found = await find_checkpoint(storage, checkpoint)
-    position_of(OMITTED, run_id, found.checkpoint_id, tags)
-    source = await _source(archive, found)
-    plain_letters(source, responses or {})
+    origin = await find_checkpoint(storage, checkpoint)
+    position_of(OMITTED, run_id, origin.checkpoint_id, tags)
+    source = await _load_source(archive, origin)
+    encode_answers(source, responses or {})
     if run_id is not None:
         await _check_free(archive, run_id)
-    changed = replace(source, state=_state(source.state, set=set, add=add, delete=delete))
+    changed = replace(source, state=_edit_state(source.state, set=set, add=add, delete=delete))
     changes = compare(document_of(source), document_of(changed))
-    return Difference(found, CheckpointInfo(run_id or "new", "", 0), tuple(changes))
+    return Difference(origin, CheckpointInfo(run_id or "new", "", 0), tuple(changes))
 
 
-async def _source(archive: StoreArchive, found: CheckpointInfo) -> Checkpoint:
-    source = await archive.find(found.checkpoint_id)
-    if source is None:
-        raise NotFound(f"checkpoint {found.checkpoint_id!r} of run {found.run_id!r} has gone meanwhile")
-    return source
+async def _load_source(archive: StoreArchive, origin: CheckpointInfo) -> Checkpoint:
+    checkpoint = await archive.find(origin.checkpoint_id)
+    if checkpoint is None:
+        raise NotFound(f"checkpoint {origin.checkpoint_id!r} of run {origin.run_id!r} has gone meanwhile")
+    return checkpoint
 
 
 async def _check_free(archive: StoreArchive, run_id: str) -> None:
@@ -123,14 +123,14 @@ async def _check_free(archive: StoreArchive, run_id: str) -> None:
         )
 
 
-async def _begun(archive: StoreArchive, source: Checkpoint, header: RunHeader) -> CheckpointInfo:
+async def _create_run(archive: StoreArchive, source: Checkpoint, header: RunHeader) -> CheckpointInfo:
     await _check_free(archive, header.run_id)
     first = await first_of_fork(source, header, archive)
     await store(archive, first, kernel.apply(header, None, first, previous_id=header.parent_id))
     return CheckpointInfo(header.run_id, first.stamp.checkpoint_id, first.number)
 
 
-def _state(
+def _edit_state(
     before: Mapping[str, Parcel],
     *,
     set: Mapping[str, Any] | None,
@@ -141,16 +141,16 @@ def _state(
     if not (set or add or delete):
         return before
     plain = {key: msgspec.json.decode(json_of(value)) for key, value in before.items()}
-    after = edited(plain, set=set, add=add, delete=delete)
+    after = edit_state(plain, set=set, add=add, delete=delete)
     return {
-        key: before[key] if key in before and same(plain[key], value) else _closed(value)
+        key: before[key] if key in before and same(plain[key], value) else _encode(value)
         for key, value in after.items()
     }
 
 
-def _closed(value: Any) -> Parcel:
+def _encode(value: Any) -> Parcel:
     return encoded(msgspec.json.encode(value), DEFAULT_CODEC)
 
 
-def _nobody_listens() -> None:
+def _ignore_signals() -> None:
     """Mail for the new run waits until it is driven."""

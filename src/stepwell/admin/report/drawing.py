@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from stepwell.admin.report.layout import Box, Layout, Link, Placed, laid_out
-from stepwell.admin.report.markup import escaped, shortened
+from stepwell.admin.report.layout import Box, Connector, Layout, Rectangle, lay_out
+from stepwell.admin.report.markup import escape, shorten
 from stepwell.admin.report.stored_graph import Arrow, Shape, shape_of
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.superstep import Checkpoint, Commit
@@ -52,11 +52,11 @@ class Progress:
     def words(self, executor: str) -> str:
         times = self.ran.get(executor, 0)
         ran = "" if not times else "✓ ran once" if times == 1 else f"✓ ran {times} times"
-        said = {"failed": "✕ failed", "waiting": "? waits for an answer", "next": "▸ is next"}.get(self.state(executor))
-        return ", ".join(part for part in (said, ran) if part) or "not run"
+        words = {"failed": "✕ failed", "waiting": "? waits for an answer", "next": "▸ is next"}
+        return ", ".join(part for part in (words.get(self.state(executor)), ran) if part) or "not run"
 
 
-def progress_of(at: Checkpoint, commits: Iterable[Commit]) -> Progress:
+def progress_of(checkpoint: Checkpoint, commits: Iterable[Commit]) -> Progress:
     """The progress of a run at a checkpoint, whose way there is these commits."""
     ran: dict[str, int] = {}
     failed: frozenset[str] = frozenset()
@@ -64,9 +64,9 @@ def progress_of(at: Checkpoint, commits: Iterable[Commit]) -> Progress:
         for done in commit.done:
             ran[done.executor] = ran.get(done.executor, 0) + 1
         failed = frozenset(failure.executor_id for failure in commit.failures if failure.executor_id)
-    following = frozenset(taker for message in at.messages for taker in message.takers)
-    waiting = frozenset(request.executor for request in at.requests.values())
-    return Progress(ran, failed if at.status is WorkflowRunState.FAILED else frozenset(), waiting, following)
+    following = frozenset(taker for message in checkpoint.messages for taker in message.takers)
+    waiting = frozenset(request.executor for request in checkpoint.requests.values())
+    return Progress(ran, failed if checkpoint.status is WorkflowRunState.FAILED else frozenset(), waiting, following)
 
 
 class HasGraph(Protocol):
@@ -85,52 +85,55 @@ def draw(
     colours say. `name` keeps the pictures of one page apart.
     """
     signature = graph if isinstance(graph, Mapping) else graph.graph_signature
-    return "".join(_Picture(shape_of(signature), progress, title, escaped(name)).parts())
+    return "".join(_Picture(shape_of(signature), progress, title, escape(name)).draw())
 
 
 class _Picture:
     def __init__(self, shape: Shape, progress: Progress | None, title: str, name: str) -> None:
         self._shape, self._progress, self._title, self._name = shape, progress, title, name
-        self._lines = {id: _wrapped(id) for id in shape.executors}
-        self._small = {id: self._under(id) for id in shape.executors}
-        self._arrows = _joined(shape.arrows)
-        self._labels = [_wrapped(arrow.label) if arrow.label else [] for arrow in self._arrows]
-        boxes = [Box(id, *self._size(id)) for id in shape.executors] + [Box(id, 58.0, 26.0) for id in shape.joins]
+        self._lines = {id: _wrap(id) for id in shape.executors}
+        self._small = {id: self._caption(id) for id in shape.executors}
+        self._arrows = _merge_loops(shape.arrows)
+        self._labels = [_wrap(arrow.label) if arrow.label else [] for arrow in self._arrows]
+        boxes = [Box(id, *self._measure(id)) for id in shape.executors] + [Box(id, 58.0, 26.0) for id in shape.joins]
         links = [
-            Link(a.source, a.target, *_label_size(lines)) for a, lines in zip(self._arrows, self._labels, strict=True)
+            Connector(a.source, a.target, *_label_size(lines))
+            for a, lines in zip(self._arrows, self._labels, strict=True)
         ]
-        self._layout: Layout = laid_out(boxes, links)
+        self._layout: Layout = lay_out(boxes, links)
 
-    def parts(self) -> Iterator[str]:
+    def draw(self) -> Iterator[str]:
         layout, name = self._layout, self._name
         width, height = round(layout.width), round(layout.height)
         yield f'<svg xmlns="http://www.w3.org/2000/svg" class="hf" role="img" aria-labelledby="{name}-t {name}-d" '
         yield f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
-        yield f'<title id="{name}-t">{escaped(self._title)}</title>'
-        yield f'<desc id="{name}-d">{escaped(self._described())}</desc>'
+        yield f'<title id="{name}-t">{escape(self._title)}</title>'
+        yield f'<desc id="{name}-d">{escape(self._describe())}</desc>'
         yield f'<style>{_STYLE}</style><defs><marker id="{name}-m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
         yield 'markerHeight="8" orient="auto-start-reverse"><path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>'
         for number, arrow in enumerate(self._arrows):
-            yield from self._arrow(number, arrow)
+            yield from self._draw_arrow(number, arrow)
         for id in self._shape.executors:
-            yield from self._executor(id, layout.boxes[id])
+            yield from self._draw_executor(id, layout.boxes[id])
         for id in self._shape.joins:
             box = layout.boxes[id]
-            yield f'<g class="join"><rect class="box" rx="13" {_rectangle(box)}/>'
+            yield f'<g class="join"><rect class="box" rx="13" {_attributes(box)}/>'
             yield f"{_text(box.x, box.y + 4, 'fan-in', True)}</g>"
         yield "</svg>"
 
-    def _size(self, id: str) -> tuple[float, float]:
-        widest = max([_width(line, _LETTER) for line in self._lines[id]] + [_width(self._small[id], _SMALL_LETTER)])
+    def _measure(self, id: str) -> tuple[float, float]:
+        widest = max(
+            [_text_width(line, _LETTER) for line in self._lines[id]] + [_text_width(self._small[id], _SMALL_LETTER)]
+        )
         return widest + 28, len(self._lines[id]) * _LINE + (_SMALL if self._small[id] else 0) + 18
 
-    def _under(self, id: str) -> str:
-        said = ["start"] if id == self._shape.start else []
-        return " · ".join([*said, *([self._progress.words(id)] if self._progress else [])])
+    def _caption(self, id: str) -> str:
+        parts = ["start"] if id == self._shape.start else []
+        return " · ".join([*parts, *([self._progress.words(id)] if self._progress else [])])
 
-    def _executor(self, id: str, box: Placed) -> Iterator[str]:
+    def _draw_executor(self, id: str, box: Rectangle) -> Iterator[str]:
         state = self._progress.state(id) if self._progress else "plain"
-        yield f'<g class="{state}"><title>{escaped(id)}</title><rect class="box" rx="6" {_rectangle(box)}/>'
+        yield f'<g class="{state}"><title>{escape(id)}</title><rect class="box" rx="6" {_attributes(box)}/>'
         y = box.y - box.height / 2 + 9 + 13
         for line in self._lines[id]:
             yield _text(box.x, y, line)
@@ -139,59 +142,59 @@ class _Picture:
             yield _text(box.x, y - 2, self._small[id], True)
         yield "</g>"
 
-    def _arrow(self, number: int, arrow: Arrow) -> Iterator[str]:
+    def _draw_arrow(self, number: int, arrow: Arrow) -> Iterator[str]:
         when = " when" if arrow.label else ""
         end = f'marker-end="url(#{self._name}-m)"'
-        yield f"<g><title>{escaped(_spoken(arrow))}</title>"
-        yield f'<path class="way{when}" {end} d="{_curve(self._layout.ways[number])}"/>'
+        yield f"<g><title>{escape(_describe_arrow(arrow))}</title>"
+        yield f'<path class="way{when}" {end} d="{_curve(self._layout.routes[number])}"/>'
         box = self._layout.labels[number]
         if box is not None:
-            yield f'<rect class="label" {_rectangle(box)}/>'
+            yield f'<rect class="label" {_attributes(box)}/>'
             y = box.y - box.height / 2 + 11
             for line in self._labels[number]:
                 yield _text(box.x, y, line, True)
                 y += _SMALL
         yield "</g>"
 
-    def _described(self) -> str:
+    def _describe(self) -> str:
         """The picture in words."""
-        said = [f"It starts at {self._shape.start}."]
-        said += [f"{_spoken(arrow)}." for arrow in self._shape.arrows]
-        said += [f"{text}." for text in self._shape.unread]
+        sentences = [f"It starts at {self._shape.start}."]
+        sentences += [f"{_describe_arrow(arrow)}." for arrow in self._shape.arrows]
+        sentences += [f"{text}." for text in self._shape.unread]
         if self._progress:
-            said += [f"{id}: {self._progress.words(id)}." for id in self._shape.executors]
-        return shortened(" ".join(said), 20_000)
+            sentences += [f"{id}: {self._progress.words(id)}." for id in self._shape.executors]
+        return shorten(" ".join(sentences), 20_000)
 
 
-def _joined(arrows: Iterable[Arrow]) -> list[Arrow]:
+def _merge_loops(arrows: Iterable[Arrow]) -> list[Arrow]:
     """Arrows, those from an executor to itself as one: there is room for one beside a box."""
-    found: dict[object, Arrow] = {}
+    merged: dict[object, Arrow] = {}
     for arrow in arrows:
         key = arrow.source if arrow.source == arrow.target else arrow
-        before = found.get(key)
-        labels = [one.label for one in (before, arrow) if one is not None and one.label]
-        found[key] = Arrow(arrow.source, arrow.target, ", or ".join(labels))
-    return list(found.values())
+        before = merged.get(key)
+        labels = [candidate.label for candidate in (before, arrow) if candidate is not None and candidate.label]
+        merged[key] = Arrow(arrow.source, arrow.target, ", or ".join(labels))
+    return list(merged.values())
 
 
-def _spoken(arrow: Arrow) -> str:
+def _describe_arrow(arrow: Arrow) -> str:
     ends = [end.strip("\0") for end in (arrow.source, arrow.target)]
     return f"{ends[0]} leads to {ends[1]}" + (f" {arrow.label}" if arrow.label else "")
 
 
-def _rectangle(box: Placed) -> str:
+def _attributes(box: Rectangle) -> str:
     left, top = box.x - box.width / 2, box.y - box.height / 2
     return f'x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
 
 
 def _text(x: float, y: float, text: str, small: bool = False) -> str:
     look = ' class="small"' if small else ""
-    return f'<text{look} x="{x:.1f}" y="{y:.1f}">{escaped(text)}</text>'
+    return f'<text{look} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
-def _curve(way: tuple[tuple[float, float], ...]) -> str:
+def _curve(route: tuple[tuple[float, float], ...]) -> str:
     """A line through points that leaves and reaches each of them straight down, or up."""
-    (x, y), *more = way
+    (x, y), *more = route
     parts = [f"M{x:.1f} {y:.1f}"]
     for to_x, to_y in more:
         if abs(to_x - x) < 0.05 and abs(to_y - y) < 0.05:
@@ -208,15 +211,15 @@ def _curve(way: tuple[tuple[float, float], ...]) -> str:
 def _label_size(lines: list[str]) -> tuple[float, float]:
     if not lines:
         return 0.0, 0.0
-    return max(_width(line, _SMALL_LETTER) for line in lines) + 8, len(lines) * _SMALL + 4
+    return max(_text_width(line, _SMALL_LETTER) for line in lines) + 8, len(lines) * _SMALL + 4
 
 
-def _width(text: str, letter: float) -> float:
+def _text_width(text: str, letter: float) -> float:
     """How wide a text is, about: letters of some scripts take twice the room."""
     return sum(letter * (1.9 if unicodedata.east_asian_width(c) in "WF" else 1.0) for c in text)
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     """A text in a few lines, broken after what separates words in names; the rest is cut off."""
     lines, line = [], ""
     for word in _words(visible(text, keep=f"\n\r\t\xa0{JOINERS}")):  # here, so that there is room for it
@@ -225,8 +228,8 @@ def _wrapped(text: str) -> list[str]:
             line = ""
         line += word
     lines.append(line)
-    kept = [one.strip() or "·" for one in lines[:_MOST_LINES]]
-    return kept if len(lines) <= _MOST_LINES else [*kept[:-1], shortened(kept[-1] + "…", _LONGEST)]
+    shown = [line.strip() or "·" for line in lines[:_MOST_LINES]]
+    return shown if len(lines) <= _MOST_LINES else [*shown[:-1], shorten(shown[-1] + "…", _LONGEST)]
 
 
 def _words(text: str) -> Iterator[str]:

@@ -25,7 +25,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Connector:
     """An arrow to be drawn; `width` and `height` are those of its label."""
 
     source: str
@@ -35,7 +35,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Rectangle:
     """A rectangle: its middle, and how large it is."""
 
     x: float
@@ -48,9 +48,9 @@ class Placed:
 class Layout:
     width: float
     height: float
-    boxes: Mapping[str, Placed]
-    ways: tuple[tuple[tuple[float, float], ...], ...]  # of each link, in the order given, from its source to its target
-    labels: tuple[Placed | None, ...]  # of each link
+    boxes: Mapping[str, Rectangle]
+    routes: tuple[tuple[tuple[float, float], ...], ...]  # of each link, in the order given, from source to target
+    labels: tuple[Rectangle | None, ...]  # of each link
 
 
 @dataclass(slots=True)
@@ -65,39 +65,39 @@ class _Node:
     x: float = 0.0
 
 
-def laid_out(boxes: Sequence[Box], links: Sequence[Link]) -> Layout:
+def lay_out(boxes: Sequence[Box], links: Sequence[Connector]) -> Layout:
     """Places for boxes and links. No two boxes, labels or passing links overlap.
 
     Links from a box to itself are drawn at its right. Every link must name boxes that are given.
     """
     index = {box.id: n for n, box in enumerate(boxes)}
     ends = [(index[link.source], index[link.target]) for link in links]
-    turned = _turned(len(boxes), ends)
+    turned = _find_back_links(len(boxes), ends)
     downward = [(b, a) if n in turned else (a, b) for n, (a, b) in enumerate(ends)]
     # labels, and links between the same two boxes, get layers between
     wide = any(link.width and link.source != link.target for link in links) or len(set(downward)) < len(downward)
     layers = [layer * (2 if wide else 1) for layer in _layers(len(boxes), downward)]
-    loops = _loops(links)
+    loops = _loop_widths(links)
     nodes = [
         _Node(layer, box.width + loops.get(box.id, 0.0), box.height, [], [])
         for box, layer in zip(boxes, layers, strict=True)
     ]
-    passing = [_pass(nodes, a, b, link) for (a, b), link in zip(downward, links, strict=True)]
-    rows = _ordered(nodes)
+    passing = [_add_passing_nodes(nodes, a, b, link) for (a, b), link in zip(downward, links, strict=True)]
+    rows = _order_rows(nodes)
     _place_side_by_side(nodes, rows)
-    return _drawn(boxes, links, nodes, rows, passing, turned, loops)
+    return _assemble(boxes, links, nodes, rows, passing, turned, loops)
 
 
-def _loops(links: Iterable[Link]) -> dict[str, float]:
+def _loop_widths(links: Iterable[Connector]) -> dict[str, float]:
     """How much wider a box is because of links to itself."""
-    found: dict[str, float] = {}
+    widths: dict[str, float] = {}
     for link in links:
         if link.source == link.target:
-            found[link.source] = max(found.get(link.source, 0.0), 34.0 + link.width)
-    return found
+            widths[link.source] = max(widths.get(link.source, 0.0), 34.0 + link.width)
+    return widths
 
 
-def _turned(count: int, ends: Sequence[tuple[int, int]]) -> set[int]:
+def _find_back_links(count: int, ends: Sequence[tuple[int, int]]) -> set[int]:
     """The links that lead back to where a walk through the graph comes from: turned round, they leave no cycle."""
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for n, (a, b) in enumerate(ends):
@@ -109,19 +109,19 @@ def _turned(count: int, ends: Sequence[tuple[int, int]]) -> set[int]:
         if state[root]:
             continue
         state[root] = 1
-        way = [(root, iter(leaving[root]))]
-        while way:
-            at, further = way[-1]
+        path = [(root, iter(leaving[root]))]
+        while path:
+            box, further = path[-1]
             for n, b in further:
                 if state[b] == 1:
                     turned.add(n)
                 elif state[b] == 0:
                     state[b] = 1
-                    way.append((b, iter(leaving[b])))
+                    path.append((b, iter(leaving[b])))
                     break
             else:
-                state[at] = 2
-                way.pop()
+                state[box] = 2
+                path.pop()
     return turned
 
 
@@ -135,33 +135,33 @@ def _layers(count: int, downward: Sequence[tuple[int, int]]) -> list[int]:
             waiting[b] += 1
     layers = [0] * count
     ready = [n for n in range(count) if not waiting[n]]
-    for at in ready:  # it grows while we go
-        for b in below[at]:
-            layers[b] = max(layers[b], layers[at] + 1)
+    for box in ready:  # it grows while we go
+        for b in below[box]:
+            layers[b] = max(layers[b], layers[box] + 1)
             waiting[b] -= 1
             if not waiting[b]:
                 ready.append(b)
     return layers
 
 
-def _pass(nodes: list[_Node], a: int, b: int, link: Link) -> list[int]:
+def _add_passing_nodes(nodes: list[_Node], a: int, b: int, link: Connector) -> list[int]:
     """Places for a link in the layers between its ends; the one in the middle holds its label."""
     if a == b:
         return []
     between = range(nodes[a].layer + 1, nodes[b].layer)
-    way = []
+    places = []
     for layer in between:
         is_middle = layer == between[len(between) // 2]
         width, height = (link.width, link.height) if is_middle else (0.0, 0.0)
         nodes.append(_Node(layer, max(width, _THIN), height, [], []))
-        way.append(len(nodes) - 1)
-    for upper, lower in pairwise([a, *way, b]):
+        places.append(len(nodes) - 1)
+    for upper, lower in pairwise([a, *places, b]):
         nodes[upper].below.append(lower)
         nodes[lower].above.append(upper)
-    return way
+    return places
 
 
-def _ordered(nodes: list[_Node]) -> list[list[int]]:
+def _order_rows(nodes: list[_Node]) -> list[list[int]]:
     """The layers, each in the order that was best of several sweeps down and up."""
     rows: list[list[int]] = [[] for _ in range(max((node.layer for node in nodes), default=-1) + 1)]
     for n, node in enumerate(nodes):
@@ -173,34 +173,34 @@ def _ordered(nodes: list[_Node]) -> list[list[int]]:
         down = sweep % 2 == 0
         for row in rows if down else reversed(rows):
             _sort(nodes, rows, row, down)
-        found = _crossings(nodes, rows)
-        if found < fewest:
-            best, fewest = [row[:] for row in rows], found
+        crossings = _crossings(nodes, rows)
+        if crossings < fewest:
+            best, fewest = [row[:] for row in rows], crossings
     return best
 
 
 def _sort(nodes: list[_Node], rows: list[list[int]], row: list[int], down: bool) -> None:
     beside = nodes[row[0]].layer + (-1 if down else 1)
     others = rows[beside] if 0 <= beside < len(rows) else []
-    at = {n: place for other in (others, row) for place, n in enumerate(other)}
+    places = {n: place for other in (others, row) for place, n in enumerate(other)}
 
     def middle(n: int) -> float:
         beside = nodes[n].above if down else nodes[n].below
-        return sum(at[one] for one in beside) / len(beside) if beside else at[n]
+        return sum(places[neighbour] for neighbour in beside) / len(beside) if beside else places[n]
 
     row.sort(key=middle)
 
 
 def _crossings(nodes: list[_Node], rows: list[list[int]]) -> int:
-    found = 0
+    count = 0
     for row in rows[1:]:
-        at = {n: place for place, n in enumerate(rows[nodes[row[0]].layer - 1])}
-        lines = [sorted(at[one] for one in nodes[n].above) for n in row]
-        seen: list[int] = []
+        places = {n: place for place, n in enumerate(rows[nodes[row[0]].layer - 1])}
+        lines = [sorted(places[neighbour] for neighbour in nodes[n].above) for n in row]
+        earlier: list[int] = []
         for ends in lines:
-            found += sum(1 for end in ends for other in seen if other > end)
-            seen += ends
-    return found
+            count += sum(1 for end in ends for other in earlier if other > end)
+            earlier += ends
+    return count
 
 
 def _place_side_by_side(nodes: list[_Node], rows: list[list[int]]) -> None:
@@ -212,7 +212,7 @@ def _place_side_by_side(nodes: list[_Node], rows: list[list[int]]) -> None:
             wanted = []
             for n in row:
                 beside = nodes[n].above if down else nodes[n].below
-                wanted.append(sum(nodes[one].x for one in beside) / len(beside) if beside else nodes[n].x)
+                wanted.append(sum(nodes[neighbour].x for neighbour in beside) / len(beside) if beside else nodes[n].x)
             _settle(nodes, row, wanted)
 
 
@@ -234,9 +234,9 @@ def _settle(nodes: list[_Node], row: list[int], wanted: list[float]) -> None:
         nodes[n].x = mean + shift
 
 
-def _drawn(
+def _assemble(
     boxes: Sequence[Box],
-    links: Sequence[Link],
+    links: Sequence[Connector],
     nodes: list[_Node],
     rows: list[list[int]],
     passing: list[list[int]],
@@ -253,30 +253,32 @@ def _drawn(
     ys = [sum(spans[node.layer]) / 2 for node in nodes]
     index = {box.id: n for n, box in enumerate(boxes)}
     placed = {
-        box.id: Placed(nodes[n].x - left - loops.get(box.id, 0.0) / 2, ys[n], box.width, box.height)
+        box.id: Rectangle(nodes[n].x - left - loops.get(box.id, 0.0) / 2, ys[n], box.width, box.height)
         for n, box in enumerate(boxes)
     }
-    ways: list[tuple[tuple[float, float], ...]] = []
-    labels: list[Placed | None] = []
+    routes: list[tuple[tuple[float, float], ...]] = []
+    labels: list[Rectangle | None] = []
     for n, link in enumerate(links):
         source = placed[link.source]
         if link.source == link.target:
-            ways.append(_loop(source))
-            beside = Placed(source.x + source.width / 2 + 30 + link.width / 2, source.y, link.width, link.height)
+            routes.append(_loop_route(source))
+            beside = Rectangle(source.x + source.width / 2 + 30 + link.width / 2, source.y, link.width, link.height)
             labels.append(beside if link.width else None)
             continue
         a, b = (link.target, link.source) if n in turned else (link.source, link.target)
         upper, lower = placed[a], placed[b]
         # straight through the layers, so that a link bends only between them, where no box is
-        way = [(upper.x, upper.y + upper.height / 2), (upper.x, spans[nodes[index[a]].layer][1])]
-        way += [(nodes[m].x - left, y) for m in passing[n] for y in spans[nodes[m].layer]]
-        way += [(lower.x, spans[nodes[index[b]].layer][0]), (lower.x, lower.y - lower.height / 2)]
-        ways.append(tuple(reversed(way) if n in turned else way))
+        route = [(upper.x, upper.y + upper.height / 2), (upper.x, spans[nodes[index[a]].layer][1])]
+        route += [(nodes[m].x - left, y) for m in passing[n] for y in spans[nodes[m].layer]]
+        route += [(lower.x, spans[nodes[index[b]].layer][0]), (lower.x, lower.y - lower.height / 2)]
+        routes.append(tuple(reversed(route) if n in turned else route))
         middle = passing[n][len(passing[n]) // 2] if link.width else None
-        labels.append(None if middle is None else Placed(nodes[middle].x - left, ys[middle], link.width, link.height))
-    return Layout(right - left, max(y - DOWN + MARGIN, 2 * MARGIN), placed, tuple(ways), tuple(labels))
+        labels.append(
+            None if middle is None else Rectangle(nodes[middle].x - left, ys[middle], link.width, link.height)
+        )
+    return Layout(right - left, max(y - DOWN + MARGIN, 2 * MARGIN), placed, tuple(routes), tuple(labels))
 
 
-def _loop(box: Placed) -> tuple[tuple[float, float], ...]:
+def _loop_route(box: Rectangle) -> tuple[tuple[float, float], ...]:
     side, up = box.x + box.width / 2, box.height / 4
     return ((side, box.y - up), (side + 24, box.y - up), (side + 24, box.y + up), (side, box.y + up))

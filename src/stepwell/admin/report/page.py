@@ -13,8 +13,8 @@ import msgspec
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.report.drawing import draw
 from stepwell.admin.report.json_tree import Tree, brief
-from stepwell.admin.report.markup import escaped, shortened
-from stepwell.admin.report.timeline import Chronicle, Row, chronicle
+from stepwell.admin.report.markup import escape, shorten
+from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.payload import Parcel
@@ -58,8 +58,8 @@ async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None
 
     Raises CheckpointMissing if there is no such run or commit, CheckpointCorrupt if a record is damaged.
     """
-    told = await chronicle(storage.store, run_id, number, rows=_ROWS, changes=_CHANGES)
-    return "".join(_page(told))
+    timeline = await load_timeline(storage.store, run_id, number, rows=_ROWS, changes=_CHANGES)
+    return "".join(_render_page(timeline))
 
 
 async def report_to(
@@ -75,32 +75,32 @@ def write_page(path: str | os.PathLike[str], page: str) -> None:
         file.write(page)
 
 
-def _page(told: Chronicle) -> Iterator[str]:
-    header = told.at.header
-    name = escaped(f"Run {header.run_id} of {header.workflow}")
+def _render_page(timeline: Timeline) -> Iterator[str]:
+    header = timeline.at.header
+    name = escape(f"Run {header.run_id} of {header.workflow}")
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>'
     # should anything ever get past the escaping, it finds a page that fetches and runs nothing
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     yield f'{name}</title><meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
     yield f"<h1>{name}</h1>"
-    yield from _about(told)
-    yield from _graph(told)
-    yield from _questions(told.at.requests.values())
-    yield from _commits(told)
-    yield from _held(told)
+    yield from _render_facts(timeline)
+    yield from _render_graph(timeline)
+    yield from _render_questions(timeline.at.requests.values())
+    yield from _render_commits(timeline)
+    yield from _render_state(timeline)
     yield "</body></html>\n"
 
 
-def _about(told: Chronicle) -> Iterator[str]:
-    at, head, header = told.at, told.seen.at, told.at.header
-    if LOCK in at.executors:
+def _render_facts(timeline: Timeline) -> Iterator[str]:
+    checkpoint, head, header = timeline.at, timeline.snapshot.at, timeline.at.header
+    if LOCK in checkpoint.executors:
         yield "<p><b>Private values were removed from this run when it was exported: it cannot be resumed.</b></p>"
     facts: list[tuple[str, object]] = [
         ("Status", head.status.value),
-        ("Began", told.began),
+        ("Began", timeline.began),
         ("Last commit", f"{head.stamp.at} (number {head.number}, after {_count(head.iteration, 'superstep')})"),
-        ("Shown here", f"commit {at.number}, checkpoint {at.stamp.checkpoint_id}"),
+        ("Shown here", f"commit {checkpoint.number}, checkpoint {checkpoint.stamp.checkpoint_id}"),
     ]
     facts += [("Sleeps until", head.wake)] if head.wake else []
     facts += [(f"Tag {key}", value) for key, value in header.tags.items()]
@@ -110,136 +110,137 @@ def _about(told: Chronicle) -> Iterator[str]:
     facts += [("Works for", f"run {header.caller}")] if header.caller else []
     facts += [("Moved back", _count(header.epoch, "time"))] if header.epoch else []
     facts += [
-        ("Run inside", f"{c.run_id}, at {c.executor}, waits at its commit {c.number}") for c in at.children.values()
+        ("Run inside", f"{c.run_id}, at {c.executor}, waits at its commit {c.number}")
+        for c in checkpoint.children.values()
     ]
-    if told.seen.memory:
-        facts.append(
-            ("Under way", f"{_count(len(told.seen.memory), 'result')} noted in a superstep that is not committed")
-        )
-    if told.seen.mail:
-        facts.append(("Mail", f"{_count(len(told.seen.mail), 'letter')} not taken in"))
+    if timeline.snapshot.superstep_log:
+        results = _count(len(timeline.snapshot.superstep_log), "result")
+        facts.append(("Under way", f"{results} noted in a superstep that is not committed"))
+    if timeline.snapshot.signals:
+        facts.append(("Mail", f"{_count(len(timeline.snapshot.signals), 'letter')} not taken in"))
     yield (
         "<dl>"
-        + "".join(f"<dt>{escaped(key)}</dt><dd>{escaped(shortened(str(value), _OUTPUT))}</dd>" for key, value in facts)
+        + "".join(f"<dt>{escape(key)}</dt><dd>{escape(shorten(str(value), _OUTPUT))}</dd>" for key, value in facts)
         + "</dl>"
     )
 
 
-def _graph(told: Chronicle) -> Iterator[str]:
-    signature = told.at.header.signature
+def _render_graph(timeline: Timeline) -> Iterator[str]:
+    signature = timeline.at.header.signature
     yield "<h2>Graph</h2>"
     if len(signature.get("executors", ())) > _DRAWN:
         yield f"<p>It has {len(signature['executors']):,} executors: too many for a picture.</p>"
         return
-    title = f"Workflow {told.at.header.workflow} at commit {told.at.number}"
-    yield f'<div class="scroll">{draw(signature, progress=told.progress, title=title)}</div>'
+    title = f"Workflow {timeline.at.header.workflow} at commit {timeline.at.number}"
+    yield f'<div class="scroll">{draw(signature, progress=timeline.progress, title=title)}</div>'
 
 
-def _questions(requests: Iterable[Request]) -> Iterator[str]:
-    found = list(requests)
-    if not found:
+def _render_questions(requests: Iterable[Request]) -> Iterator[str]:
+    open_requests = list(requests)
+    if not open_requests:
         return
-    yield f"<h2>Open questions</h2><p>{_count(len(found), 'question')} waiting for an answer.</p>"
-    for request in found[:_DONE]:
+    yield f"<h2>Open questions</h2><p>{_count(len(open_requests), 'question')} waiting for an answer.</p>"
+    for request in open_requests[:_DONE]:
         until = f", until {request.deadline}" if request.deadline else ""
-        yield f"<h3>{escaped(request.id)}</h3><p>Asked by <b>{escaped(request.executor)}</b> at {escaped(request.at)}"
-        yield f"{escaped(until)}; wants a <code>{escaped(shortened(request.response_type, _OUTPUT))}</code>.</p>"
-        yield f"<div>{Tree(_TEXT).html(_plain(request.payload), _ROWS)}</div>"
-    yield _rest(len(found) - _DONE, "questions")
+        yield f"<h3>{escape(request.id)}</h3><p>Asked by <b>{escape(request.executor)}</b> at {escape(request.at)}"
+        yield f"{escape(until)}; wants a <code>{escape(shorten(request.response_type, _OUTPUT))}</code>.</p>"
+        yield f"<div>{Tree(_TEXT).html(_decode(request.payload), _ROWS)}</div>"
+    yield _rest(len(open_requests) - _DONE, "questions")
 
 
-def _commits(told: Chronicle) -> Iterator[str]:
+def _render_commits(timeline: Timeline) -> Iterator[str]:
     yield '<h2>Commits</h2><div class="scroll"><table><thead><tr>'
     yield "".join(f'<th scope="col">{name}</th>' for name in ("No.", "When", "What", "Superstep", "What was done"))
     yield "</tr></thead><tbody>"
     before: str | None = None
-    for row in told.first:
-        yield from _row(row, before, told.at.number)
+    for row in timeline.first:
+        yield from _render_row(row, before, timeline.at.number)
         before = row.commit.stamp.at
-    if told.left_out:
-        yield f'<tr><td colspan="5" class="soft">… {_count(told.left_out, "commit")} in between left out …</td></tr>'
+    if timeline.left_out:
+        count = _count(timeline.left_out, "commit")
+        yield f'<tr><td colspan="5" class="soft">… {count} in between left out …</td></tr>'
         before = None
-    for row in told.last:
-        yield from _row(row, before, told.at.number)
+    for row in timeline.last:
+        yield from _render_row(row, before, timeline.at.number)
         before = row.commit.stamp.at
     yield "</tbody></table></div>"
 
 
-def _row(row: Row, before: str | None, chosen: int) -> Iterator[str]:
+def _render_row(row: CommitRow, before: str | None, chosen: int) -> Iterator[str]:
     commit = row.commit
     look = ' class="chosen"' if commit.number == chosen else ""
     later = "" if before is None else _later(before, commit.stamp.at)
     kind = commit.kind.value if commit.restored is None else f"{commit.kind.value} to {commit.restored}"
     yield f'<tr{look}><th scope="row">{commit.number}</th>'
-    yield f'<td>{escaped(commit.stamp.at)}<br><span class="soft">{later}</span></td>'
-    yield f'<td>{escaped(kind)}<br><span class="soft">{escaped(commit.status.value)}</span></td>'
+    yield f'<td>{escape(commit.stamp.at)}<br><span class="soft">{later}</span></td>'
+    yield f'<td>{escape(kind)}<br><span class="soft">{escape(commit.status.value)}</span></td>'
     yield f"<td>{commit.iteration}</td><td>"
     for done in commit.done[:_DONE]:
-        yield from _done(done)
+        yield from _render_delivery(done)
     yield _rest(len(commit.done) - _DONE, "executors")
     for failure in commit.failures[:_OUTPUTS]:
-        yield _failure(failure)
+        yield _render_failure(failure)
     for words in commit.migrated[:_DONE]:
-        yield f"<div>{escaped(shortened(words, _OUTPUT))}</div>"
+        yield f"<div>{escape(shorten(words, _OUTPUT))}</div>"
     for warning in commit.warnings[:_OUTPUTS]:
-        yield f"<div>warning: {escaped(shortened(warning, _OUTPUT))}</div>"
-    yield from _changed(row, commit)
+        yield f"<div>warning: {escape(shorten(warning, _OUTPUT))}</div>"
+    yield from _render_changes(row, commit)
     yield "</td></tr>"
 
 
-def _done(done: Done) -> Iterator[str]:
+def _render_delivery(done: Done) -> Iterator[str]:
     again = f", attempt {done.attempts}" if done.attempts > 1 else ""
-    said = [f"sent {_count(len(done.sent), 'message')}"] if done.sent else []
-    said += [f"asked {shortened(', '.join(done.asked), _OUTPUT)}"] if done.asked else []
-    yield f"<div><b>{escaped(done.executor)}</b>{again}{escaped(': ' + ', '.join(said) if said else '')}</div>"
+    parts = [f"sent {_count(len(done.sent), 'message')}"] if done.sent else []
+    parts += [f"asked {shorten(', '.join(done.asked), _OUTPUT)}"] if done.asked else []
+    yield f"<div><b>{escape(done.executor)}</b>{again}{escape(': ' + ', '.join(parts) if parts else '')}</div>"
     for output in done.outputs[:_OUTPUTS]:
-        yield f"<div>{escaped(output.kind)}: <code>{escaped(brief(_plain(output.payload), _OUTPUT))}</code></div>"
+        yield f"<div>{escape(output.kind)}: <code>{escape(brief(_decode(output.payload), _OUTPUT))}</code></div>"
     yield _rest(len(done.outputs) - _OUTPUTS, "outputs")
 
 
-def _failure(failure: WorkflowErrorDetails) -> str:
+def _render_failure(failure: WorkflowErrorDetails) -> str:
     who = f"{failure.executor_id}: " if failure.executor_id else ""
-    words = f"failed: {who}{failure.error_type}: {shortened(failure.message, _TEXT)}"
-    said = f'<div class="bad">{escaped(words)}</div>'
+    text = f"failed: {who}{failure.error_type}: {shorten(failure.message, _TEXT)}"
+    html = f'<div class="bad">{escape(text)}</div>'
     if failure.traceback:
-        said += f"<details><summary>Traceback</summary><pre>{escaped(failure.traceback[-_TEXT:])}</pre></details>"
-    return said
+        html += f"<details><summary>Traceback</summary><pre>{escape(failure.traceback[-_TEXT:])}</pre></details>"
+    return html
 
 
-def _changed(row: Row, commit: Commit) -> Iterator[str]:
+def _render_changes(row: CommitRow, commit: Commit) -> Iterator[str]:
     if row.changes is None:
         if commit.number:
             yield '<div class="soft">what was before it is not kept</div>'
         return
     count = len(row.changes) + row.more_changes
     if count:
-        lines = "\n".join(shortened(line, _OUTPUT) for line in row.changes) + (
+        lines = "\n".join(shorten(line, _OUTPUT) for line in row.changes) + (
             f"\n… and {row.more_changes:,} more" if row.more_changes else ""
         )
-        yield f"<details><summary>{_count(count, 'change')}</summary><pre>{escaped(lines)}</pre></details>"
+        yield f"<details><summary>{_count(count, 'change')}</summary><pre>{escape(lines)}</pre></details>"
 
 
-def _held(told: Chronicle) -> Iterator[str]:
-    document = document_of(told.at)
+def _render_state(timeline: Timeline) -> Iterator[str]:
+    document = document_of(timeline.at)
     document["executors"].pop(LOCK, None)
-    yield f"<h2>State at commit {told.at.number}</h2>"
+    yield f"<h2>State at commit {timeline.at.number}</h2>"
     titles = {"state": "State", "executors": "Kept by executors", "messages": "On their way", "held": "Held by fan-ins"}
     for key, title in titles.items():
-        yield f"<h3>{title}</h3>" + (_names(document[key]) if document[key] else '<p class="soft">nothing</p>')
+        yield f"<h3>{title}</h3>" + (_render_values(document[key]) if document[key] else '<p class="soft">nothing</p>')
 
 
-def _names(values: Any) -> str:
+def _render_values(values: Any) -> str:
     """Each value by its name, folded or not."""
     pairs = list(values.items()) if isinstance(values, dict) else list(enumerate(values))
     tree, most = Tree(_CHARACTERS), max(_VALUES // max(len(pairs), 1), _DONE)
     rows = []
     for key, value in pairs[:_NAMES]:
-        rows.append(f"<li><b>{escaped(shortened(str(key), _OUTPUT))}</b>: {tree.html(value, most)}</li>")
+        rows.append(f"<li><b>{escape(shorten(str(key), _OUTPUT))}</b>: {tree.html(value, most)}</li>")
     return f"<ul>{''.join(rows)}</ul>{_rest(len(pairs) - _NAMES, 'values')}"
 
 
-def _plain(parcel: Parcel) -> Any:
-    return msgspec.json.decode(json_of(parcel))
+def _decode(payload: Parcel) -> Any:
+    return msgspec.json.decode(json_of(payload))
 
 
 def _later(before: str, at: str) -> str:

@@ -45,35 +45,35 @@ def shape_of(signature: Mapping[str, Any]) -> Shape:
     joins: list[str] = []
     unread: list[str] = []
     for text in map(str, signature.get("edges", ())):
-        found = _arrows(text, f"\0fan-in {len(joins)}")
-        if found is None:
+        edge_arrows = _arrows(text, f"\0fan-in {len(joins)}")
+        if edge_arrows is None:
             unread.append(text)
             continue
-        arrows += found
+        arrows += edge_arrows
         if _JOIN.fullmatch(text):
             joins.append(f"\0fan-in {len(joins)}")
-    named = [start, *map(str, signature.get("executors", ())), *(end for a in arrows for end in (a.source, a.target))]
-    executors = tuple(dict.fromkeys(name for name in named if name and name not in joins))
+    names = [start, *map(str, signature.get("executors", ())), *(end for a in arrows for end in (a.source, a.target))]
+    executors = tuple(dict.fromkeys(name for name in names if name and name not in joins))
     return Shape(start, executors, tuple(joins), tuple(dict.fromkeys(arrows)), tuple(unread))
 
 
 def _arrows(text: str, join: str) -> list[Arrow] | None:
     """The arrows of one edge; None if its words are not known."""
-    if found := _JOIN.fullmatch(text):
-        return [*(Arrow(source, join) for source in _ids(found[1])), Arrow(join, _id(found[2]))]
-    if found := _EACH.fullmatch(text):
-        return [Arrow(_id(found[1]), target) for target in _ids(found[2])]
-    if found := _CHOSEN.fullmatch(text):
-        return [Arrow(_id(found[1]), target, found[3]) for target in _ids(found[2])]
-    if found := _FIRST.fullmatch(text):
-        return [Arrow(_id(found[1]), _id(case[1]), case[2]) for case in _CASE.finditer(found[2])]
-    if found := _DIRECT.fullmatch(text):
-        return [Arrow(_id(found[1]), _id(found[2]), found[3] or "")]
+    if match := _JOIN.fullmatch(text):
+        return [*(Arrow(source, join) for source in _ids(match[1])), Arrow(join, _id(match[2]))]
+    if match := _EACH.fullmatch(text):
+        return [Arrow(_id(match[1]), target) for target in _ids(match[2])]
+    if match := _CHOSEN.fullmatch(text):
+        return [Arrow(_id(match[1]), target, match[3]) for target in _ids(match[2])]
+    if match := _FIRST.fullmatch(text):
+        return [Arrow(_id(match[1]), _id(case[1]), case[2]) for case in _CASE.finditer(match[2])]
+    if match := _DIRECT.fullmatch(text):
+        return [Arrow(_id(match[1]), _id(match[2]), match[3] or "")]
     return None
 
 
 def _ids(text: str) -> Iterator[str]:
-    return (_id(found[0]) for found in re.finditer(_ID, text))
+    return (_id(match[0]) for match in re.finditer(_ID, text))
 
 
 def _id(text: str) -> str:

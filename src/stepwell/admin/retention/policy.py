@@ -43,23 +43,23 @@ class Keep:
 
     def of(self, status: str) -> Keep | None:
         """What is kept of runs of a status; None: everything."""
-        return {str(one): keep for one, keep in self.by_status.items()}.get(status, self)
+        return {str(named): keep for named, keep in self.by_status.items()}.get(status, self)
 
     def lets_go(self, status: str) -> bool:
         """Whether runs of a status may go as a whole."""
-        named = {str(one) for one in self.by_status}
+        named = {str(key) for key in self.by_status}
         return status in _OVER or (status == _STOPPED and status in named)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RunFacts:
     """What must be known of a run to decide: no body is looked at."""
 
     run: RunEntry
     entries: tuple[Entry, ...]  # by number
     parent: tuple[str, int] | None = None  # the checkpoint it was forked from
-    asks: bool = False  # it has open questions
-    mail: bool = False  # something lies there for it
+    has_requests: bool = False  # it has open questions
+    has_signals: bool = False  # something lies there for it
     damage: str = ""  # why it cannot be read; then nobody knows what it was forked from
 
 
@@ -77,9 +77,9 @@ class Removal:
         return tuple(id for wave in self.waves for id in wave)
 
 
-def what_goes(
+def plan_removal(
     policy: Keep,
-    runs: Sequence[Known],
+    runs: Sequence[RunFacts],
     now: datetime,
     named: Collection[str] = (),
     only: Collection[str] | None = None,
@@ -90,56 +90,56 @@ def what_goes(
     no run that a fork which stays was begun from, and not the checkpoint it began at; nothing of a run that works for
     another one which stays; no commit with outputs of a run that stays: its result is told from them.
     """
-    known = {one.run.run_id: one for one in runs}
+    by_id = {facts.run.run_id: facts for facts in runs}
     stays = {
         id: why
-        for id, one in known.items()
-        if one.run.about.caller not in known  # else it goes with the run it works for, or not at all
-        and (why := _why_it_stays(policy, one, now, named, only)) is not None
+        for id, facts in by_id.items()
+        if facts.run.about.caller not in by_id  # else it goes with the run it works for, or not at all
+        and (why := _reason_to_stay(policy, facts, now, named, only)) is not None
     }
-    going, needed = _without_the_needed(known.keys() - stays.keys(), known)
-    begun_at = beginnings(runs, going)
+    going, needed = _exclude_dependencies(by_id.keys() - stays.keys(), by_id)
+    fork_points = find_fork_points(runs, going)
     fewer = {
         id: numbers
-        for id, one in known.items()
+        for id, facts in by_id.items()
         if id not in going
-        and may_lose_some(policy, one, named, only)
-        and (numbers := old_ones(policy, one, begun_at, now))
+        and allows_thinning(policy, facts, named, only)
+        and (numbers := find_old_checkpoints(policy, facts, fork_points, now))
     }
-    told = {id: why for id, why in {**stays, **needed}.items() if (only is None or id in only) and why}
-    return Removal(_in_waves(going, known), fewer, told)
+    reasons = {id: why for id, why in {**stays, **needed}.items() if (only is None or id in only) and why}
+    return Removal(_split_into_waves(going, by_id), fewer, reasons)
 
 
-def whole_runs(ids: Collection[str], runs: Sequence[Known]) -> Removal:
+def plan_deletion(ids: Collection[str], runs: Sequence[RunFacts]) -> Removal:
     """These runs, whatever they are, with those that work for them; but none that a run which stays needs."""
-    known = {one.run.run_id: one for one in runs}
-    going = known.keys() & set(ids)
-    while more := {id for id, one in known.items() if one.run.about.caller in going} - going:
+    by_id = {facts.run.run_id: facts for facts in runs}
+    going = by_id.keys() & set(ids)
+    while more := {id for id, facts in by_id.items() if facts.run.about.caller in going} - going:
         going |= more
-    going, needed = _without_the_needed(going, known)
-    return Removal(_in_waves(going, known), stays={id: why for id, why in needed.items() if id in ids})
+    going, needed = _exclude_dependencies(going, by_id)
+    return Removal(_split_into_waves(going, by_id), stays={id: why for id, why in needed.items() if id in ids})
 
 
-def _why_it_stays(
-    policy: Keep, one: Known, now: datetime, named: Collection[str], only: Collection[str] | None
+def _reason_to_stay(
+    policy: Keep, facts: RunFacts, now: datetime, named: Collection[str], only: Collection[str] | None
 ) -> str | None:
     """In words, why a run does not go as a whole; None if it may."""
-    status, id = one.run.status, one.run.run_id
+    status, id = facts.run.status, facts.run.run_id
     keep = policy.of(status)
-    if one.damage:
-        return f"it cannot be read: {one.damage}"
+    if facts.damage:
+        return f"it cannot be read: {facts.damage}"
     if keep is None or (only is not None and id not in only):
         return "runs of its status are left alone"
-    if one.mail:
+    if facts.has_signals:
         return "something was sent to it that it has not taken in"
-    if one.asks and id not in named:
+    if facts.has_requests and id not in named:
         return "it waits for an answer"
     if keep.last:
         return "its last checkpoints are kept"
-    if not _is_old(keep, one.run.at, now):
+    if not _is_old(keep, facts.run.at, now):
         return "it changed not long enough ago"
     # nobody is left to go on with a run whose caller is gone
-    if policy.lets_go(status) or one.run.about.caller is not None:
+    if policy.lets_go(status) or facts.run.about.caller is not None:
         return None
     return "it failed, and can be resumed" if status == _STOPPED else "it is not over"
 
@@ -148,17 +148,17 @@ def _is_old(keep: Keep, at: str, now: datetime) -> bool:
     return keep.age is None or now - datetime.fromisoformat(at) > keep.age
 
 
-def _without_the_needed(going: Collection[str], known: Mapping[str, Known]) -> tuple[set[str], dict[str, str]]:
+def _exclude_dependencies(going: Collection[str], by_id: Mapping[str, RunFacts]) -> tuple[set[str], dict[str, str]]:
     """Those that nobody who stays needs, neither a fork nor the run they work for; and for the others, who does."""
     left, needed = set(going), dict[str, str]()
     while True:
         more: dict[str, str] = {}
-        for id, one in known.items():
-            if id not in left and one.parent is not None and one.parent[0] in left:
-                more[one.parent[0]] = f"run {id!r} was forked from it, and stays"
+        for id, facts in by_id.items():
+            if id not in left and facts.parent is not None and facts.parent[0] in left:
+                more[facts.parent[0]] = f"run {id!r} was forked from it, and stays"
         for id in left:
-            caller = known[id].run.about.caller
-            if caller in known and caller not in left:
+            caller = by_id[id].run.about.caller
+            if caller in by_id and caller not in left:
                 more.setdefault(id, f"it works for run {caller!r}, which stays")
         if not more:
             return left, needed
@@ -166,38 +166,42 @@ def _without_the_needed(going: Collection[str], known: Mapping[str, Known]) -> t
         needed |= more
 
 
-def beginnings(runs: Iterable[Known], going: Collection[str]) -> set[tuple[str, int]]:
+def find_fork_points(runs: Iterable[RunFacts], going: Collection[str]) -> set[tuple[str, int]]:
     """The checkpoints at which runs that stay were begun."""
-    return {one.parent for one in runs if one.run.run_id not in going and one.parent is not None}
+    return {facts.parent for facts in runs if facts.run.run_id not in going and facts.parent is not None}
 
 
-def may_lose_some(policy: Keep, one: Known, named: Collection[str], only: Collection[str] | None) -> bool:
+def allows_thinning(policy: Keep, facts: RunFacts, named: Collection[str], only: Collection[str] | None) -> bool:
     """Whether single checkpoints of a run that stays may go. Its entries are not looked at."""
-    id = one.run.run_id
-    is_meant = (only is None or id in only) and policy.of(one.run.status) is not None
-    return is_meant and not one.damage and one.run.about.caller is None and (not one.asks or id in named)
+    id = facts.run.run_id
+    is_meant = (only is None or id in only) and policy.of(facts.run.status) is not None
+    return is_meant and not facts.damage and facts.run.about.caller is None and (not facts.has_requests or id in named)
 
 
-def old_ones(policy: Keep, one: Known, begun_at: Collection[tuple[str, int]], now: datetime) -> tuple[int, ...]:
+def find_old_checkpoints(
+    policy: Keep, facts: RunFacts, fork_points: Collection[tuple[str, int]], now: datetime
+) -> tuple[int, ...]:
     """The checkpoints which may go, newest first, of a run that may lose some."""
-    keep, id = policy.of(one.run.status), one.run.run_id
+    keep, id = policy.of(facts.run.status), facts.run.run_id
     if keep is None:
         return ()
     last = max(keep.last or 0, 1)
-    older = [entry for entry in one.entries[:-last] if not entry.fleeting and not entry.outputs]
+    older = [entry for entry in facts.entries[:-last] if not entry.fleeting and not entry.outputs]
     return tuple(
-        entry.number for entry in reversed(older) if _is_old(keep, entry.at, now) and (id, entry.number) not in begun_at
+        entry.number
+        for entry in reversed(older)
+        if _is_old(keep, entry.at, now) and (id, entry.number) not in fork_points
     )
 
 
-def _in_waves(going: Collection[str], known: Mapping[str, Known]) -> tuple[tuple[str, ...], ...]:
+def _split_into_waves(going: Collection[str], by_id: Mapping[str, RunFacts]) -> tuple[tuple[str, ...], ...]:
     """Forks before what they were begun from, and callers before those that work for them: whoever is left when it
     ends in the middle needs nothing that is gone."""
     left, waves = set(going), list[tuple[str, ...]]()
     while left:
-        parents = {parent[0] for id in left if (parent := known[id].parent) is not None}
+        parents = {parent[0] for id in left if (parent := by_id[id].parent) is not None}
         no_parents = left - parents
-        free = {id for id in no_parents if known[id].run.about.caller not in left}
+        free = {id for id in no_parents if by_id[id].run.about.caller not in left}
         wave = free or no_parents or left  # a circle: only damage can make one
         waves.append(tuple(sorted(wave)))
         left = left - wave

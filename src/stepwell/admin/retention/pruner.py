@@ -6,19 +6,25 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from stepwell.admin.retention.inventory import all_known, entries_of, forked_since, known_for, together
+from stepwell.admin.retention.inventory import (
+    entries_of,
+    find_new_forks,
+    gather_in_batches,
+    load_all_facts,
+    load_facts_for,
+)
 from stepwell.admin.retention.policy import (
     Keep,
-    Known,
     Removal,
-    beginnings,
-    may_lose_some,
-    old_ones,
-    what_goes,
-    whole_runs,
+    RunFacts,
+    allows_thinning,
+    find_fork_points,
+    find_old_checkpoints,
+    plan_deletion,
+    plan_removal,
 )
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine import lease_renewal as claims
+from stepwell.engine import lease_renewal
 from stepwell.errors import CommitConflict, DurabilityError, RunBusy, StoreUnavailable
 from stepwell.model.event import CheckpointInfo
 from stepwell.storage import clock
@@ -47,7 +53,7 @@ class PruneReport:
     def lines(self) -> list[str]:
         """In words."""
         verb = "would go" if self.dry_run else "gone"
-        runs, checkpoints = _counted(len(self.runs), "run"), _counted(len(self.checkpoints), "checkpoint")
+        runs, checkpoints = _count(len(self.runs), "run"), _count(len(self.checkpoints), "checkpoint")
         head = f"{verb}: {runs} and {checkpoints} of other runs, {self.bytes:,} bytes"
         return [head, *(f"left alone: {id}: {why}" for id, why in self.skipped.items())]
 
@@ -73,15 +79,15 @@ async def prune(
     Reads the list of runs, the list of each run's checkpoints, one frame of each run for its lineage, and what goes.
     """
     store, now = storage.store, clock.now()
-    runs = await all_known(store, only, lambda run: policy.of(run.status) is not None)
-    removal = what_goes(policy, runs, now, named, only)
+    runs = await load_all_facts(store, only, lambda run: policy.of(run.status) is not None)
+    removal = plan_removal(policy, runs, now, named, only)
     whole = set(removal.runs)
-    begun_at = beginnings(runs, whole)
+    fork_points = find_fork_points(runs, whole)
     pruning = _Pruning(store, runs, dry_run)
     await pruning.drop(removal.waves)
     await pruning.thin_out(
-        (one for one in runs if one.run.run_id not in whole and may_lose_some(policy, one, named, only)),
-        lambda one: old_ones(policy, one, begun_at, now),
+        (facts for facts in runs if facts.run.run_id not in whole and allows_thinning(policy, facts, named, only)),
+        lambda facts: find_old_checkpoints(policy, facts, fork_points, now),
     )
     return pruning.report(removal)
 
@@ -93,9 +99,9 @@ async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_
     unless the fork is named as well; a run that works for another goes with that one. It may end anywhere: what is
     left is whole.
     """
-    runs = await known_for(storage.store, run_ids)
-    removal = whole_runs(run_ids, runs)
-    pruning = _Pruning(storage.store, runs, dry_run, unread_too=True)
+    runs = await load_facts_for(storage.store, run_ids)
+    removal = plan_deletion(run_ids, runs)
+    pruning = _Pruning(storage.store, runs, dry_run, discard_signals=True)
     await pruning.drop(removal.waves)
     return pruning.report(removal)
 
@@ -103,9 +109,9 @@ async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_
 class _Pruning:
     """One call of `prune`, and what it has done so far."""
 
-    def __init__(self, store: Store, runs: Sequence[Known], dry_run: bool, *, unread_too: bool = False) -> None:
-        self._store, self._dry, self._unread_too = store, dry_run, unread_too
-        self._known = {one.run.run_id: one for one in runs}
+    def __init__(self, store: Store, runs: Sequence[RunFacts], dry_run: bool, *, discard_signals: bool = False) -> None:
+        self._store, self._dry, self._discard_signals = store, dry_run, discard_signals
+        self._facts = {facts.run.run_id: facts for facts in runs}
         self._runs: list[str] = []
         self._checkpoints: list[CheckpointInfo] = []
         self._skipped: dict[str, str] = {}
@@ -115,18 +121,18 @@ class _Pruning:
     async def drop(self, waves: Sequence[Sequence[str]]) -> None:
         """Take whole runs away."""
         for wave in waves:
-            self._forked = {} if self._dry else await forked_since(self._store, self._known)
-            await together(self._drop(run_id) for run_id in wave)
+            self._forked = {} if self._dry else await find_new_forks(self._store, self._facts)
+            await gather_in_batches(self._drop(run_id) for run_id in wave)
 
-    async def thin_out(self, runs: Iterable[Known], choose: Callable[[Known], Sequence[int]]) -> None:
+    async def thin_out(self, runs: Iterable[RunFacts], choose: Callable[[RunFacts], Sequence[int]]) -> None:
         """Take the chosen checkpoints of runs away. Those of a few runs are known at a time: all may be millions."""
-        await together(self._thin_out(one, choose) for one in runs)
+        await gather_in_batches(self._thin_out(facts, choose) for facts in runs)
 
     def report(self, removal: Removal) -> PruneReport:
-        order = {id: n for n, id in enumerate(dict.fromkeys((*removal.runs, *self._known)))}
+        order = {id: n for n, id in enumerate(dict.fromkeys((*removal.runs, *self._facts)))}
         return PruneReport(
             tuple(sorted(self._runs, key=order.__getitem__)),
-            tuple(sorted(self._checkpoints, key=lambda one: (order[one.run_id], -one.number))),
+            tuple(sorted(self._checkpoints, key=lambda checkpoint: (order[checkpoint.run_id], -checkpoint.number))),
             self._bytes,
             self._skipped,
             self._dry,
@@ -136,60 +142,60 @@ class _Pruning:
     async def _drop(self, run_id: str) -> None:
         """Take a whole run away, if nobody drives it and nobody who was skipped needs it."""
         size = await _size(self._store, run_id)
-        why = self._needed(run_id)
-        if why is None and not self._dry:
-            why = await self._dropped(run_id)
-        if why is not None:
-            self._skipped[run_id] = why
+        reason = self._reason_to_keep(run_id)
+        if reason is None and not self._dry:
+            reason = await self._try_drop(run_id)
+        if reason is not None:
+            self._skipped[run_id] = reason
             return
         self._runs.append(run_id)
         self._bytes += size
 
-    def _needed(self, run_id: str) -> str | None:
+    def _reason_to_keep(self, run_id: str) -> str | None:
         if run_id in self._forked:
             return f"run {self._forked[run_id]!r} was forked from it meanwhile"
         for id in self._skipped:
-            parent = self._known[id].parent
-            if self._known[run_id].run.about.caller == id or (parent is not None and parent[0] == run_id):
+            parent = self._facts[id].parent
+            if self._facts[run_id].run.about.caller == id or (parent is not None and parent[0] == run_id):
                 return f"run {id!r} stays, and needs it"
         return None
 
-    async def _dropped(self, run_id: str) -> str | None:
+    async def _try_drop(self, run_id: str) -> str | None:
         """Drop a run; in words, why not."""
         archive = StoreArchive(self._store, DEFAULT_CODEC)
         try:
-            held = await claims.claim(archive, run_id, this_process(new_run_id()), _nobody_listens)
+            lease = await lease_renewal.claim(archive, run_id, this_process(new_run_id()), _ignore_signals)
         except RunBusy as busy:
             return f"it is being driven by {busy.owner}"
         try:
             run = await self._store.run(run_id)
-            if run is not None and run.checkpoint_id != self._known[run_id].run.checkpoint_id:
+            if run is not None and run.checkpoint_id != self._facts[run_id].run.checkpoint_id:
                 return "it has moved on meanwhile"
-            heeds_mail = not self._unread_too and run is not None and run.about.caller is None
-            if heeds_mail and await self._store.mail(run_id):
+            heeds_signals = not self._discard_signals and run is not None and run.about.caller is None
+            if heeds_signals and await self._store.mail(run_id):
                 return "something was sent to it meanwhile"
             await self._store.drop(run_id)
             return None
         finally:
-            await claims.let_go(held)
+            await lease_renewal.let_go(lease)
 
-    async def _thin_out(self, one: Known, choose: Callable[[Known], Sequence[int]]) -> None:
+    async def _thin_out(self, facts: RunFacts, choose: Callable[[RunFacts], Sequence[int]]) -> None:
         """Take checkpoints of a run away, many in one transaction."""
-        run_id = one.run.run_id
+        run_id = facts.run.run_id
         going: list[Entry] = []
         whole: list[Record] = []
         try:
             entries = await entries_of(self._store, run_id)
-            numbers = choose(replace(one, entries=entries))
-            for gap, follower in _gaps({entry.number: entry for entry in entries}, numbers):
-                if (found := await self._looked_at(gap, follower)) is None:
+            numbers = choose(replace(facts, entries=entries))
+            for gap, follower in _split_into_gaps({entry.number: entry for entry in entries}, numbers):
+                if (replacements := await self._plan_gap(gap, follower)) is None:
                     continue
                 going += gap
-                whole += found
+                whole += replacements
                 if len(going) >= _AT_ONCE:
-                    await self._take_out(run_id, going, whole)
+                    await self._remove(run_id, going, whole)
                     going, whole = [], []
-            await self._take_out(run_id, going, whole)
+            await self._remove(run_id, going, whole)
         except StoreUnavailable:
             raise
         except CommitConflict:
@@ -197,12 +203,12 @@ class _Pruning:
         except DurabilityError as error:
             self._skipped[run_id] = str(error)
 
-    async def _take_out(self, run_id: str, going: Sequence[Entry], whole: Sequence[Record]) -> None:
+    async def _remove(self, run_id: str, going: Sequence[Entry], whole: Sequence[Record]) -> None:
         if going and not self._dry:
             await self._store.thin_out(run_id, [entry.number for entry in going], whole=whole)
         self._checkpoints += [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in going]
 
-    async def _looked_at(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:
+    async def _plan_gap(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:
         """What has to be stored whole if neighbours go; None if that would take more space than it gives back."""
         run_id, first, last = follower.run_id, gap[-1].number, gap[0].number
         if follower.frame:
@@ -213,31 +219,31 @@ class _Pruning:
         if not chain:
             return None  # the run went meanwhile
         checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
-        whole = record(commit, checkpoint, framed=True)
-        size = sum(len(one.body) for one in chain if first <= one.entry.number <= last)
-        size -= len(whole.body) - len(chain[-1].body)
+        replacement = record(commit, checkpoint, framed=True)
+        size = sum(len(record.body) for record in chain if first <= record.entry.number <= last)
+        size -= len(replacement.body) - len(chain[-1].body)
         if size <= 0:
             return None
         self._bytes += size
-        return [whole]
+        return [replacement]
 
 
-def _gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> Iterator[tuple[list[Entry], Entry]]:
+def _split_into_gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> Iterator[tuple[list[Entry], Entry]]:
     """Numbers that go, newest first, in pieces that can go each for itself, each with what comes after it: none reaches
     over something that stays, or over a frame, which needs nothing of what is before it."""
     above = dict(pairwise(sorted(entries)))
     piece: list[int] = []
 
-    def cut() -> tuple[list[Entry], Entry]:
+    def close_gap() -> tuple[list[Entry], Entry]:
         return [entries[number] for number in piece], entries[above[piece[0]]]
 
     for number in numbers:
         if piece and (above[number] != piece[-1] or entries[piece[-1]].frame):
-            yield cut()
+            yield close_gap()
             piece = []
         piece.append(number)
     if piece:
-        yield cut()
+        yield close_gap()
 
 
 async def _size(store: Store, run_id: str, first: int = 0, last: int | None = None) -> int:
@@ -254,13 +260,13 @@ async def _size(store: Store, run_id: str, first: int = 0, last: int | None = No
             raise
         except DurabilityError:
             continue  # it goes all the same
-        size += sum(len(one.body) for one in page)
+        size += sum(len(record.body) for record in page)
     return size
 
 
-def _counted(number: int, what: str) -> str:
+def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _nobody_listens() -> None:
+def _ignore_signals() -> None:
     """A run that is about to go takes nothing in."""

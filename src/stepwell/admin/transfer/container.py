@@ -32,7 +32,7 @@ _STRING_OR_COMMA = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|,', re.DOTALL)
 Role = Literal["run", "inside", "lineage"]
 
 
-class _Line(msgspec.Struct, tag_field="line", forbid_unknown_fields=True, omit_defaults=True):
+class _TaggedLine(msgspec.Struct, tag_field="line", forbid_unknown_fields=True, omit_defaults=True):
     pass
 
 
@@ -47,7 +47,7 @@ class Header(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     missing: tuple[str, ...] = ()  # runs that are referred to, and were not stored where this was exported
 
 
-class RunLine(_Line, tag="run"):
+class RunLine(_TaggedLine, tag="run"):
     """What follows, up to the next such line, is of this run: its records, then its memory and its mail."""
 
     run_id: str
@@ -56,7 +56,7 @@ class RunLine(_Line, tag="run"):
     place: int  # what its memory is filed under
 
 
-class MemoryLine(_Line, tag="memory"):
+class LogLine(_TaggedLine, tag="memory"):
     key: str
     body: msgspec.Raw
 
@@ -65,7 +65,7 @@ class MemoryLine(_Line, tag="memory"):
         return compact(self.body)
 
 
-class LetterLine(_Line, tag="letter"):
+class SignalLine(_TaggedLine, tag="letter"):
     key: str
     body: msgspec.Raw
 
@@ -74,7 +74,7 @@ class LetterLine(_Line, tag="letter"):
         return compact(self.body)
 
 
-class RecordLine(_Line, tag="record"):
+class RecordLine(_TaggedLine, tag="record"):
     entry: Entry
     body: msgspec.Raw
 
@@ -83,15 +83,15 @@ class RecordLine(_Line, tag="record"):
         return Record(self.entry, compact(self.body))
 
 
-class EndLine(_Line, tag="end"):
+class EndLine(_TaggedLine, tag="end"):
     lines: int  # how many there are before this one
     sum: str  # SHA-256 of them, in hexadecimal
 
 
-Line = RunLine | MemoryLine | LetterLine | RecordLine
+Line = RunLine | LogLine | SignalLine | RecordLine
 _encode = msgspec.json.Encoder().encode
 _decode_header = msgspec.json.Decoder(Header).decode
-_decode = msgspec.json.Decoder(RunLine | MemoryLine | LetterLine | RecordLine | EndLine).decode
+_decode = msgspec.json.Decoder(RunLine | LogLine | SignalLine | RecordLine | EndLine).decode
 
 
 class _Version(msgspec.Struct):
@@ -112,7 +112,7 @@ def one_line(text: bytes) -> msgspec.Raw:
     return msgspec.Raw(text.replace(b"\n", b" ").replace(b"\r", b" "))
 
 
-def header(run_id: str, workflow: str, redacted: tuple[str, ...], missing: tuple[str, ...]) -> Header:
+def make_header(run_id: str, workflow: str, redacted: tuple[str, ...], missing: tuple[str, ...]) -> Header:
     return Header(_NAME, VERSION, run_id, workflow, redacted, missing)
 
 
@@ -125,7 +125,7 @@ class Writer:
     def __init__(self, file: BinaryIO, first: Header) -> None:
         self._zip = gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
         self._sum, self._lines = sha256(), 0
-        self._put(_encode(first))
+        self._write_line(_encode(first))
 
     def __enter__(self) -> Writer:
         return self
@@ -136,13 +136,13 @@ class Writer:
             self._zip.close()
 
     def write(self, line: Line) -> None:
-        self._put(_encode(line))
+        self._write_line(_encode(line))
 
     def finish(self) -> None:
         self._zip.write(_encode(EndLine(self._lines, self._sum.hexdigest())) + b"\n")
         self._zip.close()
 
-    def _put(self, text: bytes) -> None:
+    def _write_line(self, text: bytes) -> None:
         self._lines += 1
         self._sum.update(text + b"\n")
         self._zip.write(text + b"\n")
@@ -153,7 +153,7 @@ def _fits(text: bytes, memory: int) -> bool:
     most = (memory - PER_BYTE * len(text)) // PER_VALUE
     if text.count(b",") <= most:
         return True
-    commas = (1 for found in _STRING_OR_COMMA.finditer(text) if found.end() - found.start() == 1)
+    commas = (1 for match in _STRING_OR_COMMA.finditer(text) if match.end() - match.start() == 1)
     return next(islice(commas, max(most, 0), None), None) is None
 
 
@@ -173,7 +173,7 @@ class Reader:
         self._zip, self._name, self._max_memory = gzip.GzipFile(fileobj=file, mode="rb"), name, max_memory
         self._longest = _LONGEST if max_memory is None else min(_LONGEST, max_memory // PER_BYTE)
         self._run_id, self._sum, self._count = "", sha256(), 0
-        self.header = self._header()
+        self.header = self._read_header()
 
     def __enter__(self) -> Self:
         return self
@@ -185,41 +185,41 @@ class Reader:
 
     def lines(self) -> Iterator[Line]:
         while True:
-            text = self._next()
+            text = self._read_line()
             line = decoded(_decode, text, f"line {self._count + 1} of {self._name}")
             if isinstance(line, EndLine):
-                return self._end(line)
-            self._seen(text)
+                return self._check_end(line)
+            self._count_line(text)
             yield line
 
-    def _header(self) -> Header:
-        text = self._next()
-        found = decoded(_decode_version, text, self._name)
-        if found.format != _NAME:
+    def _read_header(self) -> Header:
+        text = self._read_line()
+        first = decoded(_decode_version, text, self._name)
+        if first.format != _NAME:
             raise CheckpointCorrupt(f"{self._name} is no exported run: its first line does not say so")
-        if found.version < 1:
-            raise damaged(self._name, f"there is no version {found.version}")
-        if found.version > VERSION:
+        if first.version < 1:
+            raise damaged(self._name, f"there is no version {first.version}")
+        if first.version > VERSION:
             raise NewerFormat(
-                f"{self._name} is of version {found.version}, and this Stepwell reads {VERSION}; use a newer one"
+                f"{self._name} is of version {first.version}, and this Stepwell reads {VERSION}; use a newer one"
             )
-        self._seen(text)
+        self._count_line(text)
         header = decoded(_decode_header, text, f"the first line of {self._name}")
         self._run_id = header.run_id
         return header
 
-    def _end(self, end: EndLine) -> None:
+    def _check_end(self, end: EndLine) -> None:
         if (end.lines, end.sum) != (self._count, self._sum.hexdigest()):
             raise CheckpointCorrupt(f"{self._name} is damaged: its sum does not fit; export the run again")
-        if self._safely(lambda: self._zip.read(1)):
+        if self._read_safely(lambda: self._zip.read(1)):
             raise CheckpointCorrupt(f"{self._name} is damaged: something follows its end; export the run again")
 
-    def _seen(self, text: bytes) -> None:
+    def _count_line(self, text: bytes) -> None:
         self._sum.update(text)
         self._count += 1
 
-    def _next(self) -> bytes:
-        text = self._safely(lambda: self._zip.readline(self._longest))
+    def _read_line(self) -> bytes:
+        text = self._read_safely(lambda: self._zip.readline(self._longest))
         what = f"line {self._count + 1} of {self._name}"
         if not text.endswith(b"\n"):
             if len(text) < self._longest:
@@ -230,7 +230,7 @@ class Reader:
         decoded(_check_utf8, text, what)
         return text
 
-    def _safely(self, read: Callable[[], bytes]) -> bytes:
+    def _read_safely(self, read: Callable[[], bytes]) -> bytes:
         try:
             return read()
         except gzip.BadGzipFile as error:

@@ -15,17 +15,17 @@ import msgspec
 from msgspec.structs import replace
 
 from stepwell.admin.transfer.container import (
-    LetterLine,
     Line,
-    MemoryLine,
+    LogLine,
     RecordLine,
     RunLine,
+    SignalLine,
     Writer,
-    header,
+    make_header,
     one_line,
 )
 from stepwell.admin.transfer.redaction import LOCK, REMOVED, Redaction
-from stepwell.admin.transfer.snapshots import Snapshot, gathered, records
+from stepwell.admin.transfer.snapshots import Snapshot, collect_runs, read_records
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import DefinitionError, RunError
 from stepwell.kernel.lifecycle import apply
@@ -85,19 +85,19 @@ async def export_to(
 
     A new file can be read by its owner only; one that is there keeps its permissions.
     """
-    whole = Path(path)
-    part = whole.with_name(whole.name + ".part")
+    target = Path(path)
+    unfinished = target.with_name(target.name + ".part")
     try:
-        with _new_file(part, mode_of(whole)) as file:
-            done = await _export(storage, run_id, file, without, unsealed)
+        with _new_file(unfinished, mode_of(target)) as file:
+            exported = await _export(storage, run_id, file, without, unsealed)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(whole)
+        unfinished.replace(target)
     except BaseException:
         with suppress(FileNotFoundError):
-            part.unlink()
+            unfinished.unlink()
         raise
-    return done
+    return exported
 
 
 def _new_file(path: Path, mode: int) -> BinaryIO:
@@ -111,30 +111,30 @@ async def _export(
     if isinstance(without, str):
         raise TypeError(f"without is a list of paths: without=[{without!r}]")
     redaction = Redaction(without)
-    _check_open(storage, unsealed)
-    found = await gathered(storage.store, run_id)
-    main = found.runs[-1]
+    _check_readable(storage, unsealed)
+    bundle = await collect_runs(storage.store, run_id)
+    main = bundle.runs[-1]
     if main.at.header.caller is not None:
         raise RunError(
             f"run {run_id!r} works for run {main.at.header.caller!r}: export that one, it takes this one along",
             run_id=run_id,
         )
     count = 0
-    with Writer(file, header(run_id, main.at.header.workflow, redaction.paths, found.missing)) as writer:
-        for one in found.runs:
-            written = _Lines(one, redaction)
-            writer.write(RunLine(one.run_id, one.at.number, one.role, one.at.place))
-            async for page in records(storage.store, one):
-                await asyncio.to_thread(_write, writer, map(written.record, page))
+    with Writer(file, make_header(run_id, main.at.header.workflow, redaction.paths, bundle.missing)) as writer:
+        for snapshot in bundle.runs:
+            lines = _RunLines(snapshot, redaction)
+            writer.write(RunLine(snapshot.run_id, snapshot.at.number, snapshot.role, snapshot.at.place))
+            async for page in read_records(storage.store, snapshot):
+                await asyncio.to_thread(_write, writer, map(lines.make_record_line, page))
                 count += len(page)
-            await asyncio.to_thread(_write, writer, written.beside())
+            await asyncio.to_thread(_write, writer, lines.make_other_lines())
         if redaction.unused:
             raise ValueError(
                 f"nothing in run {run_id!r} is called {redaction.unused[0]!r}, so nothing was removed: look whether "
                 f"it is written otherwise there"
             )
         await asyncio.to_thread(writer.finish)
-    return Exported(run_id, tuple(one.run_id for one in found.runs), count, found.missing)
+    return Exported(run_id, tuple(snapshot.run_id for snapshot in bundle.runs), count, bundle.missing)
 
 
 def _write(writer: Writer, lines: Iterable[Line]) -> None:
@@ -142,7 +142,7 @@ def _write(writer: Writer, lines: Iterable[Line]) -> None:
         writer.write(line)
 
 
-def _check_open(storage: BuiltInStorage, unsealed: bool) -> None:
+def _check_readable(storage: BuiltInStorage, unsealed: bool) -> None:
     if not isinstance(storage, BuiltInStorage):
         raise DefinitionError(
             f"a run is exported from one of the built-in storages, not from a {type(storage).__name__}"
@@ -154,42 +154,44 @@ def _check_open(storage: BuiltInStorage, unsealed: bool) -> None:
         )
 
 
-class _Lines:
+class _RunLines:
     """The lines of one run, with what is private removed."""
 
-    def __init__(self, one: Snapshot, redaction: Redaction) -> None:
-        self._one, self._redaction = one, redaction
-        self._before: Checkpoint | None = None
+    def __init__(self, snapshot: Snapshot, redaction: Redaction) -> None:
+        self._snapshot, self._redaction = snapshot, redaction
+        self._checkpoint: Checkpoint | None = None
 
-    def beside(self) -> list[Line]:
+    def make_other_lines(self) -> list[Line]:
         """What lies beside the records."""
-        redact, kept = self._redaction, self._one.memory
-        found: list[Line] = []
-        for key, body in kept.items():
-            found.append(MemoryLine(key, self._text(body, redact.note if "/" in key else redact.outcome)))
-        return found + [LetterLine(key, self._text(body, redact.letter)) for key, body in self._one.mail]
+        redaction, lines = self._redaction, list[Line]()
+        for key, body in self._snapshot.superstep_log.items():
+            redact = redaction.redact_note if "/" in key else redaction.redact_outcome
+            lines.append(LogLine(key, self._encode_body(body, redact)))
+        for key, body in self._snapshot.signals:
+            lines.append(SignalLine(key, self._encode_body(body, redaction.redact_signal)))
+        return lines
 
-    def record(self, one: Record) -> RecordLine:
+    def make_record_line(self, record: Record) -> RecordLine:
         if not self._redaction.paths:
-            read_commit(one, DEFAULT_CODEC)  # what cannot be read is not handed on
-            return RecordLine(one.entry, one_line(one.body))
-        standing = self._standing(one)
-        tree = self._redaction.commit(_decode(standing.body))
+            read_commit(record, DEFAULT_CODEC)  # what cannot be read is not handed on
+            return RecordLine(record.entry, one_line(record.body))
+        standalone = self._make_standalone(record)
+        tree = self._redaction.redact_commit(_decode(standalone.body))
         tree["executors"] = {**tree.get("executors", {}), LOCK: REMOVED}
-        return RecordLine(standing.entry, one_line(_encode(tree)))
+        return RecordLine(standalone.entry, one_line(_encode(tree)))
 
-    def _text(self, body: bytes, redact: Any) -> msgspec.Raw:
+    def _encode_body(self, body: bytes, redact: Any) -> msgspec.Raw:
         return one_line(_encode(redact(_decode(body))) if self._redaction.paths else body)
 
-    def _standing(self, one: Record) -> Record:
+    def _make_standalone(self, record: Record) -> Record:
         """A record that stands alone: a change to a text could give away what it changed."""
-        commit, shape = read_commit(one, DEFAULT_CODEC)
+        commit, shape = read_commit(record, DEFAULT_CODEC)
         if shape.run is not None:
-            self._before = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
-        elif self._before is not None and self._before.number == commit.number - 1:
-            self._before = apply(self._before.header, self._before, commit)
+            self._checkpoint = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
+        elif self._checkpoint is not None and self._checkpoint.number == commit.number - 1:
+            self._checkpoint = apply(self._checkpoint.header, self._checkpoint, commit)
         else:  # only its outputs are still of use: what it changed is not stored any more
-            self._before = None
+            self._checkpoint = None
             bare = replace(shape, state=None, executors={}, executor_splices={})
-            return Record(one.entry, _encode(bare))
-        return record_of(commit, self._before, framed=True)
+            return Record(record.entry, _encode(bare))
+        return record_of(commit, self._checkpoint, framed=True)

@@ -15,12 +15,12 @@ import msgspec
 from stepwell.admin.transfer.container import (
     PER_VALUE,
     Header,
-    LetterLine,
     Line,
-    MemoryLine,
+    LogLine,
     Reader,
     RecordLine,
     RunLine,
+    SignalLine,
 )
 from stepwell.admin.transfer.import_errors import too_large
 from stepwell.admin.transfer.snapshots import PARTLY_HERE, is_listed_right
@@ -35,14 +35,14 @@ from stepwell.storage.port import Record
 from stepwell.storage.signals import read_letter
 from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
 
-_KEY = LONGEST + 1000  # characters: the key of a letter has an id in it
-_valid = msgspec.json.Decoder(msgspec.Raw).decode
+_LONGEST_KEY = LONGEST + 1000  # characters: the key of a letter has an id in it
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
 
-Open = Callable[[], BinaryIO]
+Opener = Callable[[], BinaryIO]
 
 
 @dataclass(slots=True)
-class Seen:
+class RunContents:
     """What a file says of one run. What the run holds is forgotten when all of it was seen."""
 
     line: RunLine
@@ -54,125 +54,130 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedFile:
     """A file that is whole, and everything in it readable."""
 
     header: Header
-    runs: Mapping[str, Seen]
+    runs: Mapping[str, RunContents]
 
 
-def check(opened: Open, name: str, max_memory: int | None) -> Checked:
+def check_file(open_file: Opener, name: str, max_memory: int | None) -> CheckedFile:
     """Read a file to its end. Raises CheckpointCorrupt, naming it, if anything in it is not as it must be, and
     ImportRefused if reading it takes more memory than it may."""
-    with opened() as file, Reader(file, name, max_memory) as reader:
-        checking = _Check(name, max_memory, reader.header.run_id)
+    with open_file() as file, Reader(file, name, max_memory) as reader:
+        file_check = _FileCheck(name, max_memory, reader.header.run_id)
         for line in reader.lines():
-            checking.look_at(line)
-        checking.end_run()
-    main = checking.runs.get(reader.header.run_id)
+            file_check.check_line(line)
+        file_check.end_run()
+    main = file_check.runs.get(reader.header.run_id)
     if main is None or main.line.role != "run":
         raise CheckpointCorrupt(f"{name} is damaged: the run {reader.header.run_id!r} it is about is not in it")
-    return Checked(reader.header, checking.runs)
+    return CheckedFile(reader.header, file_check.runs)
 
 
-class _Check:
+class _FileCheck:
     def __init__(self, name: str, max_memory: int | None, main: str) -> None:
         self._name, self._max_memory, self._main = name, max_memory, main
-        self.runs: dict[str, Seen] = {}
-        self._run: Seen | None = None
-        self._at: Checkpoint | None = None
-        self._held = 0  # bytes of memory that the checkpoint of the run takes, about
+        self.runs: dict[str, RunContents] = {}
+        self._run: RunContents | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._memory = 0  # bytes of memory that the checkpoint of the run takes, about
 
-    def look_at(self, line: Line) -> None:
+    def check_line(self, line: Line) -> None:
         if isinstance(line, RunLine):
             self.end_run()
-            self._begin(line)
+            self._begin_run(line)
             return
-        run = self._run
-        if run is None:
-            raise self._damaged("it does not begin with a run")
+        contents = self._run
+        if contents is None:
+            raise self._make_error("it does not begin with a run")
         match line:
             case RecordLine():
-                self._record(run, line.record)
-            case MemoryLine(key=key):
-                self._key(run, f"memory/{key}", key)
+                self._check_record(contents, line.record)
+            case LogLine(key=key):
+                self._check_key(contents, f"memory/{key}", key)
                 read = read_note if "/" in key else read_outcome
-                read(run.line.run_id, key, line.text, DEFAULT_CODEC)
-                run.busy = True
-            case LetterLine(key=key):
-                self._key(run, f"mail/{key}", key)
+                read(contents.line.run_id, key, line.text, DEFAULT_CODEC)
+                contents.busy = True
+            case SignalLine(key=key):
+                self._check_key(contents, f"mail/{key}", key)
                 if key == PARTLY_HERE:
-                    raise self._damaged(f"run {run.line.run_id!r} in it is only partly there")
-                read_letter(run.line.run_id, key, line.text)
+                    raise self._make_error(f"run {contents.line.run_id!r} in it is only partly there")
+                read_letter(contents.line.run_id, key, line.text)
 
-    def _begin(self, line: RunLine) -> None:
-        self._require(f"the id of run {line.run_id[:40]!r}", flaw_in_name(line.run_id))
+    def _begin_run(self, line: RunLine) -> None:
+        self._refuse_flaw(f"the id of run {line.run_id[:40]!r}", flaw_in_name(line.run_id))
         if line.run_id in self.runs:
-            raise self._damaged(f"run {line.run_id!r} is in it twice")
+            raise self._make_error(f"run {line.run_id!r} is in it twice")
         for what, number in (("head", line.head), ("place", line.place)):
-            self._require(f"the {what} of run {line.run_id!r}", flaw_in_count(number))
-        self._run = self.runs[line.run_id] = Seen(line)
-        self._at, self._held = None, 0
+            self._refuse_flaw(f"the {what} of run {line.run_id!r}", flaw_in_count(number))
+        self._run = self.runs[line.run_id] = RunContents(line)
+        self._checkpoint, self._memory = None, 0
 
     def end_run(self) -> None:
         """All of a run was seen: is its head there, and can it be put together?"""
-        run, at = self._run, self._at
-        if run is None:
+        contents, head = self._run, self._checkpoint
+        if contents is None:
             return
-        run_id = run.line.run_id
-        if at is None or at.number != run.line.head:
-            raise self._damaged(f"run {run_id!r} in it has no head")
-        if at.place != run.line.place:
-            raise self._damaged(f"run {run_id!r} in it says place {run.line.place}, and its head place {at.place}")
-        for what, parcels in (("state", at.state), ("executors", at.executors)):
-            for key, parcel in parcels.items():
-                decoded(_valid, json_of(parcel), f"{what}[{key!r}] of run {run_id!r} in {self._name}")
-        run.busy = run.busy or bool(at.messages) or at.wake is not None
-        run.retention = at.header.retention
-        self._run = self._at = None
+        run_id = contents.line.run_id
+        if head is None or head.number != contents.line.head:
+            raise self._make_error(f"run {run_id!r} in it has no head")
+        if head.place != contents.line.place:
+            raise self._make_error(
+                f"run {run_id!r} in it says place {contents.line.place}, and its head place {head.place}"
+            )
+        for what, payloads in (("state", head.state), ("executors", head.executors)):
+            for key, payload in payloads.items():
+                decoded(_check_json, json_of(payload), f"{what}[{key!r}] of run {run_id!r} in {self._name}")
+        contents.busy = contents.busy or bool(head.messages) or head.wake is not None
+        contents.retention = head.header.retention
+        self._run = self._checkpoint = None
 
-    def _record(self, run: Seen, record: Record) -> None:
-        entry, run_id = record.entry, run.line.run_id
+    def _check_record(self, contents: RunContents, record: Record) -> None:
+        entry, run_id = record.entry, contents.line.run_id
         for part, why in entry_flaws(entry):
-            raise self._damaged(f"the {part} of commit {entry.number if part != 'number' else '?'} of {run_id!r} {why}")
-        if entry.run_id != run_id or entry.number <= run.number:
-            raise self._damaged(f"commit {entry.number} of run {run_id!r} is out of place")
-        if entry.workflow != run.workflow and run.number >= 0:
-            raise self._damaged(f"run {run_id!r} in it is of two workflows")
-        self._at, commit = after(self._at, record)
-        run.number, run.workflow = entry.number, entry.workflow
-        if self._at is not None and self._at.header.workflow != entry.workflow:
-            raise self._damaged(f"run {run_id!r} in it is of two workflows")
-        for what, name in _names(commit, self._at.header if self._at is not None and entry.frame else None):
-            self._require(f"{what} in commit {entry.number} of run {run_id!r}", flaw_in_name(name))
-        self._hold(record, commit)
+            raise self._make_error(
+                f"the {part} of commit {entry.number if part != 'number' else '?'} of {run_id!r} {why}"
+            )
+        if entry.run_id != run_id or entry.number <= contents.number:
+            raise self._make_error(f"commit {entry.number} of run {run_id!r} is out of place")
+        if entry.workflow != contents.workflow and contents.number >= 0:
+            raise self._make_error(f"run {run_id!r} in it is of two workflows")
+        self._checkpoint, commit = apply_record(self._checkpoint, record)
+        contents.number, contents.workflow = entry.number, entry.workflow
+        if self._checkpoint is not None and self._checkpoint.header.workflow != entry.workflow:
+            raise self._make_error(f"run {run_id!r} in it is of two workflows")
+        header = self._checkpoint.header if self._checkpoint is not None and entry.frame else None
+        for what, name in _names(commit, header):
+            self._refuse_flaw(f"{what} in commit {entry.number} of run {run_id!r}", flaw_in_name(name))
+        self._count_memory(record, commit)
 
-    def _hold(self, record: Record, commit: Commit) -> None:
+    def _count_memory(self, record: Record, commit: Commit) -> None:
         """A checkpoint that is put together from many records holds what is in all of them."""
-        taken = 2 * len(record.body) + PER_VALUE * _parcels(commit)
-        self._held = taken if record.entry.frame else self._held + taken
-        if self._max_memory is not None and self._held > self._max_memory:
+        size = 2 * len(record.body) + PER_VALUE * _count_payloads(commit)
+        self._memory = size if record.entry.frame else self._memory + size
+        if self._max_memory is not None and self._memory > self._max_memory:
             what = f"run {record.entry.run_id!r} in {self._name}, put together up to commit {commit.number},"
             raise too_large(what, self._max_memory, self._main)
 
-    def _key(self, run: Seen, unique: str, key: str) -> None:
-        why = flaw_in_name(key) if len(key) <= LONGEST else None
-        if len(key) > _KEY:
-            why = f"has {len(key):,} characters, and the limit is {_KEY:,}"
-        self._require(f"the key {key[:40]!r} of run {run.line.run_id!r}", why)
-        if unique in run.keys:
-            raise self._damaged(f"{key!r} of run {run.line.run_id!r} is in it twice")
-        run.keys.add(unique)
+    def _check_key(self, contents: RunContents, unique: str, key: str) -> None:
+        flaw = flaw_in_name(key) if len(key) <= LONGEST else None
+        if len(key) > _LONGEST_KEY:
+            flaw = f"has {len(key):,} characters, and the limit is {_LONGEST_KEY:,}"
+        self._refuse_flaw(f"the key {key[:40]!r} of run {contents.line.run_id!r}", flaw)
+        if unique in contents.keys:
+            raise self._make_error(f"{key!r} of run {contents.line.run_id!r} is in it twice")
+        contents.keys.add(unique)
 
-    def _require(self, what: str, flaw: str | None) -> None:
+    def _refuse_flaw(self, what: str, flaw: str | None) -> None:
         if flaw is not None:
-            raise self._damaged(f"{what} {flaw}")
+            raise self._make_error(f"{what} {flaw}")
 
-    def _damaged(self, why: str) -> CheckpointCorrupt:
+    def _make_error(self, why: str) -> CheckpointCorrupt:
         return damaged(self._name, why)
 
 
-def after(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:
+def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:
     """The checkpoint a record leads to; None for one that is kept only for its outputs: it is based on what is gone."""
     commit, shape = read_commit(record, DEFAULT_CODEC)
     what = f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r}"
@@ -200,8 +205,8 @@ def _names(commit: Commit, header: RunHeader | None) -> Iterator[tuple[str, str]
         yield f"the tag {name[:40]!r}", value or "-"  # a value may be empty
 
 
-def _parcels(commit: Commit) -> int:
+def _count_payloads(commit: Commit) -> int:
     """How many values a commit holds, each an object of its own."""
-    writes = sum(len(one.items) if isinstance(one, Appended) else 1 for one in commit.state.values())
-    held = sum(len(parcels) for sources in (commit.held or {}).values() for parcels in sources.values())
+    writes = sum(len(write.items) if isinstance(write, Appended) else 1 for write in commit.state.values())
+    held = sum(len(payloads) for sources in (commit.held or {}).values() for payloads in sources.values())
     return writes + held + len(commit.messages or ()) + len(commit.executors) + len(commit.asked)

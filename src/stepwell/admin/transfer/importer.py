@@ -15,9 +15,9 @@ from typing import BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from stepwell.admin.retention.inventory import SIDE_BY_SIDE, together
-from stepwell.admin.transfer.container import LetterLine, Line, MemoryLine, Reader, RecordLine, RunLine, compact
-from stepwell.admin.transfer.import_check import Checked, Open, Seen, after, check
+from stepwell.admin.retention.inventory import SIDE_BY_SIDE, gather_in_batches
+from stepwell.admin.transfer.container import Line, LogLine, Reader, RecordLine, RunLine, SignalLine, compact
+from stepwell.admin.transfer.import_check import CheckedFile, Opener, RunContents, apply_record, check_file
 from stepwell.admin.transfer.import_errors import ImportRefused as ImportRefused
 from stepwell.admin.transfer.snapshots import PARTLY_HERE
 from stepwell.errors import DefinitionError, StoreUnavailable
@@ -84,11 +84,11 @@ async def import_from(
     max_memory: int | None = MAX_MEMORY,
 ) -> Imported:
     """As `import_run`, from a file, which is read twice, a record at a time."""
-    source = _Source(partial(_opened, path), f"the file {os.fspath(path)!r}", max_memory)
+    source = _Source(partial(_open_file, path), f"the file {os.fspath(path)!r}", max_memory)
     return await _import(storage, source, run_id, to_look_at)
 
 
-def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+def _open_file(path: str | os.PathLike[str]) -> BinaryIO:
     return open(path, "rb")
 
 
@@ -96,19 +96,19 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
 class _Source:
     """Where an exported run is read from, any number of times."""
 
-    opened: Open
+    open_file: Opener
     name: str
     max_memory: int | None
 
     def lines(self) -> Iterator[Line]:
-        with self.opened() as file, Reader(file, self.name, self.max_memory) as reader:
+        with self.open_file() as file, Reader(file, self.name, self.max_memory) as reader:
             yield from reader.lines()
 
 
 async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, to_look_at: bool) -> Imported:
     if not isinstance(storage, BuiltInStorage):
         raise DefinitionError(f"a run is imported into one of the built-in storages, not a {type(storage).__name__}")
-    checked = await asyncio.to_thread(check, source.opened, source.name, source.max_memory)
+    checked = await asyncio.to_thread(check_file, source.open_file, source.name, source.max_memory)
     header = checked.header
     if header.redacted and not to_look_at:
         raise ImportRefused(
@@ -120,23 +120,23 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
     new_name = None if run_id in (None, header.run_id) else run_id
     if new_name is not None:
         _check_renamable(checked, new_name)
-    there = await _already_there(storage.store, checked, source, new_name)
-    importing = _Import(storage.store, there, header.run_id, new_name)
+    existing = await _find_existing(storage.store, checked, source, new_name)
+    importing = _Import(storage.store, existing, header.run_id, new_name)
     try:
         for line in source.lines():
-            await importing.take(line)
+            await importing.add(line)
         await importing.finish()
     except StoreUnavailable:
-        await importing.undo()
+        await importing.remove_partial_run()
         raise
     finally:
-        await importing.let_go()
+        await importing.release()
     return Imported(
         new_name or header.run_id, tuple(importing.written), importing.records, header.redacted, header.missing
     )
 
 
-def _check_renamable(checked: Checked, run_id: str) -> None:
+def _check_renamable(checked: CheckedFile, run_id: str) -> None:
     main = checked.runs[checked.header.run_id]
     name = main.line.run_id
     if main.busy:
@@ -147,8 +147,8 @@ def _check_renamable(checked: Checked, run_id: str) -> None:
             run_id=name,
             reason="busy",
         )
-    inside = [seen for seen in checked.runs.values() if seen.line.role == "inside"]
-    if any(seen.retention is Retention.LatestOnly for seen in inside):
+    inside = [contents for contents in checked.runs.values() if contents.line.role == "inside"]
+    if any(contents.retention is Retention.LatestOnly for contents in inside):
         raise ImportRefused(
             f"run {name!r} has runs inside that keep only their latest, so they cannot work for it under the name "
             f"{run_id!r}",
@@ -158,32 +158,32 @@ def _check_renamable(checked: Checked, run_id: str) -> None:
         )
 
 
-async def _already_there(store: Store, checked: Checked, source: _Source, new_name: str | None) -> set[str]:
+async def _find_existing(store: Store, checked: CheckedFile, source: _Source, new_name: str | None) -> set[str]:
     """The runs that need not be written. Raises RunError if one of that name is there, and is another."""
-    there: set[str] = set()
-    for id, seen in checked.runs.items():
-        stored_as = new_name if new_name is not None and seen.line.role == "run" else id
+    existing: set[str] = set()
+    for id, contents in checked.runs.items():
+        stored_as = new_name if new_name is not None and contents.line.role == "run" else id
         if await store.head(stored_as) is None:
             continue
-        if await _is_partly_here(store, stored_as) and await _cleared_away(store, stored_as):
+        if await _is_partly_here(store, stored_as) and await _remove_partial_run(store, stored_as):
             continue
-        exact = seen.line.role == "run" or (seen.line.role == "inside" and new_name is None)
-        if new_name == stored_as or not await _is_same(store, source, seen, exact=exact):
+        exact = contents.line.role == "run" or (contents.line.role == "inside" and new_name is None)
+        if new_name == stored_as or not await _is_same(store, source, contents, exact=exact):
             raise ImportRefused(
                 f"a run {stored_as!r} is stored here already, and is not the one in {source.name}",
                 ": give the imported run another name with run_id, or import it elsewhere",
                 run_id=stored_as,
                 reason="there",
             )
-        there.add(id)
-    return there
+        existing.add(id)
+    return existing
 
 
 async def _is_partly_here(store: Store, run_id: str) -> bool:
     return any(key == PARTLY_HERE for key, _ in await store.mail(run_id))
 
 
-async def _cleared_away(store: Store, run_id: str) -> bool:
+async def _remove_partial_run(store: Store, run_id: str) -> bool:
     """Whether what an import that was cut short has left is gone; False if it is whole by now.
 
     Raises RunBusy if that import is still under way.
@@ -199,25 +199,25 @@ async def _cleared_away(store: Store, run_id: str) -> bool:
         await store.release(run_id, owner)
 
 
-async def _is_same(store: Store, source: _Source, seen: Seen, *, exact: bool) -> bool:
+async def _is_same(store: Store, source: _Source, contents: RunContents, *, exact: bool) -> bool:
     """Whether a stored run is the one in the file, whatever white space is in either; unless `exact`, it may have gone
     on since."""
-    run_id = seen.line.run_id
+    run_id = contents.line.run_id
     head = await store.head(run_id)
-    if exact and (head is None or head.entry.number != seen.line.head):
+    if exact and (head is None or head.entry.number != contents.line.head):
         return False
-    memory, mail = await store.recall(run_id, seen.line.place), dict(await store.mail(run_id))
+    log, signals = await store.recall(run_id, contents.line.place), dict(await store.mail(run_id))
     for line in _lines_of(source, run_id):
         match line:
             case RecordLine(entry=entry):
-                found = await store.history(run_id, after=entry.number - 1, upto=entry.number)
-                if [Record(r.entry, compact(r.body)) for r in found] != [line.record]:
+                records = await store.history(run_id, after=entry.number - 1, upto=entry.number)
+                if [Record(record.entry, compact(record.body)) for record in records] != [line.record]:
                     return False
-            case MemoryLine(key=key) if exact:
-                if key not in memory or compact(memory[key]) != line.text:
+            case LogLine(key=key) if exact:
+                if key not in log or compact(log[key]) != line.text:
                     return False
-            case LetterLine(key=key) if exact:
-                if key not in mail or compact(mail[key]) != line.text:
+            case SignalLine(key=key) if exact:
+                if key not in signals or compact(signals[key]) != line.text:
                     return False
     return True
 
@@ -234,10 +234,10 @@ def _lines_of(source: _Source, run_id: str) -> Iterator[Line]:
 class _Import:
     """Writes the runs of a file, one after the other. Each is claimed, and marked until all of it is there."""
 
-    def __init__(self, store: Store, there: set[str], main: str, new_name: str | None) -> None:
-        self._store, self._there, self._main, self._new_name = store, there, main, new_name
+    def __init__(self, store: Store, existing: set[str], main: str, new_name: str | None) -> None:
+        self._store, self._existing, self._main, self._new_name = store, existing, main, new_name
         self._owner = this_process(f"import {uuid.uuid4()}")
-        self._run: _Writing | None = None
+        self._run: _RunWriting | None = None
         # said by the class itself: one derived from it may write in another way
         in_order = vars(type(getattr(store, "inner", store))).get("in_order", False)
         self._at_once = SIDE_BY_SIDE if in_order else 1
@@ -245,18 +245,18 @@ class _Import:
         self.written: list[str] = []
         self.records = 0
 
-    async def take(self, line: Line) -> None:
+    async def add(self, line: Line) -> None:
         if isinstance(line, RunLine):
             await self.finish()
-            if line.run_id not in self._there:
-                await self._begin(line)
+            if line.run_id not in self._existing:
+                await self._begin_run(line)
         elif self._run is not None:
-            await self._write(self._run, line)
+            await self._write_line(self._run, line)
 
-    async def _begin(self, line: RunLine) -> None:
-        renamed = _Renamed(self._new_name) if self._new_name and line.run_id == self._main else None
-        name = renamed.run_id if renamed else line.run_id
-        self._run = _Writing(line, name, renamed, await self._store.claim(name, self._owner, seconds=_LEASE))
+    async def _begin_run(self, line: RunLine) -> None:
+        renaming = _Renaming(self._new_name) if self._new_name and line.run_id == self._main else None
+        name = renaming.run_id if renaming else line.run_id
+        self._run = _RunWriting(line, name, renaming, await self._store.claim(name, self._owner, seconds=_LEASE))
         if await self._store.head(name) is not None:  # since we looked; it may have gone on, too
             raise ImportRefused(
                 f"a run {name!r} was stored here meanwhile", ": import it again", run_id=name, reason="there"
@@ -264,43 +264,43 @@ class _Import:
         await self._store.post(name, PARTLY_HERE, b'{"format":1,"kind":"import"}')
         self.written.append(name)
 
-    async def _write(self, run: _Writing, line: Line) -> None:
+    async def _write_line(self, run: _RunWriting, line: Line) -> None:
         match line:
-            case MemoryLine(key=key):
+            case LogLine(key=key):
                 await self._store.remember(run.name, run.line.place, key, line.text, fence=run.fence)
-            case LetterLine(key=key):
+            case SignalLine(key=key):
                 await self._store.post(run.name, key, line.text)
             case RecordLine():
-                run.last = run.renamed.record(line.record) if run.renamed else line.record
-                run.at, _ = after(run.at, run.last)
-                about = None if run.at is None else about_of(run.at.header)
-                self._waiting.append((run.last, Along(about=about, fence=run.fence)))
+                run.last = run.renaming.rename_record(line.record) if run.renaming else line.record
+                run.at, _ = apply_record(run.at, run.last)
+                metadata = None if run.at is None else about_of(run.at.header)
+                self._waiting.append((run.last, Along(about=metadata, fence=run.fence)))
                 if len(self._waiting) >= self._at_once:
-                    await self._put()
+                    await self._store_records()
                 self.records += 1
                 if self.records % _RENEW_EVERY == 0:
                     await asyncio.to_thread(self._store.renew, {run.name: run.fence}, seconds=_LEASE)
 
-    async def _put(self) -> None:
+    async def _store_records(self) -> None:
         """Store the records that wait, in their order."""
         waiting, self._waiting = self._waiting, []
-        await together(self._store.put(record, along) for record, along in waiting)
+        await gather_in_batches(self._store.put(record, effects) for record, effects in waiting)
 
     async def finish(self) -> None:
         """The run is whole: take the mark away, and say what it asks and when it wants to be woken, all at once."""
         run = self._run
         if run is None or run.last is None or run.at is None:
             return
-        await self._put()
-        at = run.at
-        asked = pending_of(at.header, at.requests.values())
-        along = Along(
-            consumed=(PARTLY_HERE,), asked=asked, wake=wake_of(at), about=about_of(at.header), fence=run.fence
+        await self._store_records()
+        head = run.at
+        asked = pending_of(head.header, head.requests.values())
+        effects = Along(
+            consumed=(PARTLY_HERE,), asked=asked, wake=wake_of(head), about=about_of(head.header), fence=run.fence
         )
-        await self._store.put(run.last, along)
-        await self.let_go()
+        await self._store.put(run.last, effects)
+        await self.release()
 
-    async def undo(self) -> None:
+    async def remove_partial_run(self) -> None:
         """Take away a run that is only partly here: the store refused the rest. If it is away, the run stays marked.
         One that is whole stays, too: somebody may drive it by now."""
         self._waiting.clear()
@@ -308,25 +308,25 @@ class _Import:
             if self._run is not None and await _is_partly_here(self._store, self._run.name):
                 await self._store.drop(self._run.name)
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         run, self._run = self._run, None
         if run is not None:
             await self._store.release(run.name, self._owner)
 
 
 @dataclass(slots=True)
-class _Writing:
+class _RunWriting:
     """A run that is being written."""
 
     line: RunLine
     name: str
-    renamed: _Renamed | None
+    renaming: _Renaming | None
     fence: int
     at: Checkpoint | None = None
     last: Record | None = None
 
 
-class _Renamed:
+class _Renaming:
     """The records of a run under another name: the ids of its checkpoints are derived from it."""
 
     def __init__(self, run_id: str) -> None:
@@ -334,14 +334,14 @@ class _Renamed:
         self._epoch = 0
         self._ids: dict[str, str] = {}
 
-    def record(self, one: Record) -> Record:
-        shape = _decode(one.body)
+    def rename_record(self, record: Record) -> Record:
+        shape = _decode(record.body)
         if shape.run is not None:
             self._epoch = shape.run.epoch
             run = replace(shape.run, run_id=self.run_id)
             previous = self._ids.get(shape.previous_id or "", shape.previous_id)
             shape = replace(shape, run=run, previous_id=previous)
-        entry = one.entry
-        made = checkpoint_id(self.run_id, self._epoch, entry.number)
-        self._ids[entry.checkpoint_id] = made
-        return Record(replace(entry, run_id=self.run_id, checkpoint_id=made), _encode(shape))
+        entry = record.entry
+        new_id = checkpoint_id(self.run_id, self._epoch, entry.number)
+        self._ids[entry.checkpoint_id] = new_id
+        return Record(replace(entry, run_id=self.run_id, checkpoint_id=new_id), _encode(shape))

@@ -44,92 +44,93 @@ class Redaction:
     def unused(self) -> list[str]:
         return [path for path in self.paths if path not in self._used and EVERYTHING not in self.paths]
 
-    def commit(self, tree: Tree) -> Tree:
+    def redact_commit(self, tree: Tree) -> Tree:
         """The JSON of a record."""
         run = tree.get("run") or {}
-        asked, messages = tree.get("asked", []), tree.get("messages") or []
+        requests, messages = tree.get("asked", []), tree.get("messages") or []
         held = [payloads for by_source in (tree.get("held") or {}).values() for payloads in by_source.values()]
-        self._state(tree)
-        self._named("executors", tree, "executors")
-        self._named("metadata", tree, "metadata")
-        self._tags(run)
-        self._slots("messages", [*_slots(messages, "payload"), *((p, n) for p in held for n in range(len(p)))])
-        self._questions(asked)
-        self._slots("questions", _slots([m["reply"] for m in messages if m.get("reply")], "question"))
-        self._slots("outputs", _slots([o for done in tree.get("done", []) for o in done.get("outputs", [])], "payload"))
-        self._failures(tree.get("failures", []))
+        self._redact_state(tree)
+        self._remove_by_name("executors", tree, "executors")
+        self._remove_by_name("metadata", tree, "metadata")
+        self._redact_tags(run)
+        self._remove_slots("messages", [*_slots(messages, "payload"), *((p, n) for p in held for n in range(len(p)))])
+        self._redact_questions(requests)
+        self._remove_slots("questions", _slots([m["reply"] for m in messages if m.get("reply")], "question"))
+        outputs = [output for done in tree.get("done", []) for output in done.get("outputs", [])]
+        self._remove_slots("outputs", _slots(outputs, "payload"))
+        self._redact_failures(tree.get("failures", []))
         return tree
 
-    def outcome(self, tree: Tree) -> Tree:
+    def redact_outcome(self, tree: Tree) -> Tree:
         """The JSON of what was finished in a superstep that is under way."""
-        self._state(tree)
+        self._redact_state(tree)
         if "saved" in tree:
             saved = {"executors": {tree["executor"]: tree["saved"]}}
-            self._named("executors", saved, "executors")
+            self._remove_by_name("executors", saved, "executors")
             tree["saved"] = saved["executors"][tree["executor"]]
-        self._slots("messages", _slots(tree.get("sent", []), "payload"))
-        self._slots("outputs", _slots(tree.get("outputs", []), "payload"))
-        self._questions(tree.get("requests", []))
+        self._remove_slots("messages", _slots(tree.get("sent", []), "payload"))
+        self._remove_slots("outputs", _slots(tree.get("outputs", []), "payload"))
+        self._redact_questions(tree.get("requests", []))
         return tree
 
-    def note(self, tree: Tree) -> Tree:
+    def redact_note(self, tree: Tree) -> Tree:
         """The JSON of what was noted in a superstep that is under way."""
-        self._slots("steps", _slots([tree], "value"))
-        self._failures([tree["failure"]] if tree.get("failure") else [])
+        self._remove_slots("steps", _slots([tree], "value"))
+        self._redact_failures([tree["failure"]] if tree.get("failure") else [])
         return tree
 
-    def letter(self, tree: Tree) -> Tree:
+    def redact_signal(self, tree: Tree) -> Tree:
         """The JSON of a letter: answers and input are messages."""
-        self._slots("messages", _slots([tree], "value"))
+        self._remove_slots("messages", _slots([tree], "value"))
         return tree
 
-    def tags(self, tags: dict[str, str]) -> dict[str, str]:
+    def redact_tags(self, tags: dict[str, str]) -> dict[str, str]:
         run = {"tags": dict(tags)}
-        self._tags(run)
+        self._redact_tags(run)
         return run["tags"]
 
-    def _state(self, tree: Tree) -> None:
+    def _redact_state(self, tree: Tree) -> None:
         state = tree.get("state") or {}
-        self._named("state", state, "set")
-        self._named("state", state, "append")
+        self._remove_by_name("state", state, "set")
+        self._remove_by_name("state", state, "append")
         for key, items in state.get("append", {}).items():
             if items == REMOVED:
                 state["append"][key] = [REMOVED]
 
-    def _tags(self, run: Tree) -> None:
-        self._named("tags", run, "tags")
+    def _redact_tags(self, run: Tree) -> None:
+        self._remove_by_name("tags", run, "tags")
         for key, value in run.get("tags", {}).items():
             if value == REMOVED:
                 run["tags"][key] = REMOVED_TEXT
 
-    def _questions(self, asked: Sequence[Tree]) -> None:
-        self._slots("questions", [*_slots(asked, "payload"), *_slots(asked, "default")])
+    def _redact_questions(self, requests: Sequence[Tree]) -> None:
+        self._remove_slots("questions", [*_slots(requests, "payload"), *_slots(requests, "default")])
 
-    def _failures(self, failures: Sequence[Tree]) -> None:
+    def _redact_failures(self, failures: Sequence[Tree]) -> None:
         for failure in failures if "failures" in self._removed else ():
             self._used.add("failures")
             failure |= {"message": REMOVED_TEXT}
             failure.pop("traceback", None)
             failure.pop("extra", None)
 
-    def _named(self, part: str, holder: Tree, key: str) -> None:
-        for path, rest in self._of(part):
+    def _remove_by_name(self, part: str, holder: Tree, key: str) -> None:
+        for path, rest in self._paths_of(part):
             values = holder.get(key, {})
             if not rest:
                 rest = "*"
             if _remove(values, rest):
                 self._used.add(path)
 
-    def _slots(self, part: str, slots: Iterable[tuple[Any, Any]]) -> None:
-        found = list(slots)
-        for path, rest in self._of(part):
-            for holder, key in found:
+    def _remove_slots(self, part: str, slots: Iterable[tuple[Any, Any]]) -> None:
+        places = list(slots)
+        for path, rest in self._paths_of(part):
+            for holder, key in places:
                 if not rest:
                     holder[key] = REMOVED
                 if not rest or _remove(holder[key], rest):
                     self._used.add(path)
 
-    def _of(self, part: str) -> Iterator[tuple[str, str]]:
+    def _paths_of(self, part: str) -> Iterator[tuple[str, str]]:
         for path in self._removed:
             first, _, rest = path.partition(".")
             if first == part:
@@ -137,26 +138,26 @@ class Redaction:
 
 
 def _slots(holders: Iterable[Tree], key: str) -> list[tuple[Tree, str]]:
-    return [(one, key) for one in holders if key in one]
+    return [(holder, key) for holder in holders if key in holder]
 
 
 def _remove(tree: Any, path: str) -> bool:
     """Remove what a path names in a JSON tree; whether there was anything."""
     if isinstance(tree, list):
-        return True in [_remove_pair(one, path) or _remove(one, path) for one in tree]
+        return True in [_remove_pair(item, path) or _remove(item, path) for item in tree]
     if not isinstance(tree, dict) or tree == REMOVED:
         return False
     if "$" in tree:  # an object: what it holds is under `v`
         return _remove(tree.get("v"), path)
     # a key may hold dots, so each is tried as it is
-    return True in [_at(tree, key, rest) for key in tree for rest in _rests(path, key)]
+    return True in [_remove_at(tree, key, rest) for key in tree for rest in _rests(path, key)]
 
 
 def _remove_pair(tree: Any, path: str) -> bool:
     """A mapping whose names are not all texts is stored as pairs."""
     if not (isinstance(tree, list) and len(tree) == 2 and isinstance(tree[0], str)):
         return False
-    return True in [_at(tree, 1, rest) for rest in _rests(path, tree[0])]
+    return True in [_remove_at(tree, 1, rest) for rest in _rests(path, tree[0])]
 
 
 def _rests(path: str, key: str) -> Iterator[str]:
@@ -168,7 +169,7 @@ def _rests(path: str, key: str) -> Iterator[str]:
             yield path[len(name) + 1 :]
 
 
-def _at(holder: Any, key: Any, rest: str) -> bool:
+def _remove_at(holder: Any, key: Any, rest: str) -> bool:
     if not rest:
         holder[key] = REMOVED
         return True

@@ -27,8 +27,8 @@ class Snapshot:
 
     at: Checkpoint
     role: Role
-    memory: Mapping[str, bytes]
-    mail: Sequence[tuple[str, bytes]]
+    superstep_log: Mapping[str, bytes]
+    signals: Sequence[tuple[str, bytes]]
 
     @property
     def run_id(self) -> str:
@@ -36,104 +36,108 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class RunBundle:
     """A run and those it cannot do without; it is the last of them."""
 
     runs: tuple[Snapshot, ...]
     missing: tuple[str, ...]  # referred to, and not stored
 
 
-async def gathered(store: Store, run_id: str) -> Together:
+async def collect_runs(store: Store, run_id: str) -> RunBundle:
     """A run, the runs inside it that its checkpoints refer to or that are under way, and those it was forked from.
 
     A run is looked at before the runs inside it: they may be further than it knows, as after a crash, never less far.
     """
-    first = await snapshot(store, run_id, "run")
+    first = await take_snapshot(store, run_id, "run")
     if first is None:
         raise CheckpointMissing(f"no run {run_id!r} is stored here; list_runs() says which are")
-    found, missing = {run_id: first}, dict[str, None]()
-    waiting = [first]
-    while waiting:
-        one = waiting.pop(0)
-        for id, role in (await _related(store, one)).items():
-            if id in found or id in missing:
+    snapshots, missing = {run_id: first}, dict[str, None]()
+    queue = [first]
+    while queue:
+        current = queue.pop(0)
+        for id, role in (await _find_references(store, current)).items():
+            if id in snapshots or id in missing:
                 continue
-            other = await snapshot(store, id, role)
+            other = await take_snapshot(store, id, role)
             if other is None:
                 missing[id] = None
             else:
-                found[id] = other
-                waiting.append(other)
-    return Together(tuple(found.values())[::-1], tuple(missing))
+                snapshots[id] = other
+                queue.append(other)
+    return RunBundle(tuple(snapshots.values())[::-1], tuple(missing))
 
 
-async def snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
+async def take_snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
     """A run as it stands, also if it is moved on meanwhile; None if it is not stored."""
     archive = StoreArchive(store, DEFAULT_CODEC)
     for _ in range(_TRIES):
-        at = await archive.head(run_id)
-        if at is None:
+        head = await archive.head(run_id)
+        if head is None:
             return None
-        memory, mail = await store.recall(run_id, at.place), await store.mail(run_id)
-        head = await store.head(run_id)
-        if head is not None and head.entry.checkpoint_id == at.stamp.checkpoint_id:
-            if any(key == PARTLY_HERE for key, _ in mail):
+        log, signals = await store.recall(run_id, head.place), await store.mail(run_id)
+        record = await store.head(run_id)
+        if record is not None and record.entry.checkpoint_id == head.stamp.checkpoint_id:
+            if any(key == PARTLY_HERE for key, _ in signals):
                 raise CheckpointCorrupt(
                     f"run {run_id!r} is only partly here: its import was cut short; import it again, or delete it"
                 )
-            return Snapshot(at, role, dict(sorted(memory.items())), mail)
+            return Snapshot(head, role, dict(sorted(log.items())), signals)
     raise CommitConflict(f"run {run_id!r} is moved on faster than it can be read: try again when it rests")
 
 
 def is_listed_right(entry: Entry, commit: Commit, *, framed: bool) -> bool:
     """Whether lists say of a commit what it says itself. One that tells outputs, or takes them back, must be known."""
-    tells = commit.restored is not None or any(done.outputs for done in commit.done)
-    said = (commit.status.value, commit.iteration, framed)
-    return (entry.status, entry.iteration, entry.frame) == said and (entry.outputs or not tells)
+    has_outputs = commit.restored is not None or any(done.outputs for done in commit.done)
+    expected = (commit.status.value, commit.iteration, framed)
+    return (entry.status, entry.iteration, entry.frame) == expected and (entry.outputs or not has_outputs)
 
 
-async def records(store: Store, one: Snapshot) -> AsyncIterator[list[Record]]:
+async def read_records(store: Store, snapshot: Snapshot) -> AsyncIterator[list[Record]]:
     """The records of a run up to where it was looked at, oldest first, a page at a time."""
-    entries = await store.entries(run_id=one.run_id)
-    numbers = sorted(entry.number for entry in entries if entry.number <= one.at.number)
+    entries = await store.entries(run_id=snapshot.run_id)
+    numbers = sorted(entry.number for entry in entries if entry.number <= snapshot.at.number)
     for begin in range(0, len(numbers), PAGE):
-        page = numbers[begin : begin + PAGE]
-        found = await store.history(one.run_id, after=page[0] - 1, upto=page[-1])
-        if [record.entry.number for record in found] != page:
-            raise CommitConflict(f"run {one.run_id!r} dropped records while they were read: try again when it rests")
-        yield found
+        expected = numbers[begin : begin + PAGE]
+        page = await store.history(snapshot.run_id, after=expected[0] - 1, upto=expected[-1])
+        if [record.entry.number for record in page] != expected:
+            raise CommitConflict(
+                f"run {snapshot.run_id!r} dropped records while they were read: try again when it rests"
+            )
+        yield page
 
 
-async def _related(store: Store, one: Snapshot) -> dict[str, Role]:
+async def _find_references(store: Store, snapshot: Snapshot) -> dict[str, Role]:
     """The runs that a run refers to, in any of its checkpoints."""
-    found: dict[str, Role] = {}
-    async for page in records(store, one):
+    roles: dict[str, Role] = {}
+    async for page in read_records(store, snapshot):
         for record in page:
             commit, _ = read_commit(record, DEFAULT_CODEC)
-            found |= {child.run_id: "inside" for child in commit.children.values() if child is not None}
-    found |= {child.run_id: "inside" for child in _children_in_memory(one)}
-    for id in under_way(one.at):
+            roles |= {child.run_id: "inside" for child in commit.children.values() if child is not None}
+    roles |= {child.run_id: "inside" for child in _children_in_log(snapshot)}
+    for id in possible_inner_runs(snapshot.at):
         if await store.head(id) is not None:
-            found[id] = "inside"
-    parent = await parent_of(store, one.at.header)
+            roles[id] = "inside"
+    parent = await parent_of(store, snapshot.at.header)
     if parent is not None:
-        found.setdefault(parent[0], "lineage")
-    elif one.at.header.parent_id is not None:
-        found.setdefault(f"the run of checkpoint {one.at.header.parent_id}", "lineage")
-    return found
+        roles.setdefault(parent[0], "lineage")
+    elif snapshot.at.header.parent_id is not None:
+        roles.setdefault(f"the run of checkpoint {snapshot.at.header.parent_id}", "lineage")
+    return roles
 
 
-def _children_in_memory(one: Snapshot) -> list[Child]:
+def _children_in_log(snapshot: Snapshot) -> list[Child]:
     outcomes = [
-        read_outcome(one.run_id, key, body, DEFAULT_CODEC) for key, body in one.memory.items() if "/" not in key
+        read_outcome(snapshot.run_id, key, body, DEFAULT_CODEC)
+        for key, body in snapshot.superstep_log.items()
+        if "/" not in key
     ]
     return [child for outcome in outcomes for child in outcome.children.values() if child is not None]
 
 
-def under_way(at: Checkpoint) -> list[str]:
+def possible_inner_runs(checkpoint: Checkpoint) -> list[str]:
     """The ids that runs inside may have which are called in the superstep under way: no checkpoint names them yet."""
-    header = at.header
-    calls = sum(len(message.takers) for message in at.messages)
-    joins = {key for message in at.messages for key in message.joins} | set(at.held)
-    called = [child_run_id(header.run_id, header.epoch, f"{at.place}.{n}") for n in range(calls + len(joins))]
-    return called + [forked_child_id(header.run_id, header.epoch, child.run_id) for child in at.children.values()]
+    header = checkpoint.header
+    calls = sum(len(message.takers) for message in checkpoint.messages)
+    joins = {key for message in checkpoint.messages for key in message.joins} | set(checkpoint.held)
+    ids = [child_run_id(header.run_id, header.epoch, f"{checkpoint.place}.{n}") for n in range(calls + len(joins))]
+    return ids + [forked_child_id(header.run_id, header.epoch, child.run_id) for child in checkpoint.children.values()]

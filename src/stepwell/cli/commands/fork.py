@@ -115,14 +115,14 @@ def _report(forked: CheckpointInfo, json: bool) -> None:
 async def _check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
     """Raises CommandFailed for what is no answer to a question that is open there."""
     from stepwell.admin.lookup import find_checkpoint
-    from stepwell.admin.requests import questions_at
+    from stepwell.admin.requests import load_questions
     from stepwell.cli.forms.answers import check_answer
 
     if not answers:
         return
     questions = {
         question.request_id: question
-        for question in await questions_at(storage, await find_checkpoint(storage, checkpoint))
+        for question in await load_questions(storage, await find_checkpoint(storage, checkpoint))
     }
     for id, value in answers.items():
         if id in questions:  # of any other, fork says what is open

@@ -89,9 +89,9 @@ async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) ->
     runs = list({request.run_id for request in page})
     if not runs or not await asyncio.to_thread(storage.store.mailed, runs):
         return set()
-    from stepwell.admin.requests import answered_among
+    from stepwell.admin.requests import find_pending_answers
 
-    return await answered_among(storage, page)
+    return await find_pending_answers(storage, page)
 
 
 async def _find_run_id(storage: BuiltInStorage, name: str) -> str:

@@ -81,7 +81,7 @@ async def _check_code(
     runnable: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
 ) -> None:
     """Raises CommandFailed if this code cannot go on with the run. One that is done is only told again."""
-    from stepwell.admin.deploy_check import why_stranded
+    from stepwell.admin.deploy_check import find_incompatibilities
     from stepwell.cli.code_loader import get_workflow
     from stepwell.cli.failures import NOT_THIS_CODE, CommandFailed
     from stepwell.cli.hints import command_line
@@ -90,7 +90,7 @@ async def _check_code(
 
     if head.status.value == "IDLE":
         return
-    why = await why_stranded(storage.store, head.run_id, get_workflow(runnable))
+    why = await find_incompatibilities(storage.store, head.run_id, get_workflow(runnable))
     if not why and not isinstance(runnable, Workflow):
         try:
             runnable.check(head)

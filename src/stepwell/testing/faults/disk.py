@@ -120,7 +120,7 @@ class FailingDisk:
         buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
         return buffered if "b" in mode else io.TextIOWrapper(buffered, **kwargs)
 
-    def closed(self, handle: int) -> None:
+    def forget(self, handle: int) -> None:
         self._files.pop(handle, None)
 
 
@@ -142,5 +142,5 @@ class _File(io.FileIO):
 
     def close(self) -> None:
         if not self.closed:
-            self._disk.closed(self.fileno())
+            self._disk.forget(self.fileno())
         super().close()

@@ -26,10 +26,10 @@ class ConfinedSQLiteStore(SQLiteStore):
         super().__init__(path)
         self.pages, self.read_only_at = pages, read_only_at
         self.writes = 0
-        self._db = _Confined(self._db, self)
+        self._db = _ConfinedDatabase(self._db, self)
 
 
-class _Confined(Database):
+class _ConfinedDatabase(Database):
     """Does every piece of writing under the limits of its store."""
 
     def __init__(self, like: Database, store: ConfinedSQLiteStore) -> None:
@@ -37,13 +37,13 @@ class _Confined(Database):
         self._store = store
 
     async def write(self, work: Work[T]) -> T:
-        return await super().write(self._limited(work))
+        return await super().write(self._limit(work))
 
     def write_blocking(self, work: Work[T]) -> T:
-        return super().write_blocking(self._limited(work))
+        return super().write_blocking(self._limit(work))
 
-    def _limited(self, work: Work[T]) -> Work[T]:
-        def limited(db: sqlite3.Connection) -> T:
+    def _limit(self, work: Work[T]) -> Work[T]:
+        def work_within_limits(db: sqlite3.Connection) -> T:
             store = self._store
             store.writes += 1
             read_only = store.read_only_at is not None and store.writes >= store.read_only_at
@@ -54,4 +54,4 @@ class _Confined(Database):
             finally:
                 db.execute("PRAGMA query_only = 0")  # for whoever gets the connection next
 
-        return limited
+        return work_within_limits

@@ -24,7 +24,7 @@ class WrappedStore:
         if name == "inner":  # it is not there yet, or no more: asking for it again would never end
             raise AttributeError(name)
         method = getattr(self.inner, name)
-        return self._passed_on(name, method) if callable(method) and name not in _DIRECT else method
+        return self._forward(name, method) if callable(method) and name not in _DIRECT else method
 
     async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
         """A durable write: `call` makes it."""
@@ -34,8 +34,8 @@ class WrappedStore:
         """Anything else that is awaited."""
         return await call()
 
-    def _passed_on(self, name: str, method: Callable[..., Awaitable[Any]]) -> Any:
-        async def passed_on(*args: Any, **kwargs: Any) -> Any:
+    def _forward(self, name: str, method: Callable[..., Awaitable[Any]]) -> Any:
+        async def forward(*args: Any, **kwargs: Any) -> Any:
             def call() -> Awaitable[Any]:
                 return method(*args, **kwargs)
 
@@ -44,4 +44,4 @@ class WrappedStore:
             self.writes += 1
             return await self.write(name, args, call)
 
-        return passed_on
+        return forward

@@ -27,7 +27,7 @@ def _promises_of(chapter: str) -> list[Promise]:
     name = f"{__package__}.{chapter}"
     if "pytest" in sys.modules:  # to be told before it is loaded: a rule that is broken then says what was found
         sys.modules["pytest"].register_assert_rewrite(name)
-    return [found for found in vars(import_module(name)).values() if isinstance(found, Promise)]
+    return [value for value in vars(import_module(name)).values() if isinstance(value, Promise)]
 
 
 _PROMISES = [promise for chapter in _CHAPTERS for promise in _promises_of(chapter)]

@@ -15,13 +15,13 @@ from stepwell.testing.store_rules.samples import (
     about,
     after,
     fill,
-    listed,
     meaning,
     numbers,
     on,
     question,
     record,
     refused,
+    run_entry,
     text,
 )
 
@@ -30,16 +30,16 @@ from stepwell.testing.store_rules.samples import (
 async def every_claim_has_a_higher_number_than_those_before(store: Store) -> None:
     mine, other = this_process("mine"), this_process("other")
     await fill(store, "r", 1)
-    given = [await store.claim("r", mine, seconds=60), await store.claim("r", mine, seconds=60)]
+    fences = [await store.claim("r", mine, seconds=60), await store.claim("r", mine, seconds=60)]
     await store.release("r", mine)
-    given.append(await store.claim("r", other, seconds=60))
+    fences.append(await store.claim("r", other, seconds=60))
     await store.close()
     with after(minutes=2):
-        given.append(await store.claim("r", mine, seconds=60))
+        fences.append(await store.claim("r", mine, seconds=60))
         await store.release("r", mine)
         await store.append(record("r", 1), Along(drop_below=1))
-        given.append(await store.claim("r", mine, seconds=60))
-    assert given == sorted(set(given))
+        fences.append(await store.claim("r", mine, seconds=60))
+    assert fences == sorted(set(fences))
 
 
 @rule
@@ -71,7 +71,7 @@ async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> N
     assert await store.mail("r") == [("k", text(1))]
     assert await store.pending() == []
     assert await store.wakes() == []
-    assert await store.runs() == [listed(record("r", 1))]
+    assert await store.runs() == [run_entry(record("r", 1))]
     await store.append(record("r", 2), Along(fence=second))
     await store.append(record("r", 3))
     with refused(CommitConflict):
@@ -187,10 +187,10 @@ async def a_released_claim_is_not_brought_back_by_renewing(store: Store) -> None
 async def of_many_claims_at_once_each_has_its_own_number(store: Store) -> None:
     await fill(store, "r", 1)
     mine = this_process("mine")
-    given = await asyncio.gather(*(store.claim("r", mine, seconds=60) for _ in range(20)))
-    assert len(set(given)) == 20
-    for fence in given:
-        if fence != max(given):
+    fences = await asyncio.gather(*(store.claim("r", mine, seconds=60) for _ in range(20)))
+    assert len(set(fences)) == 20
+    for fence in fences:
+        if fence != max(fences):
             with refused(CommitConflict):
                 await store.remember("r", 1, "k", text(1), fence=fence)
-    assert await store.remember("r", 1, "k", text(1), fence=max(given))
+    assert await store.remember("r", 1, "k", text(1), fence=max(fences))

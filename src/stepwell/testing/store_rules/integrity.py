@@ -38,7 +38,7 @@ async def what_is_not_sealed_is_refused_in_a_sealed_store(store: Guarded) -> Non
     await fill(store.inner, "r", 1)
     await store.inner.remember("r", 1, "k", text(1))
     await store.inner.post("r", "k", text(1))
-    await refused_by_name(store, "r", number=0)
+    await check_refusal(store, "r", number=0)
     with refused(CheckpointCorrupt, "'r' remembered as 'k' is not sealed"):
         await store.recall("r", 1)
     with refused(CheckpointCorrupt, "mail 'k' of run 'r' is not sealed"):
@@ -52,9 +52,9 @@ async def a_record_in_the_place_of_another_is_refused(store: Guarded) -> None:
         await store.append(record(run_id, 1, body="same"))
     first, second = await store.inner.history("r")
     await store.inner.put(Record(second.entry, first.body))
-    await refused_by_name(store, "r", number=1)
+    await check_refusal(store, "r", number=1)
     await store.inner.put(Record(record("s", 1).entry, second.body))
-    await refused_by_name(store, "s", number=1)
+    await check_refusal(store, "s", number=1)
     await store.inner.put(Record(replace(second.entry, checkpoint_id="another"), second.body))
     with refused(CheckpointCorrupt, "checkpoint another of run 'r'"):
         await store.head("r")
@@ -91,42 +91,44 @@ async def a_damaged_record_is_named_and_the_others_are_read(store: Guarded) -> N
         await store.append(record(run_id, 0, body=SECRET))
     whole = await store.inner.head("r")
     assert whole is not None
-    for damaged in damages(whole.body):
+    for damaged in make_damages(whole.body):
         await store.inner.put(Record(whole.entry, damaged))
-        await refused_by_name(store, "r", number=0)
+        await check_refusal(store, "r", number=0)
     assert meanings(await store.history("s")) == meanings([record("s", 0, body=SECRET)])
     await store.inner.put(whole)
     assert meanings(await store.history("r")) == meanings([record("r", 0, body=SECRET)])
 
 
-async def refused_by_name(store: Guarded, run_id: str, *, number: int) -> None:
+async def check_refusal(store: Guarded, run_id: str, *, number: int) -> None:
     """However the record is read, the error says which it is."""
-    said = f"checkpoint {run_id}-{number} of run '{run_id}'"
-    with refused(CheckpointCorrupt, said):
+    named = f"checkpoint {run_id}-{number} of run '{run_id}'"
+    with refused(CheckpointCorrupt, named):
         await store.head(run_id)
-    with refused(CheckpointCorrupt, said):
+    with refused(CheckpointCorrupt, named):
         await store.chain(run_id, number)
-    with refused(CheckpointCorrupt, said):
+    with refused(CheckpointCorrupt, named):
         await store.history(run_id)
 
 
-def damages(body: bytes) -> Iterator[bytes]:
+def make_damages(body: bytes) -> Iterator[bytes]:
     """The text with one of its strings cut off, or with one letter changed. It stays JSON: a store may count on it."""
-    for change in (_cut, _change):
-        for damaged in _changed(json.loads(body), change):
+    for change in (_cut_short, _change_letter):
+        for damaged in _change_strings(json.loads(body), change):
             yield text(damaged)
 
 
-def _cut(said: str) -> str:
-    return said[: len(said) // 2]
+def _cut_short(text: str) -> str:
+    return text[: len(text) // 2]
 
 
-def _change(said: str) -> str:
-    return ("A" if said[0] != "A" else "B") + said[1:]
+def _change_letter(text: str) -> str:
+    return ("A" if text[0] != "A" else "B") + text[1:]
 
 
-def _changed(value: dict[str, Any], change: Callable[[str], str]) -> Iterator[dict[str, Any]]:
-    for key, each in value.items():
-        inside = [change(each)] if isinstance(each, str) else _changed(each, change) if isinstance(each, dict) else []
-        for damaged in inside:
+def _change_strings(value: dict[str, Any], change: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    for key, item in value.items():
+        changes = (
+            [change(item)] if isinstance(item, str) else _change_strings(item, change) if isinstance(item, dict) else []
+        )
+        for damaged in changes:
             yield {**value, key: damaged}

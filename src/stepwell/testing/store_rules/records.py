@@ -48,9 +48,9 @@ async def a_body_comes_back_as_it_was_written(store: Store) -> None:
     body = '{"b":1.10,"a":-0.0,"big":123456789012345678901234567890,"e":1e400,"n":[null,[],{}],'
     body += '"u":"é\\u00e9日\\ud83d\\ude00"}'
     await store.append(Record(record("r", 0).entry, body.encode()))
-    found = await store.head("r")
-    assert found is not None
-    assert found.body == body.encode()
+    head = await store.head("r")
+    assert head is not None
+    assert head.body == body.encode()
 
 
 @rule

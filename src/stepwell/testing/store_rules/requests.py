@@ -70,8 +70,8 @@ async def questions_are_found_by_workflow_and_by_run(store: Store) -> None:
 @rule
 async def questions_are_found_by_age_and_by_deadline(store: Store) -> None:
     for n, (asked, due) in enumerate([(1, 9), (2, None), (3, 5), (4, 7), (4, 5)]):
-        one = replace(question(f"r{n}", "q", at=on(asked)), deadline=None if due is None else on(due))
-        await store.append(record(f"r{n}", 0), Along(asked=(one,)))
+        request = replace(question(f"r{n}", "q", at=on(asked)), deadline=None if due is None else on(due))
+        await store.append(record(f"r{n}", 0), Along(asked=(request,)))
     assert names(await store.pending(asked_by=on(3))) == [("r0", "q"), ("r1", "q"), ("r2", "q")]
     assert names(await store.pending(due_by=on(7))) == [("r2", "q"), ("r4", "q"), ("r3", "q")]
     assert names(await store.pending(due_by=on(7), asked_by=on(3))) == [("r2", "q")]
@@ -200,8 +200,8 @@ async def when_the_newest_record_goes_what_is_open_is_said_anew(store: Store) ->
 async def a_run_whose_last_record_goes_is_gone_with_its_mail_questions_and_wakes(store: Store) -> None:
     for run_id in ("r", "s"):
         await store.post(run_id, "used", text(0))
-        along = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
-        await store.append(record(run_id, 0), along)
+        effects = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
+        await store.append(record(run_id, 0), effects)
         await store.post(run_id, "k", text(1))
         await store.remember(run_id, 1, "k", text(1))
     await store.claim("s", this_process("mine"), seconds=60)
@@ -265,8 +265,8 @@ async def everything_happens_along_with_one_record(store: Store) -> None:
     await store.append(record("r", 0), Along(asked=(question("r", "q"),)))
     await store.post("r", "q", text(True))
     await store.remember("r", 1, "k", text(1))
-    along = Along(settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01")
-    await store.append(record("r", 1), along)
+    effects = Along(settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01")
+    await store.append(record("r", 1), effects)
     await store.close()
     assert meaning(await store.head("r")) == meaning(record("r", 1))
     assert await store.recall("r", 1) == {}

@@ -11,7 +11,6 @@ from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     about,
     fill,
-    listed,
     meaning,
     meanings,
     names,
@@ -21,6 +20,7 @@ from stepwell.testing.store_rules.samples import (
     question,
     record,
     refused,
+    run_entry,
     run_ids,
     text,
 )
@@ -114,7 +114,7 @@ async def an_append_reduces_earlier_records(store: Store) -> None:
     assert await store.locate("r-2") == reduced[1].entry
     assert meanings(await store.chain("r", 3)) == meanings([record("r", 3, fleeting=True)])
     assert places(await store.entries()) == [("r", 0), ("r", 2), ("s", 0), ("s", 1), ("r", 3)]
-    assert await store.run("r") == listed(record("r", 3, fleeting=True), began=record("r", 0).entry.at)
+    assert await store.run("r") == run_entry(record("r", 3, fleeting=True), began=record("r", 0).entry.at)
     assert meanings(await store.history("s")) == meanings([record("s", 0), record("s", 1)])
 
 
@@ -122,9 +122,9 @@ async def an_append_reduces_earlier_records(store: Store) -> None:
 async def a_refused_append_reduces_nothing(store: Store) -> None:
     await fill(store, "r", 3)
     for number, workflow in [(2, "w"), (4, "w"), (3, "another")]:
-        along = Along(drop_below=3, reduced=(record("r", 0, body="reduced", frame=False),))
+        effects = Along(drop_below=3, reduced=(record("r", 0, body="reduced", frame=False),))
         with refused(CommitConflict):
-            await store.append(record("r", number, workflow=workflow), along)
+            await store.append(record("r", number, workflow=workflow), effects)
     assert meanings(await store.history("r")) == meanings([record("r", n) for n in range(3)])
 
 
@@ -150,7 +150,7 @@ async def dropping_leaves_everything_beside_the_records(store: Store) -> None:
     assert not await store.post("r", "used", text(1))
     assert await store.recall("r", 2) == {"k": text(1)}
     assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
-    assert await store.runs() == [listed(record("r", 2, at=on(3)), began=on(1), about=about(team="red"))]
+    assert await store.runs() == [run_entry(record("r", 2, at=on(3)), began=on(1), about=about(team="red"))]
 
 
 @rule
@@ -171,8 +171,8 @@ async def a_dropped_run_is_gone_with_everything_beside_it(store: Store) -> None:
         await store.claim(run_id, this_process("mine"), seconds=60)
         await store.append(record(run_id, 0, at=on(1)), Along(about=about(team="red")))
         await store.post(run_id, "used", text(0))
-        along = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
-        await store.append(record(run_id, 1, frame=False), along)
+        effects = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
+        await store.append(record(run_id, 1, frame=False), effects)
         await store.post(run_id, "k", text(1))
         await store.remember(run_id, 1, "k", text(1))
     assert await store.drop("r")
@@ -201,7 +201,7 @@ async def a_dropped_run_may_begin_anew(store: Store) -> None:
     assert await store.post("r", "k", text(2))
     await store.append(record("r", 0, workflow="another", at=on(2)), Along(fence=fence))
     assert await store.mail("r") == [("k", text(2))]
-    assert await store.runs() == [listed(record("r", 0, workflow="another", at=on(2)))]
+    assert await store.runs() == [run_entry(record("r", 0, workflow="another", at=on(2)))]
 
 
 @rule
@@ -249,7 +249,7 @@ async def many_records_go_at_once(store: Store) -> None:
     assert numbers(await store.history("s")) == list(range(9))
     assert names(await store.pending()) == [("r", "q"), ("s", "q")]
     assert await store.wakes() == [Wake("r", "w", on(5)), Wake("s", "w", on(5))]
-    assert await store.run("r") == listed(record("r", 8), began=on(1), about=about(team="red"))
+    assert await store.run("r") == run_entry(record("r", 8), began=on(1), about=about(team="red"))
     assert await store.thin_out("r", [1, 2], whole=[whole]) == 0
     other = record("r", 7, body="another")
     assert await store.thin_out("r", [], whole=[other, record("r", 6)]) == 0
@@ -266,7 +266,7 @@ async def what_stands_for_others_may_be_the_newest(store: Store) -> None:
     whole = record("r", 2, body="whole", status="done")
     assert await store.thin_out("r", [0, 1], whole=[whole]) == 2
     assert meaning(await store.head("r")) == meaning(whole)
-    assert await store.run("r") == listed(whole, began=record("r", 0).entry.at)
+    assert await store.run("r") == run_entry(whole, began=record("r", 0).entry.at)
     assert await run_ids(store, status="done") == ["r"]
     assert places(await store.entries()) == [("r", 2), ("s", 0)]
 
@@ -299,8 +299,8 @@ async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> No
 async def compacting_changes_nothing_that_is_stored(store: Store) -> None:
     await store.compact()  # of nothing
     for run_id in ("r", "s"):
-        along = Along(asked=(question(run_id, "q"),), about=about(team="red"), wake=on(5))
-        await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), along)
+        effects = Along(asked=(question(run_id, "q"),), about=about(team="red"), wake=on(5))
+        await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), effects)
         await store.append(record(run_id, 1, workflow=f"of {run_id}"))
         await store.post(run_id, "k", text(1))
         await store.remember(run_id, 2, "k", text(1))

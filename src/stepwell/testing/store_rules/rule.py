@@ -12,7 +12,7 @@ from stepwell.storage.encryption import Seal
 from stepwell.storage.integrity import Guarded
 from stepwell.storage.port import Store
 
-Opening = Callable[[], Store | Awaitable[Store]]
+OpenStore = Callable[[], Store | Awaitable[Store]]
 """Opens a store at a place that is empty at first; called again, it opens the same place again."""
 
 Manner = Literal["plain", "summed", "sealed"]
@@ -42,7 +42,7 @@ class StoreRule:
         """How many stores are open at one place, side by side: 1, or 2 if it is about two programs at once."""
         return self.promise.openings
 
-    async def check(self, open_store: Opening) -> None:
+    async def check(self, open_store: OpenStore) -> None:
         """Try the store. Returns if the promise is kept; raises AssertionError, or what the store raised, if not.
 
         `open_store` opens it at a place that is empty at first, and at the same place whenever it is called again;
@@ -51,12 +51,12 @@ class StoreRule:
         if not __debug__:
             raise RuntimeError("the rules are made of assert statements: run them without -O")
         async with AsyncExitStack() as after:
-            opened = [await self._opened(open_store, after) for _ in range(self.openings)]
-            await self.promise.keep(*opened)
+            stores = [await self._open(open_store, after) for _ in range(self.openings)]
+            await self.promise.keep(*stores)
 
-    async def _opened(self, open_store: Opening, after: AsyncExitStack) -> Store:
-        found = open_store()
-        store = await found if isawaitable(found) else found
+    async def _open(self, open_store: OpenStore, after: AsyncExitStack) -> Store:
+        opening = open_store()
+        store = await opening if isawaitable(opening) else opening
         after.push_async_callback(store.close)
         return _in_manner(store, self.manner)
 

@@ -10,11 +10,11 @@ from stepwell.testing.store_rules.samples import (
     ODD_IDS,
     about,
     fill,
-    listed,
     on,
     places,
     record,
     refused,
+    run_entry,
     run_ids,
     text,
 )
@@ -34,12 +34,12 @@ async def a_store_without_records_lists_no_runs(store: Store) -> None:
 @rule
 async def a_run_is_listed_as_its_newest_record_is(store: Store) -> None:
     await store.append(record("r", 0, at=on(1)))
-    assert await store.runs() == [listed(record("r", 0, at=on(1)))]
+    assert await store.runs() == [run_entry(record("r", 0, at=on(1)))]
     second = record("r", 1, at=on(2), status="waiting", iteration=7, checkpoint_id="second", frame=False)
     await store.append(second)
-    assert await store.runs() == [listed(second, began=on(1))]
+    assert await store.runs() == [run_entry(second, began=on(1))]
     await store.close()
-    assert await store.runs() == [listed(second, began=on(1))]
+    assert await store.runs() == [run_entry(second, began=on(1))]
 
 
 @rule
@@ -58,19 +58,19 @@ async def runs_of_odd_names_are_listed_and_paged_in_one_order(store: Store) -> N
         await store.append(record(name, 0, workflow=f"w{name}", at=on(1)))
     expected = sorted(ODD_IDS, reverse=True)
     assert await run_ids(store) == expected
-    assert await paged(store, 4) == expected
+    assert await read_pages(store, 4) == expected
     for name in ODD_IDS:
         assert await run_ids(store, workflow=f"w{name}") == [name]
 
 
-async def paged(store: Store, limit: int) -> list[str]:
-    found: list[str] = []
+async def read_pages(store: Store, limit: int) -> list[str]:
+    ids: list[str] = []
     past: RunEntry | None = None
     while page := await store.runs(past=past, limit=limit):
         assert len(page) <= limit
-        found += [run.run_id for run in page]
+        ids += [run.run_id for run in page]
         past = page[-1]
-    return found
+    return ids
 
 
 @rule
@@ -79,7 +79,7 @@ async def a_list_of_runs_comes_in_pages(store: Store) -> None:
         await store.append(record(f"r{n}", 0, at=on(1 + n // 4)))
     everything = [f"r{n}" for n in reversed(range(10))]
     for limit in (1, 3, 10, 11):
-        assert await paged(store, limit) == everything
+        assert await read_pages(store, limit) == everything
     assert await store.runs(limit=0) == []
     first = await store.runs(limit=3)
     assert [run.run_id for run in await store.runs(past=first[-1])] == everything[3:]
@@ -103,8 +103,8 @@ async def runs_are_found_by_workflow_status_and_tags(store: Store) -> None:
     for n, (workflow, status, team) in enumerate(
         [("w", "done", "red"), ("w", "waiting", "red"), ("v", "done", "blue"), ("w", "done", "blue")]
     ):
-        along = Along(about=about(team=team, even=str(n % 2 == 0)))
-        await store.append(record(f"r{n}", 0, workflow=workflow, status=status, at=on(n + 1)), along)
+        effects = Along(about=about(team=team, even=str(n % 2 == 0)))
+        await store.append(record(f"r{n}", 0, workflow=workflow, status=status, at=on(n + 1)), effects)
     assert await run_ids(store, workflow="w") == ["r3", "r1", "r0"]
     assert await run_ids(store, status="done") == ["r3", "r2", "r0"]
     assert await run_ids(store, workflow="w", status="done") == ["r3", "r0"]
@@ -185,7 +185,7 @@ async def runs_that_work_for_others_are_listed_only_when_asked_for(store: Store)
     assert await run_ids(store, inner=True) == ["inner", "r"]
     assert await run_ids(store, inner=True, tags={"team": "red"}) == ["inner"]
     assert (await store.runs(inner=True))[0].about == about("r", team="red")
-    assert await store.runs(limit=1) == [listed(record("r", 0, at=on(1)))]
+    assert await store.runs(limit=1) == [run_entry(record("r", 0, at=on(1)))]
 
 
 @rule
@@ -197,7 +197,7 @@ async def a_refused_append_changes_nothing_in_the_list(store: Store) -> None:
             await store.append(stale, Along(about=about("x", team="blue")))
     with refused(CommitConflict):
         await store.append(record("new", 1), Along(about=about(team="blue")))
-    assert await store.runs(inner=True) == [listed(record("r", 0, at=on(1)), about=about(team="red"))]
+    assert await store.runs(inner=True) == [run_entry(record("r", 0, at=on(1)), about=about(team="red"))]
     assert await run_ids(store, tags={"team": "blue"}) == []
 
 
@@ -205,17 +205,17 @@ async def a_refused_append_changes_nothing_in_the_list(store: Store) -> None:
 async def what_is_put_is_listed_if_it_is_the_newest(store: Store) -> None:
     fifth = record("r", 5, at=on(5), status="waiting")
     await store.put(fifth, Along(about=about(team="red")))
-    assert await store.runs() == [listed(fifth, about=about(team="red"))]
+    assert await store.runs() == [run_entry(fifth, about=about(team="red"))]
     await store.put(record("r", 2, at=on(2), status="done"))
-    assert await store.runs() == [listed(fifth, began=on(5), about=about(team="red"))]
+    assert await store.runs() == [run_entry(fifth, began=on(5), about=about(team="red"))]
     again = record("r", 5, at=on(6), status="failed", checkpoint_id="again", iteration=3)
     await store.put(again)
-    assert await store.runs() == [listed(again, began=on(5), about=about(team="red"))]
+    assert await store.runs() == [run_entry(again, began=on(5), about=about(team="red"))]
     last = record("r", 9, at=on(9))
     await store.put(last, Along(about=about(team="blue")))
-    assert await store.runs() == [listed(last, began=on(5), about=about(team="blue"))]
+    assert await store.runs() == [run_entry(last, began=on(5), about=about(team="blue"))]
     await store.put(record("r", 3, at=on(3)), Along(about=about(team="green")))
-    assert await store.runs(tags={"team": "green"}) == [listed(last, began=on(5), about=about(team="green"))]
+    assert await store.runs(tags={"team": "green"}) == [run_entry(last, began=on(5), about=about(team="green"))]
 
 
 @rule
@@ -224,17 +224,17 @@ async def when_a_record_goes_the_newest_of_those_that_are_left_is_listed(store: 
     for each in made:
         await store.append(each, Along(about=about(team="red") if each is made[0] else None))
     assert await store.remove("r", 0)
-    assert await store.runs() == [listed(made[4], began=on(1), about=about(team="red"))]
+    assert await store.runs() == [run_entry(made[4], began=on(1), about=about(team="red"))]
     assert await store.remove("r", 4)
-    assert await store.runs() == [listed(made[3], began=on(1), about=about(team="red"))]
+    assert await store.runs() == [run_entry(made[3], began=on(1), about=about(team="red"))]
     assert await store.remove("r", 2)
     assert await store.remove("r", 3)
-    assert await store.runs(status="s1") == [listed(made[1], began=on(1), about=about(team="red"))]
+    assert await store.runs(status="s1") == [run_entry(made[1], began=on(1), about=about(team="red"))]
     assert await store.remove("r", 1)
     assert await store.runs(inner=True) == []
     assert await store.runs(tags={"team": "red"}) == []
     await store.append(record("r", 0, at=on(9), workflow="another"))
-    assert await store.runs() == [listed(record("r", 0, at=on(9), workflow="another"))]
+    assert await store.runs() == [run_entry(record("r", 0, at=on(9), workflow="another"))]
 
 
 @rule
@@ -243,7 +243,7 @@ async def a_follower_that_is_the_newest_is_listed(store: Store) -> None:
     await store.append(record("r", 1, at=on(2), frame=False))
     whole = record("r", 1, at=on(2), status="done", checkpoint_id="whole", iteration=8)
     assert await store.remove("r", 0, follower=whole)
-    assert await store.runs() == [listed(whole, began=on(1))]
+    assert await store.runs() == [run_entry(whole, began=on(1))]
 
 
 # -------------------------------------------------------------------- pages of entries
@@ -284,13 +284,13 @@ async def what_was_put_is_on_the_last_page(store: Store) -> None:
 @rule
 async def a_run_is_found_by_its_id(store: Store) -> None:
     for number, name in enumerate(ODD_IDS):
-        known = about("caller" if number % 2 else None, team=name or "none")
-        await store.append(record(name, 0, at=on(1), workflow=f"w{name}"), Along(about=known))
+        metadata = about("caller" if number % 2 else None, team=name or "none")
+        await store.append(record(name, 0, at=on(1), workflow=f"w{name}"), Along(about=metadata))
         await store.append(record(name, 1, at=on(2), status="done", workflow=f"w{name}"))
     for number, name in enumerate(ODD_IDS):
-        known = about("caller" if number % 2 else None, team=name or "none")
+        metadata = about("caller" if number % 2 else None, team=name or "none")
         newest = record(name, 1, at=on(2), status="done", workflow=f"w{name}")
-        assert await store.run(name) == listed(newest, began=on(1), about=known)
+        assert await store.run(name) == run_entry(newest, began=on(1), about=metadata)
     assert await store.run("none") is None
     await store.claim("claimed", this_process("mine"), seconds=60)
     assert await store.run("claimed") is None
@@ -319,15 +319,15 @@ async def runs_are_found_by_when_they_began_and_changed(store: Store) -> None:
     await store.append(record("r1", 1, at=on(9)))
     for tags in ({}, {"of": "all"}):
 
-        async def found(sieve: Sieve, tags: dict[str, str] = tags) -> list[str]:
+        async def find(sieve: Sieve, tags: dict[str, str] = tags) -> list[str]:
             return [run.run_id for run in await store.runs(tags=tags, sieve=sieve)]
 
-        assert await found(Sieve(since=on(5))) == ["r6", "r5"]
-        assert await found(Sieve(until=on(3))) == ["r2", "r1"]
-        assert await found(Sieve(since=on(2), until=on(4))) == ["r3", "r2"]
-        assert await found(Sieve(changed_since=on(6))) == ["r6", "r1"]
-        assert await found(Sieve(changed_until=on(3))) == ["r2"]
-        assert await found(Sieve(changed_since=on(9), since=on(2))) == []
+        assert await find(Sieve(since=on(5))) == ["r6", "r5"]
+        assert await find(Sieve(until=on(3))) == ["r2", "r1"]
+        assert await find(Sieve(since=on(2), until=on(4))) == ["r3", "r2"]
+        assert await find(Sieve(changed_since=on(6))) == ["r6", "r1"]
+        assert await find(Sieve(changed_until=on(3))) == ["r2"]
+        assert await find(Sieve(changed_since=on(9), since=on(2))) == []
     first = await store.runs(sieve=Sieve(since=on(2)), limit=2)
     assert [run.run_id for run in await store.runs(sieve=Sieve(since=on(2)), past=first[-1])] == ["r4", "r3", "r2"]
 
@@ -339,19 +339,19 @@ async def runs_are_found_by_a_text_in_what_is_said_of_them(store: Store) -> None
     await store.append(record("r3", 0, at=on(3)), Along(about=about(team="red%_\\")))
     await store.append(record("r4", 0, at=on(4), body="order"))
 
-    async def found(text: str, **asked: str) -> list[str]:
-        return [run.run_id for run in await store.runs(sieve=Sieve(text=text), **asked)]  # type: ignore[arg-type]
+    async def find(text: str, **filters: str) -> list[str]:
+        return [run.run_id for run in await store.runs(sieve=Sieve(text=text), **filters)]  # type: ignore[arg-type]
 
-    assert await found("order") == await found("ORDER") == ["r2", "Order-1"]
-    assert await found("lace") == ["Order-1"]
-    assert await found("zürich") == ["Order-1"]
-    assert await found("ZÜRICH") == []  # only A to Z are the same
-    assert await found("d%_\\") == ["r3"]
-    assert await found("%") == ["r3"]
-    assert await found("team") == ["r3"]
-    assert await found("teamred") == await found("{") == []
-    assert await found("order", workflow="w") == ["Order-1"]
-    assert await found("") == ["r4", "r3", "r2", "Order-1"]
+    assert await find("order") == await find("ORDER") == ["r2", "Order-1"]
+    assert await find("lace") == ["Order-1"]
+    assert await find("zürich") == ["Order-1"]
+    assert await find("ZÜRICH") == []  # only A to Z are the same
+    assert await find("d%_\\") == ["r3"]
+    assert await find("%") == ["r3"]
+    assert await find("team") == ["r3"]
+    assert await find("teamred") == await find("{") == []
+    assert await find("order", workflow="w") == ["Order-1"]
+    assert await find("") == ["r4", "r3", "r2", "Order-1"]
 
 
 @rule

@@ -46,9 +46,9 @@ ODD_IDS += [
 ]
 
 
-def text(said: object) -> bytes:
+def text(content: object) -> bytes:
     """A body that says something. Every body is a JSON object without blanks."""
-    return json.dumps(said if isinstance(said, dict) else {"said": said}, separators=(",", ":")).encode()
+    return json.dumps(content if isinstance(content, dict) else {"said": content}, separators=(",", ":")).encode()
 
 
 def record(run_id: str, number: int, *, workflow: str = "w", body: object = None, **changes: Any) -> Record:
@@ -88,15 +88,25 @@ def about(caller: str | None = None, **tags: str) -> About:
     return About(tags, caller)
 
 
-def listed(newest: Record, *, began: str | None = None, about: About | None = None) -> RunEntry:
+def run_entry(newest: Record, *, began: str | None = None, about: About | None = None) -> RunEntry:
     """How a run is listed whose newest record that is."""
-    e = newest.entry
-    known = About() if about is None else about
-    return RunEntry(e.run_id, e.workflow, e.status, e.number, e.checkpoint_id, e.iteration, e.at, began or e.at, known)
+    entry = newest.entry
+    metadata = About() if about is None else about
+    return RunEntry(
+        entry.run_id,
+        entry.workflow,
+        entry.status,
+        entry.number,
+        entry.checkpoint_id,
+        entry.iteration,
+        entry.at,
+        began or entry.at,
+        metadata,
+    )
 
 
-async def run_ids(store: Store, *, tags: Mapping[str, str] | None = None, **asked: str | bool) -> list[str]:
-    return [run.run_id for run in await store.runs(tags=tags, **asked)]  # type: ignore[arg-type]
+async def run_ids(store: Store, *, tags: Mapping[str, str] | None = None, **filters: str | bool) -> list[str]:
+    return [run.run_id for run in await store.runs(tags=tags, **filters)]  # type: ignore[arg-type]
 
 
 async def fill(store: Store, run_id: str, count: int, *, workflow: str = "w") -> None:
@@ -104,25 +114,25 @@ async def fill(store: Store, run_id: str, count: int, *, workflow: str = "w") ->
         await store.append(record(run_id, number, workflow=workflow))
 
 
-def meaning(found: Record | None) -> object:
-    assert found is not None
-    return found.entry, json.loads(found.body)
+def meaning(record: Record | None) -> object:
+    assert record is not None
+    return record.entry, json.loads(record.body)
 
 
-def meanings(found: list[Record]) -> list[object]:
-    return [meaning(each) for each in found]
+def meanings(records: list[Record]) -> list[object]:
+    return [meaning(record) for record in records]
 
 
-def numbers(found: list[Record]) -> list[int]:
-    return [each.entry.number for each in found]
+def numbers(records: list[Record]) -> list[int]:
+    return [record.entry.number for record in records]
 
 
-def places(found: list[Entry]) -> list[tuple[str, int]]:
-    return [(entry.run_id, entry.number) for entry in found]
+def places(entries: list[Entry]) -> list[tuple[str, int]]:
+    return [(entry.run_id, entry.number) for entry in entries]
 
 
-def names(found: list[Pending]) -> list[tuple[str, str]]:
-    return [(each.run_id, each.request_id) for each in found]
+def names(requests: list[Pending]) -> list[tuple[str, str]]:
+    return [(request.run_id, request.request_id) for request in requests]
 
 
 class refused:  # noqa: N801 - it is read as a word: `with refused(CommitConflict):`

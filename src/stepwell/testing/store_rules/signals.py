@@ -159,21 +159,21 @@ async def nobody_sees_an_append_without_its_mail(store: Store) -> None:
     await fill(store, "r", 1)
     for number in range(1, 6):
         await store.post("r", str(number), text(number))
-        along = Along(consumed=(str(number),))
-        appending = asyncio.create_task(store.append(record("r", number), along))
+        effects = Along(consumed=(str(number),))
+        appending = asyncio.create_task(store.append(record("r", number), effects))
         while not appending.done():
             await asyncio.sleep(0)
-            came, waits = await _came(store, number), await _waits(store, number)
-            assert not (came and waits), f"commit {number} is there, and the mail it consumed too"
-            waits, came = await _waits(store, number), await _came(store, number)
-            assert came or waits, f"the mail of commit {number} is consumed, and the commit is not there"
+            committed, waiting = await _is_committed(store, number), await _is_waiting(store, number)
+            assert not (committed and waiting), f"commit {number} is there, and the mail it consumed too"
+            waiting, committed = await _is_waiting(store, number), await _is_committed(store, number)
+            assert committed or waiting, f"the mail of commit {number} is consumed, and the commit is not there"
         await appending
 
 
-async def _came(store: Store, number: int) -> bool:
+async def _is_committed(store: Store, number: int) -> bool:
     head = await store.head("r")
     return head is not None and head.entry.number == number
 
 
-async def _waits(store: Store, number: int) -> bool:
+async def _is_waiting(store: Store, number: int) -> bool:
     return str(number) in dict(await store.mail("r"))
