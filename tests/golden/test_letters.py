@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from stepwell import NewerFormat
-from stepwell.codec.codec import DEFAULT_CODEC, encoded
+from stepwell.codec.codec import DEFAULT_CODEC, Encoded
 from stepwell.model.request import Request
 from stepwell.storage.signals import (
     answer_key,
@@ -25,12 +25,12 @@ from stepwell.storage.signals import (
 )
 
 LETTERS = [json.loads(line) for line in (Path(__file__).parent / "letters.jsonl").read_text().splitlines()]
-ASKED = Request("q", "who", encoded(b"1", DEFAULT_CODEC), "int", "bool", "{}", "2026-01-01T00:00:00+00:00")
+ASKED = Request("q", "who", Encoded(b"1", DEFAULT_CODEC), "int", "bool", "{}", "2026-01-01T00:00:00+00:00")
 
 
 def written(kind: str, body: dict[str, Any]) -> tuple[str, bytes]:
     value = msgspec.json.encode(body.get("value"))
-    parcel = encoded(value, DEFAULT_CODEC)
+    parcel = Encoded(value, DEFAULT_CODEC)
     return {
         "answer": lambda: (answer_key(0, ASKED), answer_letter("q", parcel)),
         "input": lambda: (input_key(0, "golden"), input_letter(parcel)),

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded, encoded
-from stepwell.codec.traversal import key_step, shown
+from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
+from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CheckpointCorrupt, CodecError
 from stepwell.graph.graph import signature_hash
 from stepwell.kernel.commit_events import request_events
@@ -56,7 +56,7 @@ class Opening(Mapping[str, Any]):
         return repr(dict(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Opening, ({key: encoded(json_of(p), DEFAULT_CODEC) for key, p in self.parcels.items()},)
+        return Opening, ({key: Encoded(json_of(p), DEFAULT_CODEC) for key, p in self.parcels.items()},)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,11 @@ class WorkflowCheckpoint:
             raise CheckpointCorrupt(f"a checkpoint is a mapping, as to_dict gives it, not a {type(data).__name__}")
         known = {f.name for f in fields(cls)}
         if unknown := sorted(map(str, set(data) - known)):
-            raise CheckpointCorrupt(f"a checkpoint has no field {shown(unknown[0])!r}")
-        what = f"checkpoint {shown(data.get('checkpoint_id'))!r}"
+            raise CheckpointCorrupt(f"a checkpoint has no field {shorten(unknown[0])!r}")
+        what = f"checkpoint {shorten(data.get('checkpoint_id'))!r}"
         if data.get("version", VERSION) != VERSION:
             raise CheckpointCorrupt(
-                f"{what} is of version {shown(data['version'])!r}, and this version "
+                f"{what} is of version {shorten(data['version'])!r}, and this version "
                 f"reads {VERSION!r}; use a newer Stepwell"
             )
         try:
@@ -160,7 +160,7 @@ class WorkflowCheckpoint:
         except RecursionError:
             raise CheckpointCorrupt(f"{what} is not what to_dict gives: it is nested too deep") from None
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise CheckpointCorrupt(f"{what} is not what to_dict gives: {shown(error)}") from error
+            raise CheckpointCorrupt(f"{what} is not what to_dict gives: {shorten(error)}") from error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WorkflowCheckpoint:
         return self
@@ -221,7 +221,7 @@ def record_of(seen: WorkflowCheckpoint) -> Record:
     try:
         return Record(entry_of(seen), msgspec.json.encode(tree))
     except (RecursionError, TypeError, ValueError) as error:  # what was put in by hand is not looked at before
-        raise CodecError(f"this checkpoint cannot be stored: {shown(error)}", path="$") from error
+        raise CodecError(f"this checkpoint cannot be stored: {shorten(error)}", path="$") from error
 
 
 def entry_of(seen: WorkflowCheckpoint) -> Entry:
@@ -290,17 +290,17 @@ def _opening(plain: Mapping[str, Any]) -> Opening:
 
 
 def _close(plain: object) -> Encoded:
-    return encoded(msgspec.json.encode(plain), DEFAULT_CODEC)
+    return Encoded(msgspec.json.encode(plain), DEFAULT_CODEC)
 
 
 def _plain_message(m: WorkflowMessage) -> dict[str, Any]:
-    shown = {"id": m.id, "source_id": m.source_id, "target_id": m.target_id}
+    head = {"id": m.id, "source_id": m.source_id, "target_id": m.target_id}
     reply = None
     if m.reply is not None:
         question = msgspec.json.decode(json_of(m.reply.question))
         reply = {"request_id": m.reply.request_id, "question": question, "child": m.reply.child}
     routed = {"takers": list(m.takers), "joins": list(m.joins), "reply": reply}
-    return {**shown, **routed, "data": msgspec.json.decode(json_of(m.payload))}
+    return {**head, **routed, "data": msgspec.json.decode(json_of(m.payload))}
 
 
 def _read_message(m: Mapping[str, Any]) -> WorkflowMessage:

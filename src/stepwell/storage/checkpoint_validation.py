@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from stepwell.codec.codec import Encoded
-from stepwell.codec.traversal import key_step, shown
+from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CodecError
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.state import Grown
@@ -101,7 +101,7 @@ def _check_mapping(value: Any, path: str) -> None:
         raise _wrong(path, f"is a {type(value).__name__}, not a mapping")
     for key in value:
         if not isinstance(key, str):
-            raise _wrong(path, f"has a key that is a {type(key).__name__}, not a str: {shown(key)}")
+            raise _wrong(path, f"has a key that is a {type(key).__name__}, not a str: {shorten(key)}")
 
 
 def _check_json(value: Mapping[str, Any], path: str) -> None:
@@ -109,7 +109,7 @@ def _check_json(value: Mapping[str, Any], path: str) -> None:
         try:
             msgspec.json.encode(inner)
         except (RecursionError, TypeError, ValueError) as error:
-            raise _wrong(f"{path}{key_step(key)}", f"is not plain JSON data: {shown(error)}") from error
+            raise _wrong(f"{path}{key_step(key)}", f"is not plain JSON data: {shorten(error)}") from error
 
 
 def _check_position(checkpoint: Any) -> None:
@@ -118,7 +118,7 @@ def _check_position(checkpoint: Any) -> None:
     except msgspec.ValidationError as error:
         where = _WHERE.search(str(error))
         inner = where[1] if where else ""
-        raise _wrong(f"$.position{inner}", f"is wrong: {shown(_WHERE.sub('', str(error)))}") from error
+        raise _wrong(f"$.position{inner}", f"is wrong: {shorten(_WHERE.sub('', str(error)))}") from error
     if shape.run is None:
         raise _wrong("$.position.run", "is missing")
     pairs = {
@@ -129,7 +129,7 @@ def _check_position(checkpoint: Any) -> None:
     }
     for inner, (there, name, here) in pairs.items():
         if there != here:
-            raise _wrong(f"$.position.{inner}", f"is {shown(there)!r}, and `$.{name}` is {shown(here)!r}")
+            raise _wrong(f"$.position.{inner}", f"is {shorten(there)!r}, and `$.{name}` is {shorten(here)!r}")
 
 
 def _check_type(value: Any, wanted: type, path: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.codec.codec import Codec, encoded
+from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import NewerFormat
 from stepwell.model.payload import Parcel
 from stepwell.model.request import Request
@@ -100,4 +100,4 @@ def read_letter(run_id: str, key: str, body: bytes) -> Letter:
 
 
 def content(raw: msgspec.Raw, codec: Codec) -> Parcel:
-    return encoded(bytes(raw), codec)
+    return Encoded(bytes(raw), codec)

@@ -15,7 +15,7 @@ from stepwell.admin.diffs.json_diff import compare, same
 from stepwell.admin.lookup import NotFound, find_checkpoint
 from stepwell.admin.responses import plain_letters, post_letters
 from stepwell.admin.state_edits import edited
-from stepwell.codec.codec import DEFAULT_CODEC, encoded
+from stepwell.codec.codec import DEFAULT_CODEC, Encoded
 from stepwell.engine import lease_renewal as claims
 from stepwell.engine.commit import store
 from stepwell.engine.open_run import first_of_fork, forked_header
@@ -149,7 +149,7 @@ def _state(
 
 
 def _closed(value: Any) -> Parcel:
-    return encoded(msgspec.json.encode(value), DEFAULT_CODEC)
+    return Encoded(msgspec.json.encode(value), DEFAULT_CODEC)
 
 
 def _nobody_listens() -> None:

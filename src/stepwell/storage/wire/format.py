@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.codec.codec import Codec, encoded
+from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import CheckpointCorrupt, CodecError, NewerFormat
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.payload import Parcel
@@ -221,7 +221,7 @@ def _raw(parcel: Parcel) -> Raw:
 
 
 def _parcel(raw: Raw, codec: Codec) -> Parcel:
-    return encoded(bytes(raw), codec)
+    return Encoded(bytes(raw), codec)
 
 
 def _run(header: RunHeader) -> WireRun:
