@@ -17,10 +17,10 @@ from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.damage import decoded
+from stepwell.storage.damage import decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.pending_requests import PendingRequest
-from stepwell.storage.signals import AnswerLetter, PlainLetter, is_of_epoch, read_letter
+from stepwell.storage.signals import PlainResponseSignal, ResponseSignal, is_of_epoch, read_signal
 
 _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -72,11 +72,11 @@ async def answered_among(storage: BuiltInStorage, asked: Sequence[PendingRequest
 
 
 async def _answered(archive: StoreArchive, at: Checkpoint) -> set[str]:
-    letters = [(key, read_letter(at.run_id, key, body)) for key, body in await archive.mail(at.run_id)]
+    letters = [(key, read_signal(at.run_id, key, body)) for key, body in await archive.mail(at.run_id)]
     return {
         letter.request_id
         for key, letter in letters
-        if isinstance(letter, AnswerLetter | PlainLetter) and is_of_epoch(key, at.header.epoch)
+        if isinstance(letter, ResponseSignal | PlainResponseSignal) and is_of_epoch(key, at.header.epoch)
     }
 
 
@@ -89,7 +89,7 @@ def _question(run_id: str, one: Request, *, answered: bool) -> Question:
         msgspec.json.decode(json_of(one.payload)),
         one.request_type,
         one.response_type,
-        decoded(_read_schema, one.schema.encode(), what),
+        decode_stored(_read_schema, one.schema.encode(), what),
         one.at,
         one.deadline,
         answered,

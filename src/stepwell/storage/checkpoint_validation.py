@@ -52,7 +52,7 @@ def check_parts(checkpoint: Any, message_type: type) -> None:
     for name in _MAPPINGS:
         _check_mapping(getattr(checkpoint, name), f"$.{name}")
     for source, sent in checkpoint.messages.items():
-        _check_sent(sent, message_type, f"$.messages{key_step(source)}")
+        _check_messages(sent, message_type, f"$.messages{key_step(source)}")
     for id, event in checkpoint.pending_request_info_events.items():
         _check_type(event, WorkflowEvent, f"$.pending_request_info_events{key_step(id)}")
     for name in ("metadata", "graph_signature", "position"):
@@ -61,7 +61,7 @@ def check_parts(checkpoint: Any, message_type: type) -> None:
         _check_position(checkpoint)
 
 
-def _check_sent(sent: Any, message_type: type, path: str) -> None:
+def _check_messages(sent: Any, message_type: type, path: str) -> None:
     if isinstance(sent, str) or not isinstance(sent, Sequence):
         raise _wrong(path, f"is a {type(sent).__name__}, not a sequence of {message_type.__name__}")
     for n, message in enumerate(sent):
@@ -77,10 +77,10 @@ def _check_message(message: Any, path: str) -> None:
             _check_type(getattr(message, name), str, f"{path}.{name}")
     _check_payload(message.payload, f"{path}.payload")
     for name in ("takers", "joins"):
-        listed = getattr(message, name)
-        _check_type(listed, tuple, f"{path}.{name}")
-        for n, one in enumerate(listed):
-            _check_type(one, str, f"{path}.{name}[{n}]")
+        ids = getattr(message, name)
+        _check_type(ids, tuple, f"{path}.{name}")
+        for n, id in enumerate(ids):
+            _check_type(id, str, f"{path}.{name}[{n}]")
     if message.reply is not None:
         _check_type(message.reply, Reply, f"{path}.reply")
         _check_type(message.reply.request_id, str, f"{path}.reply.request_id")

@@ -28,11 +28,11 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt
 from stepwell.kernel.lifecycle import apply
 from stepwell.model.superstep import Appended, Checkpoint, Commit, Retention, RunHeader
-from stepwell.storage.damage import damaged, decoded
+from stepwell.storage.damage import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import LONGEST, entry_flaws, flaw_in_count, flaw_in_name
 from stepwell.storage.port import Record
-from stepwell.storage.signals import read_letter
+from stepwell.storage.signals import read_signal
 from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
 
 _KEY = LONGEST + 1000  # characters: the key of a letter has an id in it
@@ -103,7 +103,7 @@ class _Check:
                 self._key(run, f"mail/{key}", key)
                 if key == PARTLY_HERE:
                     raise self._damaged(f"run {run.line.run_id!r} in it is only partly there")
-                read_letter(run.line.run_id, key, line.text)
+                read_signal(run.line.run_id, key, line.text)
 
     def _begin(self, line: RunLine) -> None:
         self._require(f"the id of run {line.run_id[:40]!r}", flaw_in_name(line.run_id))
@@ -126,7 +126,7 @@ class _Check:
             raise self._damaged(f"run {run_id!r} in it says place {run.line.place}, and its head place {at.place}")
         for what, parcels in (("state", at.state), ("executors", at.executors)):
             for key, parcel in parcels.items():
-                decoded(_valid, json_of(parcel), f"{what}[{key!r}] of run {run_id!r} in {self._name}")
+                decode_stored(_valid, json_of(parcel), f"{what}[{key!r}] of run {run_id!r} in {self._name}")
         run.busy = run.busy or bool(at.messages) or at.wake is not None
         run.retention = at.header.retention
         self._run = self._at = None
@@ -169,7 +169,7 @@ class _Check:
             raise self._damaged(f"{what} {flaw}")
 
     def _damaged(self, why: str) -> CheckpointCorrupt:
-        return damaged(self._name, why)
+        return damage_error(self._name, why)
 
 
 def after(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:

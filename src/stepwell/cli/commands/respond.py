@@ -177,15 +177,15 @@ def _filled_in(question: Question) -> Any:
 def _introduce(question: Question) -> None:
     from stepwell.cli.forms.agent_forms import shown
     from stepwell.storage import clock
-    from stepwell.storage.damage import moment
+    from stepwell.storage.damage import read_moment
 
     what = f"the question {question.request_id!r}"
-    asked_at, now = moment(question.asked_at, what), clock.now()
+    asked_at, now = read_moment(question.asked_at, what), clock.now()
     note(f"{question.run_id}: {question.executor} asked {question.request_id} {length(now - asked_at)} ago")
     for line in tree(shown(question.data, question.response_type), full=True):
         note(f"  {line}")
     if question.deadline is not None:
-        note(f"deadline: {deadline(moment(question.deadline, what), now)}")
+        note(f"deadline: {deadline(read_moment(question.deadline, what), now)}")
 
 
 async def _send(storage: BuiltInStorage, question: Question, value: Any) -> None:

@@ -19,7 +19,7 @@ from stepwell.model.superstep import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Owner
-from stepwell.storage.permissions import OWNER_ONLY, checked_mode
+from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.port import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Survey, Wake
 from stepwell.storage.system import require_posix
 from stepwell.stores.files import layout as disk
@@ -64,7 +64,7 @@ class FileStore:
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
-        self._folders = Folders(self._root, checked_mode(mode))
+        self._folders = Folders(self._root, validate_mode(mode))
         self._last_seq = 0
         self._threads: _Threads | None = None
 

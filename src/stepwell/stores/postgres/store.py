@@ -12,7 +12,7 @@ import msgspec
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.storage import clock
-from stepwell.storage.damage import damaged
+from stepwell.storage.damage import damage_error
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.port import (
     ANY_RUN,
@@ -399,7 +399,7 @@ def _lease(run_id: str, held: Any) -> Lease:
         owner = msgspec.convert(held, Owner)
         return Lease(owner, owner.clock() + left)
     except (AttributeError, TypeError, KeyError, ValueError) as error:
-        raise damaged(f"the claim on run {run_id!r}", error) from error
+        raise damage_error(f"the claim on run {run_id!r}", error) from error
 
 
 def _run_entry(row: Row) -> RunEntry:

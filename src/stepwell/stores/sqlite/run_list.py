@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.storage.damage import decoded
+from stepwell.storage.damage import decode_stored
 from stepwell.storage.port import ANY_RUN, About, Pending, RunEntry, Sieve, past_prefix, plain
 from stepwell.stores.sqlite.queries import (
     HAS_TAG,
@@ -109,7 +109,7 @@ def inbox(
 
 def _run(row: tuple[Any, ...]) -> RunEntry:
     run_id, workflow, status, number, checkpoint_id, iteration, at, began, caller, tags = row
-    about = About(decoded(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
+    about = About(decode_stored(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
     return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, about)
 
 

@@ -13,7 +13,7 @@ from stepwell.model.superstep import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Lease, Owner, lease_end
-from stepwell.storage.permissions import OWNER_ONLY, checked_mode
+from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.port import (
     ANY_RUN,
     NOTHING_ALONG,
@@ -54,7 +54,7 @@ class SQLiteStore:
             raise ValueError(
                 "a SQLite store is a file; for runs that need not outlive the process: InMemoryCheckpointStorage()"
             )
-        self._db = Database(os.path.abspath(os.fspath(path)), prepare, checked_mode(mode))
+        self._db = Database(os.path.abspath(os.fspath(path)), prepare, validate_mode(mode))
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
