@@ -1,7 +1,7 @@
 """What every built-in storage is: the six methods, on top of a store.
 
-What is known without reading a body is found here. Whatever makes checkpoints of bodies is in `checkpoint_bodies`, which
-is loaded when the first one is needed: a list of runs needs no codec.
+What is known without reading a body is found here. Whatever makes checkpoints of bodies is in `checkpoint_bodies`,
+which is loaded when the first one is needed: a list of runs needs no codec.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _NUMBERED = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})*")  # the id of a message 
 class PayloadMapping(Mapping[str, Any]):
     """Parcels by name; each look at one gives a fresh copy."""
 
-    __slots__ = ("parcels",)
+    __slots__ = ("payloads",)
 
     def __init__(self, payloads: Mapping[str, Parcel]) -> None:
         self.payloads = payloads
