@@ -9,7 +9,7 @@ import pytest
 
 from stepwell.storage.lease import this_process
 from stepwell.storage.port import ANY_RUN, About, Along, Sieve
-from stepwell.stores.postgres import queries as queries
+from stepwell.stores.postgres import queries
 from stepwell.stores.postgres.queries import QueryValues, checkpoints_query, inbox_query, runs_query
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.store_rules.samples import fill, on, question, record

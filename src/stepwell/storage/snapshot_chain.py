@@ -53,7 +53,7 @@ class Chain:
         return self._bytes - state + self._records * _RECORD >= state * _WASTE
 
     def unneeded_below(self, snapshot: int, needed: int | None) -> int | None:
-        """Before which number nothing is needed once `frame` is written, if only the latest is, and `needed`."""
+        """Before which number nothing is needed once `snapshot` is written, if only the latest is, and `needed`."""
         if needed is None:
             return snapshot
         first = self._first_snapshot

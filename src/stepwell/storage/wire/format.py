@@ -71,7 +71,7 @@ _decode_note = msgspec.json.Decoder(WireNote).decode
 def write_commit(
     commit: Commit, header: RunHeader | None, previous_id: str | None, before: Checkpoint | None = None
 ) -> bytes:
-    """The body of a record; with `frame` it stands alone."""
+    """The body of a record; with `header` it stands alone."""
     held = commit.held
     executors, executor_splices = _executors(commit.executors, {} if before is None else before.executors)
     shape = WireCommit(

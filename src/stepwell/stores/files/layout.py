@@ -2,15 +2,15 @@
 
     <root>/stepwell.json                              the mark of a store, with the version of its format
     <root>/<workflow>/<run>/000012-<checkpoint>.json  one record
-    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will be kept of it; see file_run
-    <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way; see file_memory
-    <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see file_mail
-    <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see file_beside
-    <root>/<workflow>/<run>/owner.json                who drives the run; see file_claims
+    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will be kept of it; see run_folder
+    <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way; see superstep_log
+    <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see signals
+    <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see open_page
+    <root>/<workflow>/<run>/owner.json                who drives the run; see lease
     <root>/.new/<run>/                                a run that has no record yet
     <root>/.gone/                                     runs that are being deleted
 
-Names that begin with a dot are never records: locks (see file_lock; nothing of what is in them is stored), and
+Names that begin with a dot are never records: locks (see lock; nothing of what is in them is stored), and
 files that a killed writer left half written.
 """
 
@@ -175,7 +175,7 @@ def read_record(path: Path) -> StoredRecord:
 
 
 def read_cover(path: Path) -> Cover:
-    """As `read_sheet`, without the body: of a large file only the beginning is read, and whether it has an end."""
+    """As `read_record`, without the body: of a large file only the beginning is read, and whether it has an end."""
     cover = _beginning(path)
     return _in_place(read(path, _COVERS) if cover is None else cover, path)
 

@@ -1,7 +1,7 @@
 """What lies beside the records of a run: its mail, its open questions, and when it wants to be woken.
 
     <run>/open.json   what is open, and what the newest record does not say of the run
-    <run>/mail/       see file_mail
+    <run>/mail/       see signals
 
 A commit happens when its record gets its name. What goes along with it is written to `open.json` before, as
 what is so `next`: it holds from the moment that the record is there. So a writer may be killed anywhere, and

@@ -1,7 +1,7 @@
 """The records of runs, from the names of their files: which there are, which of them count, and in which order.
 
 In a run the numbers tell the order of commits, unless records were put where they belong later on: then `open.json`
-says so (see file_beside).
+says so (see open_page).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RecordPaths(Mapping[int, Path]):
         return self._folder / self.names[number]
 
     def staged_path(self, number: int) -> Path | None:
-        """The file of what will be kept of a record, if there is one; see file_run."""
+        """The file of what will be kept of a record, if there is one; see run_folder."""
         name = self.names[number]
         return self._folder / f"{REDUCED}{name}" if name in self._staged else None
 

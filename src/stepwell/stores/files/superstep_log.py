@@ -2,7 +2,7 @@
 
     <run>/memory/000012-<key>.json   what was kept at place 12, named after the first key in it
 
-What was remembered at once is in one file; see file_together.
+What was remembered at once is in one file; see group_commit.
 """
 
 from __future__ import annotations

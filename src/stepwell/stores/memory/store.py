@@ -273,8 +273,8 @@ class MemoryStore:
         limit: int | None = None,
     ) -> list[Pending]:
         with self._lock:
-            found = [question for questions in self._questions.values() for question in questions.values()]
-        matching = [p for p in found if workflow in (None, p.workflow) and run_id in (None, p.run_id)]
+            requests = [question for questions in self._questions.values() for question in questions.values()]
+        matching = [p for p in requests if workflow in (None, p.workflow) and run_id in (None, p.run_id)]
         return page_of(matching, asked_by, due_by, past, limit)
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
@@ -359,7 +359,7 @@ class MemoryStore:
 
     def _forget_after(self, run_id: str, place: int) -> None:
         places = self._memory.get(run_id, {})
-        for stale in [one for one in places if one > place]:
+        for stale in [other for other in places if other > place]:
             del places[stale]
 
 

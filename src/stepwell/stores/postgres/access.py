@@ -54,7 +54,7 @@ class PostgresDatabase:
         _DATABASES.add(self)
 
     async def write(self, line: bytes, body: str | None = None) -> Any:
-        """What the function of that job said, once it is committed. `line` is a JSON object, `sheet` goes with it.
+        """What the function of that job said, once it is committed. `line` is a JSON object, `body` goes with it.
 
         Whoever is cancelled meanwhile is so at once: a server may be away, or a run locked, for a long time.
         """

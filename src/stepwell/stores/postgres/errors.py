@@ -77,14 +77,14 @@ def translate(error: psycopg.Error, where: str) -> DurabilityError:
 def is_refused_for_good(error: psycopg.Error) -> bool:
     """Whether a server has refused us in words that leave no hope. Of several servers, another one may let us in."""
     message = str(error)
-    return "Multiple connection attempts" not in message and any(words in message for words in REFUSED)
+    return "Multiple connection attempts" not in message and any(phrase in message for phrase in REFUSED)
 
 
 def translate_refusal(error: psycopg.Error, where: str) -> StoreUnavailable:
     """The error of a server that is there and does not let us in."""
     message = first_line(error)
     advice = next(
-        (advice for words, advice in REFUSED.items() if words in message),
+        (advice for phrase, advice in REFUSED.items() if phrase in message),
         "check the database, user and password of the dsn, and what the server allows (pg_hba.conf)",
     )
     return StoreUnavailable(f"{where} cannot be used: {message}; {advice}")

@@ -48,7 +48,7 @@ class Job:
 
     @property
     def load(self) -> int:
-        """How much is to be sent; of what has columns, only the sheet may be long."""
+        """How much is to be sent; of what has columns, only the body may be long."""
         return len(self.body or "") + (len(self._line) if isinstance(self._line, bytes) else 0)
 
     def is_wanted(self) -> bool:
