@@ -13,7 +13,7 @@ from stepwell.admin.lookup import NotFound, find_checkpoint
 from stepwell.admin.requests import load_questions
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.storage.archive import StoreArchive
-from stepwell.storage.signals import plain_key, plain_letter
+from stepwell.storage.signals import plain_key, write_plain_response
 from tests.support.nesting import Asker, alone, around
 from tests.support.operating_runs import Order, asking, counting
 
@@ -43,7 +43,7 @@ async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() 
     assert at is not None
     for epoch, answered in ((at.header.epoch + 1, False), (at.header.epoch, True)):
         key = plain_key(epoch, at.requests["refund-1"], "one")
-        await storage.store.post("refund", key, plain_letter("refund-1", b"true"))
+        await storage.store.post("refund", key, write_plain_response("refund-1", b"true"))
         assert [one.answered for one in await open_questions(storage, "refund")] == [answered]
 
 

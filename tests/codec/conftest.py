@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stepwell.codec import registry as codec_known
+from stepwell.codec import registry as registry
 from stepwell.codec.codec import DEFAULT_CODEC
 
 
@@ -12,7 +12,7 @@ from stepwell.codec.codec import DEFAULT_CODEC
 def clean_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is registered, and nothing stays so."""
     for name in ("registered", "renamed", "_terms"):
-        monkeypatch.setattr(codec_known, name, type(getattr(codec_known, name))())
+        monkeypatch.setattr(registry, name, type(getattr(registry, name))())
     DEFAULT_CODEC.forget()
     yield
     DEFAULT_CODEC.forget()

@@ -28,7 +28,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, computed_field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded, encoded, reachable_types, register_checkpoint_type
+from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded, reachable_types, register_checkpoint_type
 from stepwell.errors import CodecError
 
 T = TypeVar("T")
@@ -680,7 +680,7 @@ def test_an_atom_is_opened_as_it_is_and_stored_like_any_value(atom: object) -> N
 
 def test_parcels_are_equal_when_their_bytes_are_and_survive_copy_and_pickle() -> None:
     parcel = DEFAULT_CODEC.pack({"a": Point(1)}, "$")
-    stored = encoded(parcel.json, Codec())
+    stored = Encoded(parcel.json, Codec())
     assert parcel == stored
     assert hash(parcel) == hash(stored)
     assert parcel != DEFAULT_CODEC.pack("other", "$")
@@ -693,7 +693,7 @@ def test_parcels_are_equal_when_their_bytes_are_and_survive_copy_and_pickle() ->
 
 
 def test_bytes_from_storage_are_read_only_when_opened() -> None:
-    damaged = encoded(b"{", DEFAULT_CODEC)
+    damaged = Encoded(b"{", DEFAULT_CODEC)
     assert isinstance(damaged, Encoded)
     with pytest.raises(CodecError, match="damaged or cut short"):
         damaged.open()

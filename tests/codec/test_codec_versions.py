@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from stepwell import register_checkpoint_type
-from stepwell.codec import registry as codec_known
+from stepwell.codec import registry as registry
 from stepwell.codec.codec import DEFAULT_CODEC, Codec
 from stepwell.errors import CodecError
 
@@ -293,7 +293,7 @@ def test_terms_that_make_no_sense_are_refused_at_once(terms: dict[str, Any], err
         register_checkpoint_type(Order, **terms)
     with pytest.raises(error):
         register_checkpoint_type(**terms)
-    assert not codec_known.registered
+    assert not registry.registered
 
 
 def test_reading_an_old_version_imports_nothing() -> None:

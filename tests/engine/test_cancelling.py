@@ -25,7 +25,7 @@ from stepwell import (
 from stepwell.engine import watchers as watching
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
-from stepwell.storage.signals import cancel_key, cancel_letter
+from stepwell.storage.signals import cancel_key, write_cancel
 from stepwell.stores.memory.store import MemoryStore
 from tests.support.held import PLACES, Script, asking, counting, in_background, sleeping, storage_at
 from tests.support.hurried import hurried
@@ -52,7 +52,7 @@ async def letters(storage: Any, run_id: str) -> list[str]:
 
 async def wish(storage: Any, run_id: str, number: int, *, epoch: int = 0) -> None:
     """Leave the wish to stop, as a program does that dies right after."""
-    assert await storage.store.post(run_id, cancel_key(epoch, number), cancel_letter(number))
+    assert await storage.store.post(run_id, cancel_key(epoch, number), write_cancel(number))
 
 
 # ---------------------------------------------------------------------------------- where it is driven

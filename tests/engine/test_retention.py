@@ -103,7 +103,7 @@ async def test_several_runs_are_listed_with_the_latest_of_each(place: Places) ->
 async def test_what_is_stored_does_not_grow_with_the_run(place: Places) -> None:
     storage = place.open()
     await run(storage, 500)
-    assert len(await storage.store.history("r")) <= chain.FRAME_EVERY + 50 + 1  # the chain, and the outputs
+    assert len(await storage.store.history("r")) <= chain.SNAPSHOT_EVERY + 50 + 1  # the chain, and the outputs
     everything = place.open(FullHistory)
     await COUNTING.run(1, run_id="all", checkpoint_storage=everything, private={"last": 500})
     assert len(await everything.store.history("all")) == 501
@@ -173,7 +173,7 @@ async def test_a_fork_is_told_what_its_parent_had_told_although_the_parent_moved
 async def test_a_fork_goes_on_with_runs_inside_as_they_were_although_the_originals_moved_on(
     floors: int, place: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FRAME_EVERY", 1)
+    monkeypatch.setattr(chain, "SNAPSHOT_EVERY", 1)
     monkeypatch.setattr(chain, "_WASTE", 0.0)
 
     def build() -> Any:
@@ -235,7 +235,7 @@ async def test_what_worked_for_a_fork_that_was_deleted_is_in_the_way_of_one_of_t
 @pytest.mark.long
 @pytest.mark.parametrize("every", [1, 2, 3])
 async def test_it_comes_to_the_same_wherever_it_dies(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "FRAME_EVERY", every)
+    monkeypatch.setattr(chain, "SNAPSHOT_EVERY", every)
     monkeypatch.setattr(chain, "_WASTE", 0.0)
     report = await crash_everywhere(COUNTING, 1, private={"last": 12}, retention=LatestOnly)
     assert report.crashes >= 24
@@ -244,7 +244,7 @@ async def test_it_comes_to_the_same_wherever_it_dies(every: int, monkeypatch: py
 @pytest.mark.long
 @pytest.mark.parametrize("every", [1, 2, 3])
 async def test_so_it_does_with_questions_from_inside(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "FRAME_EVERY", every)
+    monkeypatch.setattr(chain, "SNAPSHOT_EVERY", every)
     monkeypatch.setattr(chain, "_WASTE", 0.0)
     inside = around(WorkflowBuilder(name="inner", start_executor=Asks(id="asks")).build())
     report = await crash_everywhere(inside, "go", answer=lambda event: Ok(True), retention=LatestOnly)

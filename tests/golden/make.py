@@ -23,7 +23,7 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine import failures as failing
 from stepwell.storage import lease as ownership
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.signals import cancel_key, cancel_letter, input_key, input_letter
+from stepwell.storage.signals import cancel_key, input_key, write_cancel, write_input
 from tests.support import golden_migrated
 from tests.support.golden_later import build_counting, build_nested, build_sleeping
 from tests.support.golden_migrated import Loan, build_second
@@ -57,9 +57,9 @@ async def fill_later(storage: BuiltInStorage) -> None:
     await moved.result()
     await counting.run(1, run_id="sent to")
     value = DEFAULT_CODEC.pack(10, "$.message")
-    await storage.store.post("sent to", input_key(0, "golden"), input_letter(value))
+    await storage.store.post("sent to", input_key(0, "golden"), write_input(value))
     await build_asking(storage).run("gold", run_id="stopped")
-    await storage.store.post("stopped", cancel_key(0, 1), cancel_letter(1))
+    await storage.store.post("stopped", cancel_key(0, 1), write_cancel(1))
 
 
 async def fill_migrated(storage: BuiltInStorage) -> None:

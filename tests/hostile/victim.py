@@ -25,7 +25,7 @@ from stepwell import (
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine.responses import post_answers
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.checksums import summed
+from stepwell.storage.checksums import add_checksum
 from stepwell.storage.port import Along, Pending, Record, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FakeClock
@@ -112,7 +112,7 @@ class Text:
 
     def summed(self, body: bytes) -> bytes:
         """Another body in its place, with the sum that belongs there: whoever attacks can add up, too."""
-        return summed(body, "\0".join(map(str, self.where)).encode())
+        return add_checksum(body, "\0".join(map(str, self.where)).encode())
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ RUNS = (
     Bug(
         "a call of a sub-workflow begins a new run each time",
         "storage/ids.py",
-        '    return _derived(f"child/{epoch}/{delivery}/{run_id}")\n',
+        '    return _derive_id(f"child/{epoch}/{delivery}/{run_id}")\n',
         "    return str(uuid.uuid4())\n",
         (INSIDE,),
     ),
@@ -220,7 +220,7 @@ RUNS = (
     Bug(
         "a record with outputs keeps the state, too",
         "storage/archive.py",
-        "            self._chain.kept_below(below),\n",
+        "            self._chain.outputs_below(below),\n",
         "",
         ("engine/test_latest_only.py",),
     ),
@@ -228,7 +228,7 @@ RUNS = (
         "what goes of a run inside goes before its caller has committed",
         "storage/snapshot_chain.py",
         "        return first if first is not None and first <= needed else None\n",
-        "        return frame\n",
+        "        return snapshot\n",
         ("engine/test_retention.py", "engine/test_latest_only.py"),
     ),
     Bug(
@@ -286,7 +286,7 @@ STORES = (
     Bug(
         "sums are not looked at",
         "storage/checksums.py",
-        "    if text != summed(plain, place):\n",
+        "    if text != add_checksum(plain, place):\n",
         "    if False:\n",
         ("storage/test_guard.py",),
     ),
@@ -324,8 +324,8 @@ CHANGES = (
     Bug(
         "a migrated run keeps the version it had",
         "storage/archive.py",
-        "        framed = commit.number == 0 or new_header or rests or self._chain.wants_frame(after)\n",
-        "        framed = commit.number == 0 or rests or self._chain.wants_frame(after)\n",
+        "        snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)\n",
+        "        snapshot = commit.number == 0 or rests or self._chain.wants_snapshot(after)\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
@@ -425,8 +425,8 @@ EDGES = (
     Bug(
         "dicts that contain each other are compared",
         "codec/cycles.py",
-        "circle.again is value",
-        "circle.again == value",
+        "circle.repeated is value",
+        "circle.repeated == value",
         ("codec/test_codec_cycles.py",),
     ),
     Bug(

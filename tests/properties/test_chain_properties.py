@@ -43,7 +43,7 @@ class Terms:
     def hold(self) -> ExitStack:
         stack = ExitStack()
         for place, name, value in (
-            (chain, "FRAME_EVERY", self.every),
+            (chain, "SNAPSHOT_EVERY", self.every),
             (chain, "_WASTE", self.waste),
             (chain, "_RECORD", self.record),
             (edits, "WORTH_IT", self.worth_it),

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from stepwell.codec.codec import Codec, encoded, register_checkpoint_type
+from stepwell.codec.codec import Codec, Encoded, register_checkpoint_type
 from stepwell.errors import CodecError
 
 
@@ -243,7 +243,7 @@ def test_a_digest_does_not_depend_on_order(value: dict[Any, Any], random: Any) -
 @given(values)
 def test_a_parcel_opens_to_the_value_however_it_travelled(value: Any) -> None:
     parcel = CODEC.pack(value, "$.message")
-    for travelled in (parcel, encoded(parcel.json, CODEC), pickle.loads(pickle.dumps(parcel))):
+    for travelled in (parcel, Encoded(parcel.json, CODEC), pickle.loads(pickle.dumps(parcel))):
         assert travelled == parcel
         assert spelled(travelled.open()) == spelled(value)
 

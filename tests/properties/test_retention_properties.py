@@ -201,7 +201,7 @@ FORKED = [Act("fork"), *[Act("answer", 1)] * 3, Act("answer", 0), Act("fork", 0)
 def test_what_keeps_only_the_latest_comes_to_the_same_as_what_keeps_all(
     work: Work, acts: list[Act], every: int
 ) -> None:
-    with patch.object(chain, "FRAME_EVERY", every), patch.object(chain, "_WASTE", 0.0):
+    with patch.object(chain, "SNAPSHOT_EVERY", every), patch.object(chain, "_WASTE", 0.0):
         asyncio.run(lived(work, acts, every))
 
 

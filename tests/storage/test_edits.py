@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepwell import CheckpointCorrupt, Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
-from stepwell.codec.codec import DEFAULT_CODEC, encoded
+from stepwell.codec.codec import DEFAULT_CODEC, Encoded
 from stepwell.storage.deltas import WORTH_IT, Splice, Spliced, StoredEdit, splice_of
 
 FILLER = "é" * WORTH_IT
@@ -46,7 +46,7 @@ def test_what_changed_all_over_is_written_as_it_is() -> None:
 
 def test_a_value_is_put_together_from_any_number_of_changes() -> None:
     text = ('"' + "a" * 3000 + '"').encode()
-    parcel: Any = encoded(text, DEFAULT_CODEC)
+    parcel: Any = Encoded(text, DEFAULT_CODEC)
     for n in range(500):
         position = 1 + (n * 37) % 3000
         splice = Splice(position, len(text) - position - 1, b"b")
@@ -60,7 +60,7 @@ def test_a_change_to_what_is_not_there_is_damage() -> None:
     with pytest.raises(CheckpointCorrupt, match="what it changed from is missing"):
         StoredEdit(Splice(0, 0, b""), DEFAULT_CODEC, "it").made_to(None)
     with pytest.raises(CheckpointCorrupt, match="cannot be put together"):
-        _ = Spliced(encoded(b"[]", DEFAULT_CODEC), Splice(3, 0, b""), DEFAULT_CODEC, "it").json
+        _ = Spliced(Encoded(b"[]", DEFAULT_CODEC), Splice(3, 0, b""), DEFAULT_CODEC, "it").json
 
 
 class Scribe(Executor):

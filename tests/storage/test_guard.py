@@ -25,7 +25,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.storage.checksums import summed, verified
+from stepwell.storage.checksums import add_checksum, verify_checksum
 
 KEYS = {"spring": bytes(range(16)), "summer": bytes(range(32))}
 
@@ -48,24 +48,24 @@ def build(storage: Any) -> Workflow:
 @given(text=st.binary(max_size=50), place=st.binary(), at=st.integers(0, 100), flip=st.integers(1, 255))
 @settings(max_examples=200, deadline=None)
 def test_a_text_with_a_byte_changed_is_refused(text: bytes, place: bytes, at: int, flip: int) -> None:
-    whole = summed(b"{" + text, place)
-    assert verified(whole, place, "it") == b"{" + text
+    whole = add_checksum(b"{" + text, place)
+    assert verify_checksum(whole, place, "it") == b"{" + text
     damaged = bytearray(whole)
     damaged[at % len(whole)] ^= flip
     with pytest.raises(CheckpointCorrupt, match="it is damaged"):
-        verified(bytes(damaged), place, "it")
+        verify_checksum(bytes(damaged), place, "it")
     for other in (whole[:-1], whole + b" ", b"", whole[:20]):
         with pytest.raises(CheckpointCorrupt):
-            verified(other, place, "it")
+            verify_checksum(other, place, "it")
 
 
 def test_an_object_without_members_is_an_object_with_its_sum() -> None:
-    whole = summed(b"{}", b"here")
+    whole = add_checksum(b"{}", b"here")
     assert list(json.loads(whole)) == ["sum"]
-    assert verified(whole, b"here", "it") == b"{}"
+    assert verify_checksum(whole, b"here", "it") == b"{}"
     for other in (whole[:-1], whole[:-1] + b",}", whole + b"}"):
         with pytest.raises(CheckpointCorrupt, match="it is damaged"):
-            verified(other, b"here", "it")
+            verify_checksum(other, b"here", "it")
 
 
 @pytest.mark.parametrize("name", ["seal", "sum"])

@@ -229,7 +229,7 @@ async def test_a_store_with_a_run_in_mind_notices_that_a_write_was_cut_short(
     alone: bool, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own, as by an error of the disk, or that of another who was killed. No time stamp warns it."""
-    monkeypatch.setattr(file_run, "_touched", lambda folder: (0, 0))
+    monkeypatch.setattr(file_run, "_change_times", lambda folder: (0, 0))
     preparing, action = {**ACTIONS, **DROPPING}[name]
     store = FileStore(tmp_path / "whole")
     await preparing(store)

@@ -47,14 +47,14 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def no_time_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system whose times are so coarse that they tell nothing."""
-    monkeypatch.setattr(file_run, "_touched", lambda folder: (0, 0))
+    monkeypatch.setattr(file_run, "_change_times", lambda folder: (0, 0))
 
 
 # -------------------------------------------------------------------- what it costs
 
 
 def write_word_as_if_killed(folder: Path) -> None:
-    with file_lock.locked(folder) as lock:
+    with file_lock.lock_folder(folder) as lock:
         assert lock is not None
         file_lock.write_word(lock)
 
@@ -108,11 +108,11 @@ async def test_after_another_store_was_killed_there_everything_is_listed_once(
 
 
 async def test_what_is_kept_in_mind_is_bounded(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_folders, "KNOWN_RUNS", 3)
+    monkeypatch.setattr(file_folders, "CACHED_RUNS", 3)
     for number in range(3):
         for run_id in "abcde":
             await store.append(record(run_id, number))
-            assert len(store._folders._known) <= 3
+            assert len(store._folders._caches) <= 3
     for run_id in "abcde":
         assert numbers(await store.history(run_id)) == [0, 1, 2]
 

@@ -10,14 +10,14 @@ import pytest
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.files import lock as file_lock
 from stepwell.stores.files.layout import LOCK
-from stepwell.stores.files.lock import WORD, hint_in, hint_of, leave_hint, locked, word_in, word_of, write_word
+from stepwell.stores.files.lock import WORD, hint_in, hint_of, leave_hint, lock_folder, word_in, word_of, write_word
 
 HINT = "boot 123 000000000001.json"
 
 
 def left(folder: Path) -> bytes:
     """What a store leaves in a lock: its word, and behind it a hint."""
-    with locked(folder) as lock:
+    with lock_folder(folder) as lock:
         assert lock is not None
         word = write_word(lock)
         leave_hint(lock, word, HINT)
@@ -30,7 +30,7 @@ def test_whoever_comes_next_finds_the_word_and_the_hint(tmp_path: Path) -> None:
     whole = left(tmp_path)
     assert word_in(tmp_path) == whole[:WORD]
     assert hint_in(tmp_path) == HINT
-    with locked(tmp_path) as lock:
+    with lock_folder(tmp_path) as lock:
         assert lock is not None
         assert hint_of(lock) == HINT
 
@@ -46,7 +46,7 @@ def test_a_hint_that_is_cut_short_is_not_believed(tmp_path: Path) -> None:
 
 def test_a_hint_is_over_as_soon_as_somebody_writes_a_new_word(tmp_path: Path) -> None:
     left(tmp_path)
-    with locked(tmp_path) as lock:
+    with lock_folder(tmp_path) as lock:
         assert lock is not None
         write_word(lock)
         assert hint_of(lock) is None
@@ -54,7 +54,7 @@ def test_a_hint_is_over_as_soon_as_somebody_writes_a_new_word(tmp_path: Path) ->
 
 
 def test_a_shorter_hint_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
-    with locked(tmp_path) as lock:
+    with lock_folder(tmp_path) as lock:
         assert lock is not None
         leave_hint(lock, write_word(lock), HINT * 3)
         leave_hint(lock, write_word(lock), "short")
@@ -69,7 +69,7 @@ def test_what_is_no_text_is_no_hint_that_fails(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_lock_has_neither(tmp_path: Path) -> None:
     assert (word_in(tmp_path), hint_in(tmp_path)) == (b"", None)
-    with locked(tmp_path / "gone") as lock:
+    with lock_folder(tmp_path / "gone") as lock:
         assert lock is None
 
 
@@ -77,11 +77,11 @@ def test_a_lock_that_is_never_given_back_is_reported_with_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_lock, "PATIENCE", 0.05)
-    with locked(tmp_path) as lock:
+    with lock_folder(tmp_path) as lock:
         assert lock is not None
         os.fsync(lock)
         with (
             pytest.raises(StoreUnavailable, match=f"another process has kept {tmp_path / LOCK} locked for"),
-            locked(tmp_path),
+            lock_folder(tmp_path),
         ):
             pass

@@ -41,14 +41,14 @@ def touched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     for name in ("listdir", "scandir"):
         monkeypatch.setattr(os, name, spy(getattr(os, name), found, lambda path: Path(path).name))
-    for name in ("read_cover", "read_sheet"):
+    for name in ("read_cover", "read_record"):
         monkeypatch.setattr(file_layout, name, spy(getattr(file_layout, name), found, lambda path: path.name))
     return found
 
 
 def kill_somebody_in(folder: Path) -> None:
     """What whoever is killed there has done at least."""
-    with file_lock.locked(folder) as lock:
+    with file_lock.lock_folder(folder) as lock:
         assert lock is not None
         file_lock.write_word(lock)
 
@@ -87,7 +87,7 @@ async def test_a_hint_from_before_the_machine_was_started_is_not_believed(
     await store.append(record("r", 2))
     (tmp_path / "w" / "r" / ".lock").write_bytes(lock)  # the disk had not kept what was written last
     monkeypatch.setattr(file_run, "_boot", lambda: "another")
-    monkeypatch.setattr(file_run, "_touched", lambda folder: (0, 0))
+    monkeypatch.setattr(file_run, "_change_times", lambda folder: (0, 0))
     assert meaning(await other.head("r")) == meaning(record("r", 2))
     await other.append(record("r", 3))
     assert meaning(await store.head("r")) == meaning(record("r", 3))
@@ -209,20 +209,20 @@ def fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def rested(store: FileStore) -> None:
     """Until the thread that wrote for run r has found that nobody waits any more."""
-    while "r" in store._working().together._waiting:  # noqa: ASYNC110 - nobody tells
+    while "r" in store._working().group_commit._waiting:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
 async def begun(store: FileStore) -> None:
     """Until a thread has begun to write for those who want to remember something in run r, and nobody else waits."""
-    together = store._working().together
+    together = store._working().group_commit
     while together._waiting.get("r") != []:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
 async def waiting(store: FileStore, count: int) -> None:
     """Until so many wait for the thread that writes."""
-    while len(store._working().together._waiting["r"]) < count:  # noqa: ASYNC110 - nobody tells
+    while len(store._working().group_commit._waiting["r"]) < count:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
@@ -234,7 +234,7 @@ async def test_what_finishes_together_is_remembered_together(
     await rested(store)
     done = fsyncs(monkeypatch)
     wanted = {f"k{n}": str(n).encode() for n in range(10)}
-    with file_lock.locked(tmp_path / "w" / "r"):
+    with file_lock.lock_folder(tmp_path / "w" / "r"):
         first = asyncio.ensure_future(store.remember("r", 0, "first", b"1"))
         await begun(store)
         rest = [asyncio.ensure_future(store.remember("r", 0, key, body)) for key, body in wanted.items()]
@@ -255,7 +255,7 @@ async def test_those_who_remember_together_each_hear_what_became_of_theirs(store
     await store.remember("r", 0, "old", b"0")
     late = await store.claim("r", this_process("mine"), seconds=60)
     fence = await store.claim("r", this_process("mine"), seconds=60)
-    with file_lock.locked(tmp_path / "w" / "r"):
+    with file_lock.lock_folder(tmp_path / "w" / "r"):
         first = asyncio.ensure_future(store.remember("r", 0, "first", b"1"))
         await begun(store)
         calls = [
@@ -301,7 +301,7 @@ async def test_a_file_of_several_things_is_found_by_another_store(
     store: FileStore, other: FileStore, tmp_path: Path
 ) -> None:
     await fill(store, "r", 1)
-    with file_lock.locked(tmp_path / "w" / "r"):
+    with file_lock.lock_folder(tmp_path / "w" / "r"):
         tasks = [asyncio.ensure_future(store.remember("r", 0, "a", b"1"))]
         await begun(store)
         tasks += [asyncio.ensure_future(store.remember("r", 0, key, b"1")) for key in "bcd"]

@@ -872,9 +872,9 @@ async def test_a_crowded_server_is_waited_for(server: Server, schema: str, monke
 
 
 def test_a_full_disk_and_a_damaged_table_are_reported_as_what_they_are() -> None:
-    full = postgres_errors.translated(errors.DiskFull('could not extend file "base/1": No space left'), "here")
+    full = postgres_errors.translate(errors.DiskFull('could not extend file "base/1": No space left'), "here")
     assert isinstance(full, StoreUnavailable)
     assert "make room" in str(full)
-    damaged = postgres_errors.translated(errors.DataCorrupted("invalid page in block 7"), "here")
+    damaged = postgres_errors.translate(errors.DataCorrupted("invalid page in block 7"), "here")
     assert isinstance(damaged, CheckpointCorrupt)
     assert "backup" in str(damaged)

@@ -9,8 +9,8 @@ import pytest
 
 from stepwell.storage.lease import this_process
 from stepwell.storage.port import ANY_RUN, About, Along, Sieve
-from stepwell.stores.postgres import queries as queries
-from stepwell.stores.postgres.queries import Values, checkpoints_query, inbox_query, runs_query
+from stepwell.stores.postgres import queries
+from stepwell.stores.postgres.queries import QueryValues, checkpoints_query, inbox_query, runs_query
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.store_rules.samples import fill, on, question, record
 from tests.support.postgres_server import ask, dsn, fresh_schema
@@ -28,14 +28,14 @@ ASKED = question("r", "q")
 
 
 def inbox(workflow: str | None = None, **asked: Any) -> tuple[str, list[Any]]:
-    values = Values()
+    values = QueryValues()
     given = {"asked_by": None, "due_by": None, "past": None, "limit": 5, **asked}
-    return inbox_query(values, {"workflow": workflow}, **given), values.given
+    return inbox_query(values, {"workflow": workflow}, **given), values.bound
 
 
 def begun_so(prefix: str) -> tuple[str, list[Any]]:
-    values = Values()
-    return checkpoints_query(values, prefix, 5), values.given
+    values = QueryValues()
+    return checkpoints_query(values, prefix, 5), values.bound
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ async def test_a_page_of_runs_costs_what_is_on_it(many: str, asked: dict[str, An
     first = await store.runs(**asked, inner=inner, limit=5)
     assert len(first) == (0 if asked.get("workflow") == "rare" and asked.get("status") == "done" else 5)
     last = first[-1] if past and first else None
-    values = Values()
+    values = QueryValues()
     query = runs_query(
         values,
         asked.get("workflow"),
@@ -179,7 +179,7 @@ async def test_a_page_of_runs_costs_what_is_on_it(many: str, asked: dict[str, An
         limit=5,
         sieve=asked.get("sieve", ANY_RUN),
     )
-    plan = explained(many, query, values.given, really=True)
+    plan = explained(many, query, values.bound, really=True)
     assert rows_read(plan) <= RUNS / 20
     assert "Seq Scan" not in json.dumps(plan)
     await store.close()

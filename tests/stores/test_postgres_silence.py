@@ -292,23 +292,23 @@ async def test_an_outage_that_was_too_long_takes_no_patience_from_the_next_one(s
 def test_how_long_a_server_was_away_is_counted_from_the_first_who_missed_it() -> None:
     patience, gone = Patience(10.0), ConnectionError("gone")
     began = time.monotonic()
-    assert patience.exhausted(began, best_effort=False) is None
-    assert patience.failed(gone, began - 4) is None
+    assert patience.find_outage(began, best_effort=False) is None
+    assert patience.note_failure(gone, began - 4) is None
     assert patience.deadline(began) == pytest.approx(began + 6)
-    lasted = patience.failed(gone, began - 12)
+    lasted = patience.note_failure(gone, began - 12)
     assert lasted is not None
     assert 12 <= lasted < 13
     assert patience.deadline(began) == pytest.approx(began + 1)  # an answer takes a moment
-    assert patience.exhausted(began - 3, best_effort=False) is not None  # it was asked for while there was hope
-    assert patience.exhausted(began, best_effort=True) is not None  # somebody has just tried
+    assert patience.find_outage(began - 3, best_effort=False) is not None  # it was asked for while there was hope
+    assert patience.find_outage(began, best_effort=True) is not None  # somebody has just tried
     patience._last_failure -= 2
-    assert patience.exhausted(began, best_effort=True) is None
-    assert patience.failed(gone, time.monotonic()) is not None  # tried once
-    assert patience.exhausted(began, best_effort=False) is None
-    assert patience.failed(gone, time.monotonic()) is None  # waited for anew
-    assert patience.failed(gone, began - 12) is not None
-    patience.answered()
-    assert patience.failed(gone, time.monotonic()) is None
+    assert patience.find_outage(began, best_effort=True) is None
+    assert patience.note_failure(gone, time.monotonic()) is not None  # tried once
+    assert patience.find_outage(began, best_effort=False) is None
+    assert patience.note_failure(gone, time.monotonic()) is None  # waited for anew
+    assert patience.note_failure(gone, began - 12) is not None
+    patience.note_answer()
+    assert patience.note_failure(gone, time.monotonic()) is None
 
 
 # -------------------------------------------------------------------- what the server has to say about it

@@ -351,7 +351,7 @@ WORKFLOW = """
 import asyncio, os, signal, sys
 sys.path.insert(0, {root!r})
 from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from stepwell.stores import postgres_transaction
+from stepwell.stores.postgres import transaction as postgres_transaction
 
 def order(db, n):
     print("called", n, flush=True)

@@ -23,7 +23,7 @@ from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id, new_run_id
 from stepwell.storage.lease import this_process
-from stepwell.storage.signals import cancel_key, cancel_letter
+from stepwell.storage.signals import cancel_key, write_cancel
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 _LOOK_EVERY = 0.25  # seconds between two looks at a run that somebody else drives
@@ -69,7 +69,7 @@ async def cancel(
             head = await _stop_here(archive, run_id, reason)
         except RunBusy as busy:
             head = await _load_head(archive, run_id)
-            await archive.post(run_id, cancel_key(head.header.epoch, before.number), cancel_letter(before.number))
+            await archive.post(run_id, cancel_key(head.header.epoch, before.number), write_cancel(before.number))
             if driver is None and told is not None:
                 told(busy.owner)
             driver = busy.owner

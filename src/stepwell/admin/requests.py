@@ -17,10 +17,10 @@ from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.damage import decoded
+from stepwell.storage.damage import decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.pending_requests import PendingRequest
-from stepwell.storage.signals import AnswerLetter, PlainLetter, is_of_epoch, read_letter
+from stepwell.storage.signals import PlainResponseSignal, ResponseSignal, is_of_epoch, read_signal
 
 _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -72,11 +72,11 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
 
 
 async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
-    signals = [(key, read_letter(head.run_id, key, body)) for key, body in await archive.mail(head.run_id)]
+    signals = [(key, read_signal(head.run_id, key, body)) for key, body in await archive.mail(head.run_id)]
     return {
         signal.request_id
         for key, signal in signals
-        if isinstance(signal, AnswerLetter | PlainLetter) and is_of_epoch(key, head.header.epoch)
+        if isinstance(signal, ResponseSignal | PlainResponseSignal) and is_of_epoch(key, head.header.epoch)
     }
 
 
@@ -89,7 +89,7 @@ def _make_question(run_id: str, request: Request, *, answered: bool) -> Question
         msgspec.json.decode(json_of(request.payload)),
         request.request_type,
         request.response_type,
-        decoded(_read_schema, request.schema.encode(), what),
+        decode_stored(_read_schema, request.schema.encode(), what),
         request.at,
         request.deadline,
         answered,

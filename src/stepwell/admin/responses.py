@@ -17,7 +17,7 @@ from stepwell.model.superstep import Checkpoint, RunHeader
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
-from stepwell.storage.signals import plain_key, plain_letter
+from stepwell.storage.signals import plain_key, write_plain_response
 
 
 async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any) -> None:
@@ -70,4 +70,4 @@ def _find_request(checkpoint: Checkpoint, id: str) -> Request:
 
 def _encode_answer(id: str, value: Any) -> bytes:
     check_plain(value, f"the answer to {id!r}")
-    return plain_letter(id, msgspec.json.encode(value))
+    return write_plain_response(id, msgspec.json.encode(value))

@@ -12,7 +12,7 @@ import msgspec
 from stepwell.admin.diffs.json_diff import parts_of
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.codec.plain_json import INT_MAX, INT_MIN
-from stepwell.codec.traversal import DEPTH, shown
+from stepwell.codec.traversal import DEPTH, shorten
 from stepwell.errors import CodecError, StepwellError
 from stepwell.model.superstep import is_text
 
@@ -156,13 +156,13 @@ def _add(state: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 def _missing_path(path: tuple[str, ...], inside: Any, n: int) -> EditRefused:
     where = f"state {'.'.join(path[:n])!r}" if n else "the state"
     if isinstance(inside, dict):
-        names = [shown(name) for name in list(inside)[:_SHOWN]]
+        names = [shorten(name) for name in list(inside)[:_SHOWN]]
         more = f" and {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
         there = f"has {', '.join(map(repr, names))}{more}" if names else "is empty"
     elif isinstance(inside, list):
         there = f"is a list of {len(inside)}, counted from 0"
     else:
-        there = f"is {shown(msgspec.json.encode(inside).decode())}, with nothing in it"
+        there = f"is {shorten(msgspec.json.encode(inside).decode())}, with nothing in it"
     return EditRefused(f"there is no {'.'.join(path)!r}: {where} {there}")
 
 
@@ -194,7 +194,7 @@ def _check_plain(value: Any, what: str, depth: int, *, tags: bool = True) -> boo
         inside = any([_check_plain(item, what, depth + 1, tags=tags) for item in value.values()])  # noqa: C419
         return (tags and "$" in value and _is_class(value, what)) or inside
     raise EditRefused(
-        f"{what}: {shown(repr(value))} is no JSON that can be stored; write it in its stored form, "
+        f"{what}: {shorten(repr(value))} is no JSON that can be stored; write it in its stored form, "
         f'for instance {{"$": "Decimal", "v": "1.5"}}'
     )
 

@@ -18,20 +18,20 @@ def reachable_types(annotations: Iterable[object]) -> set[type]:
 
     A name that cannot be resolved leads nowhere; it is no error.
     """
-    found: set[type] = set()
+    types: set[type] = set()
     seen: set[int] = set()
-    ahead = list(annotations)
-    kept = []  # what was seen must stay alive, or its id may be given to another
-    while ahead:
-        annotation = ahead.pop()
+    pending = list(annotations)
+    alive = []  # what was seen must stay alive, or its id may be given to another
+    while pending:
+        annotation = pending.pop()
         if id(annotation) in seen:
             continue
         seen.add(id(annotation))
-        kept.append(annotation)
+        alive.append(annotation)
         if isinstance(annotation, type) and is_storable(annotation):
-            found.add(annotation)
-        ahead.extend(_next(annotation))
-    return found
+            types.add(annotation)
+        pending.extend(_next(annotation))
+    return types
 
 
 def _next(annotation: Any) -> Iterator[Any]:

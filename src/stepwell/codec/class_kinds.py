@@ -18,7 +18,7 @@ import msgspec
 from stepwell.codec.classes import computed_names, hides_nothing, slots_of, tag_of
 from stepwell.codec.exceptions import ExceptionKind, is_exception
 from stepwell.codec.plain_json import AS_THEY_ARE
-from stepwell.codec.traversal import Close, Kind, Open, Refused, open_items, open_named, shown
+from stepwell.codec.traversal import Close, Open, Refused, ValueKind, open_fields, open_items, shorten
 from stepwell.codec.versions import FIRST, Versions
 
 _UNDEFINED = object()
@@ -29,13 +29,13 @@ def is_storable(cls: object) -> bool:
     return isinstance(cls, type) and _kind_class(cls) is not None
 
 
-def kind_of(cls: type, versions: Versions = FIRST) -> Kind | None:
+def kind_of(cls: type, versions: Versions = FIRST) -> ValueKind | None:
     """How the instances of a user's class are stored; None if they cannot be."""
     kind = _kind_class(cls)
     return None if kind is None else kind(cls, versions)
 
 
-def _kind_class(cls: type) -> type[EnumKind] | type[Record] | type[ExceptionKind] | None:
+def _kind_class(cls: type) -> type[EnumKind] | type[FieldsKind] | type[ExceptionKind] | None:
     if issubclass(cls, Enum):
         return EnumKind if cls.__members__ or issubclass(cls, Flag) else None
     if is_model(cls):
@@ -76,7 +76,7 @@ class EnumKind:
         return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Enum:
-        stored = self._versions.raised(tree, open(tree["v"], depth + 1), self._cls.__qualname__)
+        stored = self._versions.upgrade(tree, open(tree["v"], depth + 1), self._cls.__qualname__)
         if self._is_flag:
             if type(stored) is not int:
                 raise Refused(f"`{self._cls.__qualname__}` is stored by its number, and this is none")
@@ -85,12 +85,12 @@ class EnumKind:
             return self._cls.__members__[stored]
         except KeyError:
             raise Refused(
-                f"`{self._cls.__qualname__}` has no member `{shown(stored)}` any more: add it again, "
+                f"`{self._cls.__qualname__}` has no member `{shorten(stored)}` any more: add it again, "
                 f"as an alias of the member that took its place"
             ) from None
 
 
-class Record:
+class FieldsKind:
     """A class with named fields; each kind says how it is read, filled and made."""
 
     members = frozenset({"$", "n", "v"})
@@ -106,7 +106,7 @@ class Record:
     def field_names(self) -> tuple[str, ...]:
         raise NotImplementedError
 
-    def default(self, name: str, made: dict[str, Any]) -> Any:
+    def default(self, name: str, fields: dict[str, Any]) -> Any:
         """What a field holds that was added after the value was stored; `_UNDEFINED` if nothing says."""
         raise NotImplementedError
 
@@ -120,10 +120,10 @@ class Record:
         return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
-        stored = open_named(tree["v"], open, depth)
+        stored = open_fields(tree["v"], open, depth)
         if self.versions is not FIRST or "n" in tree:
-            stored = self.versions.raised(tree, stored, self.cls.__qualname__)
-        return self.make(self.reconciled(stored))
+            stored = self.versions.upgrade(tree, stored, self.cls.__qualname__)
+        return self.make(self.reconcile(stored))
 
     def refuse_strangers(self, value: Any) -> None:
         """Refuse what hangs on the instance without being a field: it would be lost in silence."""
@@ -156,54 +156,54 @@ class Record:
             ) from error
         return closed
 
-    def refuse_unknown(self, made: dict[str, Any]) -> None:
-        for name in made:
+    def refuse_unknown(self, fields: dict[str, Any]) -> None:
+        for name in fields:
             if name not in self.names:
                 raise Refused(
-                    f"`{self.cls.__qualname__}` has no field `{shown(name)}`, and one is stored: "
+                    f"`{self.cls.__qualname__}` has no field `{shorten(name)}`, and one is stored: "
                     f"keep the field until no stored run holds it"
                 )
 
-    def reconciled(self, made: dict[str, Any]) -> dict[str, Any]:
+    def reconcile(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields as today's shape of the class has them, if an older one stored others; or refuse."""
-        if made.keys() == self._names:
-            return made
-        self.refuse_unknown(made)
+        if fields.keys() == self._names:
+            return fields
+        self.refuse_unknown(fields)
         for name in self.names:
-            if name in made:
+            if name in fields:
                 continue
-            made[name] = self.default(name, made)
-            if made[name] is _UNDEFINED:
+            fields[name] = self.default(name, fields)
+            if fields[name] is _UNDEFINED:
                 raise Refused(
                     f"the field `{name}` of `{self.cls.__qualname__}` was not stored, and has no default: give it one"
                 )
-        return made
+        return fields
 
 
-class DataclassKind(Record):
+class DataclassKind(FieldsKind):
     def field_names(self) -> tuple[str, ...]:
         self._fields = {field.name: field for field in dataclasses.fields(self.cls)}
         return tuple(self._fields)
 
-    def default(self, name: str, made: dict[str, Any]) -> Any:
+    def default(self, name: str, fields: dict[str, Any]) -> Any:
         field = self._fields[name]
         if field.default is not dataclasses.MISSING:
             return field.default
         return _UNDEFINED if field.default_factory is dataclasses.MISSING else field.default_factory()
 
     def make(self, fields: dict[str, Any]) -> Any:
-        made = object.__new__(self.cls)
+        instance = object.__new__(self.cls)
         for name, item in fields.items():
-            object.__setattr__(made, name, item)  # frozen ones too
-        return made
+            object.__setattr__(instance, name, item)  # frozen ones too
+        return instance
 
 
-class NamedTupleKind(Record):
+class NamedTupleKind(FieldsKind):
     def field_names(self) -> tuple[str, ...]:
         names: tuple[str, ...] = self.cls._fields
         return names
 
-    def default(self, name: str, made: dict[str, Any]) -> Any:
+    def default(self, name: str, fields: dict[str, Any]) -> Any:
         defaults: Mapping[str, Any] = getattr(self.cls, "_field_defaults", {})
         return defaults.get(name, _UNDEFINED)
 
@@ -211,23 +211,23 @@ class NamedTupleKind(Record):
         return tuple.__new__(self.cls, [fields[name] for name in self.names])
 
 
-class StructKind(Record):
+class StructKind(FieldsKind):
     def field_names(self) -> tuple[str, ...]:
         names: tuple[str, ...] = self.cls.__struct_fields__
         return names
 
-    def reconciled(self, made: dict[str, Any]) -> dict[str, Any]:
-        self.refuse_unknown(made)
-        return made  # what is missing, its constructor fills
+    def reconcile(self, fields: dict[str, Any]) -> dict[str, Any]:
+        self.refuse_unknown(fields)
+        return fields  # what is missing, its constructor fills
 
     def make(self, fields: dict[str, Any]) -> Any:
-        made = self.cls(**fields)
+        instance = self.cls(**fields)
         for name, item in fields.items():  # whatever __post_init__ made of them was already stored
-            msgspec.structs.force_setattr(made, name, item)
-        return made
+            msgspec.structs.force_setattr(instance, name, item)
+        return instance
 
 
-class ModelKind(Record):
+class ModelKind(FieldsKind):
     """A pydantic model by its state, not by `model_dump`: so fields keep their types, and nothing is validated."""
 
     members = frozenset({"$", "n", "v", "set", "extra", "private"})
@@ -238,12 +238,12 @@ class ModelKind(Record):
         self._takes_extra = self.cls.model_config.get("extra") == "allow"
         return tuple(self._fields)
 
-    def default(self, name: str, made: dict[str, Any]) -> Any:
+    def default(self, name: str, fields: dict[str, Any]) -> Any:
         field = self._fields[name]
         if field.is_required():
             return _UNDEFINED
         if field.default_factory is not None and getattr(field, "default_factory_takes_validated_data", False):
-            return field.default_factory(made)
+            return field.default_factory(fields)
         return field.get_default(call_default_factory=True)
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
@@ -260,19 +260,19 @@ class ModelKind(Record):
         return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
-        fields = open_named(tree["v"], open, depth)
+        fields = open_fields(tree["v"], open, depth)
         were_set = self._open_set(tree.get("set", []), open, depth)
         if self.versions is not FIRST or "n" in tree:
             before = frozenset(fields)
-            fields = self.versions.raised(tree, fields, self.cls.__qualname__)
+            fields = self.versions.upgrade(tree, fields, self.cls.__qualname__)
             were_set = self._set_since(were_set, before, frozenset(fields))
-        fields = self.reconciled(fields)
-        made = object.__new__(self.cls)
-        object.__setattr__(made, "__dict__", {name: fields[name] for name in self.names})
-        object.__setattr__(made, "__pydantic_fields_set__", were_set)
-        object.__setattr__(made, "__pydantic_extra__", self._open_extra(tree.get("extra"), open, depth))
-        object.__setattr__(made, "__pydantic_private__", self._open_private(tree.get("private"), open, depth))
-        return made
+        fields = self.reconcile(fields)
+        instance = object.__new__(self.cls)
+        object.__setattr__(instance, "__dict__", {name: fields[name] for name in self.names})
+        object.__setattr__(instance, "__pydantic_fields_set__", were_set)
+        object.__setattr__(instance, "__pydantic_extra__", self._open_extra(tree.get("extra"), open, depth))
+        object.__setattr__(instance, "__pydantic_private__", self._open_private(tree.get("private"), open, depth))
+        return instance
 
     def _open_set(self, tree: Any, open: Open, depth: int) -> set[str]:
         """The names of the fields that were set; an extra one may have a name that UTF-8 cannot say."""
@@ -292,7 +292,7 @@ class ModelKind(Record):
         for name in stored:
             if name not in self._private:
                 raise Refused(
-                    f"`{self.cls.__qualname__}` has no private attribute `{shown(name)}`, and one is stored: "
+                    f"`{self.cls.__qualname__}` has no private attribute `{shorten(name)}`, and one is stored: "
                     f"keep it until no stored run holds it"
                 )
         undefined = sys.modules["pydantic_core"].PydanticUndefined

@@ -39,13 +39,13 @@ def hides_nothing(cls: type) -> bool:
 
 def slots_of(cls: type) -> frozenset[str]:
     """The names its instances keep in slots, without those that belong to Python, and to pydantic."""
-    found: set[str] = set()
+    names: set[str] = set()
     for base in cls.__mro__:
         slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             private = name.startswith("__") and not name.endswith("__")
-            found.add(f"_{base.__name__.lstrip('_')}{name}" if private else name)
-    return frozenset(name for name in found if not name.endswith("__"))
+            names.add(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return frozenset(name for name in names if not name.endswith("__"))
 
 
 def computed_names(cls: type) -> frozenset[str]:

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from stepwell.codec import registry as known
+from stepwell.codec import registry
 from stepwell.codec.annotations import reachable_types
 from stepwell.codec.class_kinds import is_storable, kind_of
 from stepwell.codec.classes import tag_of
@@ -29,11 +29,11 @@ from stepwell.codec.pickles import PickleKind
 from stepwell.codec.plain_json import AS_THEY_ARE, ATOMS, INT_MAX, INT_MIN, is_object
 from stepwell.codec.standard_values import VALUES, VALUES_BY_TAG, dump, dump_canonical
 from stepwell.codec.stored_names import is_ours, stored_name
-from stepwell.codec.traversal import DEPTH, NO_ROOM, TOO_DEEP, Kind, Refused, key_step, shown
+from stepwell.codec.traversal import DEPTH, NO_ROOM, TOO_DEEP, Refused, ValueKind, key_step, shorten
 from stepwell.codec.versions import Upcast
 from stepwell.errors import CodecError
 
-__all__ = ["DEFAULT_CODEC", "Codec", "Encoded", "encoded", "reachable_types", "register_checkpoint_type"]
+__all__ = ["DEFAULT_CODEC", "Codec", "Encoded", "reachable_types", "register_checkpoint_type"]
 
 T = TypeVar("T")
 
@@ -89,10 +89,10 @@ def register_checkpoint_type(
     `pickle=True` stores instances of exactly this class by pickle. Reading a pickle runs code: of this
     class, of the others registered so, and of what `pickle_needs` lists; it can name nothing else.
     """
-    terms = known.terms_from(version, upcast, names, pickle, pickle_needs)
+    terms = registry.terms_from(version, upcast, names, pickle, pickle_needs)
 
     def register(cls: type[T]) -> type[T]:
-        known.register(cls, terms)
+        registry.register(cls, terms)
         return cls
 
     return register if cls is _LATER else register(cls)
@@ -103,9 +103,9 @@ class Codec:
 
     def __init__(self, types: Iterable[type] = ()) -> None:
         self._types = {tag_of(cls): cls for cls in types if is_storable(cls)}
-        self._kinds: dict[type, Kind] = {}
+        self._kinds: dict[type, ValueKind] = {}
         _of_any_codec.update(self._types)
-        known.tell(self)
+        registry.subscribe(self)
 
     def forget(self) -> None:
         """A class was registered: how each is written is to be found out again."""
@@ -187,31 +187,31 @@ class Codec:
                 refused.at(key_step(step))
                 raise
             return closed
-        how = self._how(kind)
+        value_kind = self._find_kind(kind)
         try:
-            return how.close(value, self._close, depth)
+            return value_kind.close(value, self._close, depth)
         except (Refused, RecursionError):
             raise
         except Exception as error:
-            raise Refused(f"this `{kind.__qualname__}` cannot be stored: {shown(error)}") from error
+            raise Refused(f"this `{kind.__qualname__}` cannot be stored: {shorten(error)}") from error
 
-    def _how(self, cls: type) -> Kind:
+    def _find_kind(self, cls: type) -> ValueKind:
         return VALUES.get(cls) or self._kinds.get(cls) or self._learn(cls)
 
-    def _learn(self, cls: type) -> Kind:
+    def _learn(self, cls: type) -> ValueKind:
         """How to write a class; refused unless it would be found again at reading."""
         kind = numpy_kind(cls) or self._kind_now(cls)
         if kind is None:
             raise Refused(_why_not(cls))
         if is_ours(cls) and stored_name(cls) is None:
             raise Refused(f"`{cls.__qualname__}` is a working part of the library, which is not stored")
-        found = cls if kind.tag in NUMPY_BY_TAG else self._find(kind.tag)
-        if found is None:
+        readable = cls if kind.tag in NUMPY_BY_TAG else self._find(kind.tag)
+        if readable is None:
             raise Refused(
                 f"`{cls.__qualname__}` could not be found again when this is read: define it at the top of a module, "
                 f"name it in the annotation of a handler, or pass it to register_checkpoint_type"
             )
-        if found is not cls:
+        if readable is not cls:
             raise Refused(
                 f"`{cls.__qualname__}` would come back as another class of the same name: "
                 f"rename one of the two, or build the workflow again after defining it again"
@@ -219,17 +219,17 @@ class Codec:
         self._kinds[cls] = kind
         return kind
 
-    def _kind_now(self, cls: type) -> Kind | None:
+    def _kind_now(self, cls: type) -> ValueKind | None:
         """How a user's class is stored, under the terms it was registered with."""
-        terms = known.terms_of(cls)
+        terms = registry.terms_of(cls)
         kind = kind_of(cls, terms.versions)
         return PickleKind(cls, kind) if terms.pickled else kind
 
     def _refusal(self, refused: Refused, value: object, what: str) -> CodecError:
         """The error for people. A value that is too deep may contain itself, and then that is what to say."""
-        circle = circle_in(value, self._how) if refused.message in (TOO_DEEP, NO_ROOM) else None
+        circle = circle_in(value, self._find_kind) if refused.message in (TOO_DEEP, NO_ROOM) else None
         if circle is not None:
-            return CodecError(circle.told(what), path=circle.path(what))
+            return CodecError(circle.describe(what), path=circle.path(what))
         return CodecError(refused.message, path=refused.path(what))
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -242,13 +242,13 @@ class Codec:
         if depth >= _DEEPEST:
             raise Refused(TOO_DEEP)
         if kind is dict and "$" in tree:
-            how = self._kind_of(tree)
+            value_kind = self._kind_of(tree)
             try:
-                return how.open(tree, self._open, depth)
+                return value_kind.open(tree, self._open, depth)
             except (Refused, RecursionError):
                 raise
             except Exception as error:  # a class of a user takes part in this: its defaults, its hash
-                raise Refused(f"a stored `{shown(how.tag)}` cannot be read: {shown(error)}") from error
+                raise Refused(f"a stored `{shorten(value_kind.tag)}` cannot be read: {shorten(error)}") from error
         step: Any = 0
         try:
             for step, item in tree.items() if kind is dict else enumerate(tree):
@@ -259,52 +259,54 @@ class Codec:
             raise
         return tree
 
-    def _kind_of(self, tree: dict[str, Any]) -> Kind:
+    def _kind_of(self, tree: dict[str, Any]) -> ValueKind:
         tag = tree["$"]
         if type(tag) is not str:
             raise Refused("`$` should name a type, and holds something else")
-        how = _BY_TAG.get(tag) or self._kind_for(tag, "by" in tree)
-        if "v" not in tree or not tree.keys() <= how.members:
-            raise Refused(f"a stored `{shown(tag)}` should have {_listed(how.members)}, and has {_listed(tree)}")
-        return how
+        kind = _BY_TAG.get(tag) or self._kind_for(tag, "by" in tree)
+        if "v" not in tree or not tree.keys() <= kind.members:
+            raise Refused(
+                f"a stored `{shorten(tag)}` should have {_list_names(kind.members)}, and has {_list_names(tree)}"
+            )
+        return kind
 
-    def _kind_for(self, tag: str, pickled: bool) -> Kind:
-        found = self._find(tag)
-        cls = found or _of_any_codec.get(tag)
+    def _kind_for(self, tag: str, pickled: bool) -> ValueKind:
+        own = self._find(tag)
+        cls = own or _of_any_codec.get(tag)
         if cls is None:
             raise Refused(
-                f"the type `{shown(tag)}` is not known here: import the module that defines it before this is read, "
+                f"the type `{shorten(tag)}` is not known here: import the module that defines it before this is read, "
                 f"or pass it to register_checkpoint_type"
             )
         kind = self._kinds.get(cls) or self._kind_now(cls)
         if pickled and not isinstance(kind, PickleKind):
             raise Refused(
-                f"a `{shown(tag)}` was stored by pickle, and is read so only where the program says "
+                f"a `{shorten(tag)}` was stored by pickle, and is read so only where the program says "
                 f"register_checkpoint_type({cls.__qualname__}, pickle=True)"
             )
         if kind is None:
             raise Refused(_why_not(cls))
-        if found is not None:  # a class that only another codec knows may go when that codec goes
+        if own is not None:  # a class that only another codec knows may go when that codec goes
             self._kinds[cls] = kind
         return kind
 
     def _find(self, tag: str) -> type | None:
         """The class of a tag, from where classes are already known. What somebody said goes before what is so."""
         return (
-            known.renamed.get(tag)
+            registry.renamed.get(tag)
             or self._types.get(tag)
-            or known.registered.get(tag)
-            or known.loaded(tag)
-            or self._moved(tag)
+            or registry.registered.get(tag)
+            or registry.find_loaded(tag)
+            or self._find_moved(tag)
         )
 
-    def _moved(self, tag: str) -> type | None:
+    def _find_moved(self, tag: str) -> type | None:
         """The one known class of that name whose module goes by another name now, as a script's does."""
         module, _, name = tag.partition(":")
         anywhere = module == "__main__" or module not in sys.modules
         candidates = {
             cls
-            for cls in (*self._types.values(), *known.registered.values())
+            for cls in (*self._types.values(), *registry.registered.values())
             if cls.__qualname__ == name and (anywhere or cls.__module__ == "__main__")
         }
         return candidates.pop() if len(candidates) == 1 else None
@@ -318,8 +320,8 @@ def _refuse_depth(tree: Any, depth: int) -> None:
             _refuse_depth(item, depth + 1)
 
 
-def _listed(names: Iterable[str]) -> str:
-    return shown(", ".join(f"`{shown(name)}`" for name in sorted(names)))
+def _list_names(names: Iterable[str]) -> str:
+    return shorten(", ".join(f"`{shorten(name)}`" for name in sorted(names)))
 
 
 def _why_not(cls: type) -> str:
@@ -372,18 +374,13 @@ class Encoded:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.json,)
+        return _restore, (self.json,)
 
     def __repr__(self) -> str:
-        return f"Encoded({shown(self.json.decode('utf-8', 'replace'))})"
+        return f"Encoded({shorten(self.json.decode('utf-8', 'replace'))})"
 
 
-def encoded(json: bytes, codec: Codec) -> Encoded:
-    """A parcel from storage; nothing is read before it is opened."""
-    return Encoded(json, codec)
-
-
-def _reopened(json: bytes) -> Encoded:
+def _restore(json: bytes) -> Encoded:
     return Encoded(json, DEFAULT_CODEC)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stepwell.codec.traversal import DEPTH, TOO_DEEP, Kind, Refused, close_items, close_pairs
+from stepwell.codec.traversal import DEPTH, TOO_DEEP, Refused, ValueKind, close_items, close_pairs
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
@@ -13,20 +13,20 @@ _ATOMS = frozenset({str, int, float, bool, type(None)})
 class Circle(Refused):
     """A part of the value is inside itself; `length` steps lead from it to it."""
 
-    def __init__(self, again: object) -> None:
+    def __init__(self, repeated: object) -> None:
         super().__init__("the value contains itself")
-        self.again, self.length = again, 0
+        self.repeated, self.length = repeated, 0
 
-    def told(self, root: str) -> str:
+    def describe(self, root: str) -> str:
         """The sentence for people: what is met again, and where it was met first."""
         first = self.path(root, above=self.length)
         return f"{self.message}: this is `{first}` again. Send what it holds without the way back"
 
 
-def circle_in(value: object, how: Callable[[type], Kind]) -> Circle | None:
+def circle_in(value: object, kind_of: Callable[[type], ValueKind]) -> Circle | None:
     """The first place where a value contains itself; None if it does not, or is too deep to tell."""
     try:
-        _Walk(how).close(value, 0)
+        _CycleWalk(kind_of).close(value, 0)
     except Circle as circle:
         return circle
     except (Refused, RecursionError):
@@ -34,11 +34,11 @@ def circle_in(value: object, how: Callable[[type], Kind]) -> Circle | None:
     return None
 
 
-class _Walk:
+class _CycleWalk:
     """Walks a value like the codec, in the same order, and knows what it is inside of."""
 
-    def __init__(self, how: Callable[[type], Kind]) -> None:
-        self._how = how
+    def __init__(self, kind_of: Callable[[type], ValueKind]) -> None:
+        self._kind_of = kind_of
         self._inside: set[int] = set()
 
     def close(self, value: Any, depth: int) -> Any:
@@ -55,9 +55,9 @@ class _Walk:
                 return close_items(value, self.close, depth)
             if kind is dict:
                 return close_pairs(value.items(), self.close, depth)
-            return self._how(kind).close(value, self.close, depth)
+            return self._kind_of(kind).close(value, self.close, depth)
         except Circle as circle:
-            if circle.again is value:
+            if circle.repeated is value:
                 circle.length = circle.steps
             raise
         finally:

@@ -13,7 +13,7 @@ from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from stepwell.codec.classes import computed_names, hides_nothing, slots_of, tag_of
-from stepwell.codec.traversal import Close, Open, Refused, close_items, open_items, open_named, shown
+from stepwell.codec.traversal import Close, Open, Refused, close_items, open_fields, open_items, shorten
 from stepwell.codec.versions import Versions
 
 _NOTES = "__notes__"
@@ -32,7 +32,7 @@ def is_exception(cls: type) -> bool:
 
 def _above(cls: type) -> list[type]:
     """A class and its ancestors, up to those that Python itself brings."""
-    return [one for one in cls.__mro__ if not _is_built_in(one)]
+    return [base for base in cls.__mro__ if not _is_built_in(base)]
 
 
 def _is_built_in(cls: type) -> bool:
@@ -94,22 +94,22 @@ class ExceptionKind:
             if name in self._computed or name == _NOTES:
                 continue
             if name in fields or name in self._descriptors or not name.isidentifier():
-                raise Refused(f"`{self.cls.__qualname__}` carries `{shown(name)}`, a name that cannot be stored")
+                raise Refused(f"`{self.cls.__qualname__}` carries `{shorten(name)}`, a name that cannot be stored")
             fields[name] = item
         return fields
 
     def _beside(self, value: BaseException, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """The attributes outside `__dict__` that a twin made from the arguments would not have."""
-        twin, found = self._filled(arguments), {}
+        twin, attributes = self._make(arguments), {}
         for name, descriptor in self._descriptors.items():
-            item, expected = _got(descriptor, value), _got(descriptor, twin)
+            item, expected = _value_of(descriptor, value), _value_of(descriptor, twin)
             if _same(item, expected):
                 continue
             if item is _UNSET:
                 raise Refused(f"`{self.cls.__qualname__}` has lost its `{name}`, which its arguments would bring back")
             descriptor.__set__(twin, item)  # what cannot be set could not be read
-            found[name] = item
-        return found
+            attributes[name] = item
+        return attributes
 
     def _close_fields(self, fields: dict[str, Any], close: Close, depth: int) -> dict[str, Any]:
         name = ""
@@ -129,34 +129,36 @@ class ExceptionKind:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> BaseException:
-        stored = open_named(tree["v"], open, depth)
-        fields = self.versions.raised(tree, stored, self.cls.__qualname__)
+        stored = open_fields(tree["v"], open, depth)
+        fields = self.versions.upgrade(tree, stored, self.cls.__qualname__)
         arguments = fields.pop("args", None)
         if type(arguments) is not list:
             raise Refused(f"the arguments of `{self.cls.__qualname__}` should be a list, under `args`")
-        made = self._filled(tuple(arguments))
+        instance = self._make(tuple(arguments))
         for name, item in fields.items():
-            self._set(made, name, item)
+            self._set(instance, name, item)
         if "notes" in tree:
-            _ATTRIBUTES.__get__(made)[_NOTES] = self._open_notes(tree["notes"], open, depth)
+            _ATTRIBUTES.__get__(instance)[_NOTES] = self._open_notes(tree["notes"], open, depth)
         if "cause" in tree:
-            _CAUSE.__set__(made, self._open_cause(tree["cause"], open, depth))
-        return made
+            _CAUSE.__set__(instance, self._open_cause(tree["cause"], open, depth))
+        return instance
 
-    def _filled(self, arguments: tuple[Any, ...]) -> BaseException:
+    def _make(self, arguments: tuple[Any, ...]) -> BaseException:
         """An instance as Python makes it, and nobody else."""
-        made: BaseException = self._new(self.cls, *arguments)
-        if type(made) is not self.cls:  # OSError and BaseExceptionGroup choose the class by the arguments
-            raise Refused(f"these arguments belong to a `{type(made).__qualname__}`, not a `{self.cls.__qualname__}`")
-        self._init(made, *arguments)
-        _ARGUMENTS.__set__(made, arguments)
-        return made
+        instance: BaseException = self._new(self.cls, *arguments)
+        if type(instance) is not self.cls:  # OSError and BaseExceptionGroup choose the class by the arguments
+            raise Refused(
+                f"these arguments belong to a `{type(instance).__qualname__}`, not a `{self.cls.__qualname__}`"
+            )
+        self._init(instance, *arguments)
+        _ARGUMENTS.__set__(instance, arguments)
+        return instance
 
-    def _set(self, made: BaseException, name: Any, item: Any) -> None:
+    def _set(self, instance: BaseException, name: Any, item: Any) -> None:
         if name in self._descriptors:
-            self._descriptors[name].__set__(made, item)
+            self._descriptors[name].__set__(instance, item)
         elif type(name) is str and name.isidentifier() and name != _NOTES:
-            _ATTRIBUTES.__get__(made)[name] = item
+            _ATTRIBUTES.__get__(instance)[name] = item
         else:
             raise Refused(f"`{self.cls.__qualname__}` cannot have an attribute of the name that is stored")
 
@@ -184,7 +186,7 @@ def _same(left: Any, right: Any) -> bool:
     return left is right or (type(left) is type(right) and type(left) in _SIMPLE and left == right)
 
 
-def _got(descriptor: Descriptor, value: BaseException) -> Any:
+def _value_of(descriptor: Descriptor, value: BaseException) -> Any:
     try:
         return descriptor.__get__(value, type(value))
     except (AttributeError, TypeError):  # how Python says that it was never set

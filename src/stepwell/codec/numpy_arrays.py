@@ -13,14 +13,14 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from stepwell.codec.standard_values import Value, exactly
-from stepwell.codec.traversal import Close, Kind, Open, Refused, shown
+from stepwell.codec.traversal import Close, Open, Refused, ValueKind, shorten
 
 _ARRAY, _SCALAR = "numpy.ndarray", "numpy.generic"
 _NAME = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16|[SUV]\d{1,10}|[mM]8(\[\d{0,9}([YMWDhms]|[munpfa]s)\])?)")
 _MOST_DIMENSIONS = 64
 
 
-def numpy_kind(cls: type) -> Kind | None:
+def numpy_kind(cls: type) -> ValueKind | None:
     """How instances of a class of numpy are stored; None for every other class."""
     numpy = sys.modules.get("numpy")
     if cls.__module__ != "numpy" or numpy is None:
@@ -50,14 +50,14 @@ def _name_of(dtype: Any) -> Any:
     """What says the type of the elements: its text, or for a record a list of fields; or refuse."""
     name = _fields_of(dtype) if dtype.names is not None else dtype.str
     if dtype.metadata or dtype.type.__module__ != "numpy" or dtype.type is sys.modules["numpy"].record:
-        raise Refused(f"an array of `{shown(dtype)}` cannot be stored: its type says more than numpy does by itself")
+        raise Refused(f"an array of `{shorten(dtype)}` cannot be stored: its type says more than numpy does by itself")
     try:
-        again = _dtype_named(name)
+        restored = _read_dtype(name)
     except (Refused, TypeError, ValueError):
-        again = None
-    if again is None or again != dtype:  # numpy takes None for a type
+        restored = None
+    if restored is None or restored != dtype:  # numpy takes None for a type
         raise Refused(
-            f"an array of `{shown(dtype)}` cannot be stored: use numbers of at most 64 bits (complex: 128), bool, "
+            f"an array of `{shorten(dtype)}` cannot be stored: use numbers of at most 64 bits (complex: 128), bool, "
             f"text, bytes, dates, or packed records of these"
         )
     return name
@@ -72,20 +72,20 @@ def _fields_of(dtype: Any) -> list[list[Any]]:
     return fields
 
 
-def _dtype_named(name: Any) -> Any:
+def _read_dtype(name: Any) -> Any:
     """The type of elements that a text or a list of fields says."""
     if type(name) is list and name:
-        dtype = _loaded_numpy().dtype([_field_named(*exactly(list, field)) for field in name])
+        dtype = _loaded_numpy().dtype([_read_field(*exactly(list, field)) for field in name])
         if dtype.names != tuple(field[0] for field in name):
             raise Refused("the fields of a record should have names, each its own")
         return dtype
     if type(name) is not str or not _NAME.fullmatch(name):
-        raise Refused(f"`{shown(name)}` is no type that elements of an array are stored as")
+        raise Refused(f"`{shorten(name)}` is no type that elements of an array are stored as")
     return _loaded_numpy().dtype(name)
 
 
-def _field_named(name: Any, kind: Any, shape: Any = ()) -> tuple[Any, ...]:
-    return (exactly(str, name), _dtype_named(kind), *([_shape(shape)] if shape else []))
+def _read_field(name: Any, kind: Any, shape: Any = ()) -> tuple[Any, ...]:
+    return (exactly(str, name), _read_dtype(kind), *([_shape(shape)] if shape else []))
 
 
 def _shape(tree: Any) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def _close_scalar(value: Any, close: Close, depth: int) -> dict[str, Any]:
 def _open_array(tree: dict[str, Any], open: Open, depth: int) -> Any:
     if "dtype" not in tree or "shape" not in tree:
         raise Refused("a stored array should have `dtype` and `shape`")
-    dtype = _dtype_named(open(tree["dtype"], depth + 1))
+    dtype = _read_dtype(open(tree["dtype"], depth + 1))
     if not dtype.itemsize:
         raise Refused("an array whose elements have no bytes cannot be stored, and one is")
     order = tree.get("order", "C")
@@ -133,7 +133,7 @@ def _open_array(tree: dict[str, Any], open: Open, depth: int) -> Any:
 def _open_scalar(tree: dict[str, Any], open: Open, depth: int) -> Any:
     if "dtype" not in tree:
         raise Refused("a stored scalar should have `dtype`")
-    return _array(_data(tree["v"]), _dtype_named(open(tree["dtype"], depth + 1)), ()).copy()[()]
+    return _array(_data(tree["v"]), _read_dtype(open(tree["dtype"], depth + 1)), ()).copy()[()]
 
 
 def _data(text: Any) -> bytes:
@@ -147,6 +147,6 @@ def _array(data: bytes, dtype: Any, shape: tuple[int, ...], order: str = "C") ->
     return _loaded_numpy().ndarray(shape, dtype, buffer=data, order=order)
 
 
-ARRAY: Kind = Value(_ARRAY, _close_array, _open_array, frozenset({"$", "v", "dtype", "shape", "order"}))
-SCALAR: Kind = Value(_SCALAR, _close_scalar, _open_scalar, frozenset({"$", "v", "dtype"}))
-NUMPY_BY_TAG: dict[str, Kind] = {kind.tag: kind for kind in (ARRAY, SCALAR)}
+ARRAY: ValueKind = Value(_ARRAY, _close_array, _open_array, frozenset({"$", "v", "dtype", "shape", "order"}))
+SCALAR: ValueKind = Value(_SCALAR, _close_scalar, _open_scalar, frozenset({"$", "v", "dtype"}))
+NUMPY_BY_TAG: dict[str, ValueKind] = {kind.tag: kind for kind in (ARRAY, SCALAR)}

@@ -13,10 +13,10 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any
 
-from stepwell.codec import registry as known
+from stepwell.codec import registry
 from stepwell.codec.classes import import_path, tag_of
 from stepwell.codec.standard_values import VALUES, exactly
-from stepwell.codec.traversal import Close, Kind, Open, Refused, shown
+from stepwell.codec.traversal import Close, Open, Refused, ValueKind, shorten
 
 _PROTOCOL = 4  # every Python that Stepwell runs on reads it
 _BUILT_IN: dict[str, Any] = {tag_of(cls): cls for cls in (str, bool, int, float, list, *VALUES)}
@@ -25,7 +25,7 @@ _BUILT_IN: dict[str, Any] = {tag_of(cls): cls for cls in (str, bool, int, float,
 class PickleKind:
     """A class stored by pickle. What was stored of it before, as another kind, is still read as that."""
 
-    def __init__(self, cls: type, before: Kind | None) -> None:
+    def __init__(self, cls: type, before: ValueKind | None) -> None:
         self.cls, self.tag, self._before = cls, tag_of(cls), before
         self.members = frozenset({"$", "v", "by"}) | (before.members if before else frozenset())
 
@@ -42,18 +42,18 @@ class PickleKind:
         return self._load(b64decode(exactly(str, tree["v"]), validate=True), tree["$"])
 
     def _load(self, data: bytes, tag: str) -> Any:
-        made = _Unpickler(data, self._allowed(tag), self.cls).load()
-        if type(made) is not self.cls:
-            raise Refused(f"the pickle of a `{self.cls.__qualname__}` holds a `{type(made).__qualname__}`")
-        return made
+        instance = _Unpickler(data, self._find_allowed(tag), self.cls).load()
+        if type(instance) is not self.cls:
+            raise Refused(f"the pickle of a `{self.cls.__qualname__}` holds a `{type(instance).__qualname__}`")
+        return instance
 
-    def _allowed(self, tag: str) -> dict[str, Any]:
+    def _find_allowed(self, tag: str) -> dict[str, Any]:
         """All that a pickle of this class may name; each class also by the names it had before."""
-        needs: list[Callable[..., Any]] = [*known.terms_of(self.cls).needs]
+        needs: list[Callable[..., Any]] = [*registry.terms_of(self.cls).needs]
         allowed = _BUILT_IN | {import_path(need): need for need in needs}
-        for cls in (*known.registered.values(), self.cls):
-            if known.terms_of(cls).pickled:
-                allowed |= dict.fromkeys((import_path(cls), *known.terms_of(cls).names), cls)
+        for cls in (*registry.registered.values(), self.cls):
+            if registry.terms_of(cls).pickled:
+                allowed |= dict.fromkeys((import_path(cls), *registry.terms_of(cls).names), cls)
         return allowed | {tag: self.cls}
 
 
@@ -68,7 +68,7 @@ class _Unpickler(pickle.Unpickler):
         tag = f"{module}:{name}"
         if tag not in self._allowed:
             raise Refused(
-                f"the pickle of a `{self._cls.__qualname__}` needs `{shown(tag)}`, which nobody allowed: "
+                f"the pickle of a `{self._cls.__qualname__}` needs `{shorten(tag)}`, which nobody allowed: "
                 f"list it in `pickle_needs` when registering `{self._cls.__qualname__}`"
             )
         return self._allowed[tag]

@@ -17,7 +17,7 @@ from stepwell.codec.modules import ROOT
 from stepwell.codec.numpy_arrays import numpy_kind
 from stepwell.codec.standard_values import VALUES
 from stepwell.codec.stored_names import find_class, is_ours
-from stepwell.codec.traversal import shown
+from stepwell.codec.traversal import shorten
 from stepwell.codec.versions import FIRST, Upcast, Versions
 
 _TAG = re.compile(r"[^:\s]+:[^:]+")
@@ -51,7 +51,7 @@ renamed: dict[str, type] = {}
 """The registered classes that say they were stored under another name before, by that name."""
 
 
-def tell(learner: Learner) -> None:
+def subscribe(learner: Learner) -> None:
     """Tell it, as long as it lives, when a class is registered."""
     _learners.add(learner)
 
@@ -60,9 +60,9 @@ def terms_of(cls: type) -> Terms:
     return _terms.get(cls, _PLAIN)
 
 
-def loaded(tag: str) -> type | None:
+def find_loaded(tag: str) -> type | None:
     """The class in a loaded module, or one of ours; looked up without any hook that could import, or run code."""
-    module, names = _way(tag)
+    module, names = _split_tag(tag)
     if module.partition(".")[0] == ROOT:
         return find_class(tag)
     place: Any = sys.modules.get(module)
@@ -76,7 +76,7 @@ def loaded(tag: str) -> type | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _way(tag: str) -> tuple[str, tuple[str, ...]]:
+def _split_tag(tag: str) -> tuple[str, tuple[str, ...]]:
     module, _, name = tag.partition(":")
     return module, (name,) if "[" in name else tuple(name.split("."))  # pydantic's `Page[int]` is one name
 
@@ -92,7 +92,7 @@ def register(cls: Any, terms: Terms) -> None:
         if name in renamed and tag_of(renamed[name]) != tag:
             raise ValueError(f"`{name}` is an old name of `{tag_of(renamed[name])}` already")
     if terms != _PLAIN or registered.get(tag) is not cls:
-        for name in [name for name, known in renamed.items() if tag_of(known) == tag]:
+        for name in [name for name, other in renamed.items() if tag_of(other) == tag]:
             del renamed[name]
         renamed.update({name: cls for name in terms.names if name != tag})
         registered[tag], _terms[cls] = cls, terms
@@ -102,7 +102,7 @@ def register(cls: Any, terms: Terms) -> None:
 
 def _refuse_class(cls: Any, terms: Terms) -> None:
     if not isinstance(cls, type):
-        raise TypeError(f"register_checkpoint_type takes a class, not {shown(repr(cls))}")
+        raise TypeError(f"register_checkpoint_type takes a class, not {shorten(repr(cls))}")
     if terms.pickled and (cls in _NEVER_PICKLED or numpy_kind(cls) or is_ours(cls)):
         raise TypeError(f"`{cls.__qualname__}` is stored without pickle")
     if not terms.pickled and not is_storable(cls):
@@ -128,11 +128,11 @@ def terms_from(
 
 def _versions(version: Any, upcast: Mapping[int, Upcast]) -> Versions:
     if type(version) is not int or version < 1:
-        raise ValueError(f"a version is a whole number from 1 on, not {shown(repr(version))}")
+        raise ValueError(f"a version is a whole number from 1 on, not {shorten(repr(version))}")
     for step, function in upcast.items():
         if type(step) is not int or not 1 <= step < version:
             raise ValueError(
-                f"`upcast` says how each version before {version} becomes the next, and names {shown(repr(step))}"
+                f"`upcast` says how each version before {version} becomes the next, and names {shorten(repr(step))}"
             )
         if not callable(function):
             raise TypeError(f"`upcast` should hold a function for version {step}")
@@ -144,5 +144,5 @@ def _tags(names: Iterable[str]) -> Iterator[str]:
         raise TypeError("`names` is a list of names, each like 'shop.orders:Order'")
     for name in names:
         if not isinstance(name, str) or not _TAG.fullmatch(name):
-            raise ValueError(f"an old name is like 'shop.orders:Order', not {shown(repr(name))}")
+            raise ValueError(f"an old name is like 'shop.orders:Order', not {shorten(repr(name))}")
         yield name

@@ -17,15 +17,15 @@ import msgspec
 
 from stepwell.codec.traversal import (
     Close,
-    Kind,
     Open,
     Refused,
+    ValueKind,
     close_items,
     close_members,
     close_pairs,
     open_items,
     open_pairs,
-    shown,
+    shorten,
 )
 
 _FACTORIES: dict[str, Callable[[], Any]] = {kind.__name__: kind for kind in (list, dict, set, int, float, str, bool)}
@@ -41,12 +41,12 @@ def dump(tree: Any) -> bytes:
     try:
         return _write(tree)
     except UnicodeEncodeError:  # rare enough to pay for a second walk only now
-        return _write(_escaped(tree))
+        return _write(_escape(tree))
 
 
 def dump_canonical(tree: Any) -> bytes:
     """The bytes of a closed value, the same for every order of what has none."""
-    escaped = _escaped(tree)
+    escaped = _escape(tree)
     _order(escaped)
     return _write_sorted(escaped)
 
@@ -63,16 +63,16 @@ def _order(tree: Any) -> None:
             tree["v"].sort(key=_write_sorted)
 
 
-def _escaped(tree: Any) -> Any:
+def _escape(tree: Any) -> Any:
     """A copy of the tree, with every text that UTF-8 cannot say written as bytes. Parts of the tree may be a user's."""
     root = [tree]
-    ahead: list[Any] = [root]
-    while ahead:  # a loop, since the tree of odd dicts is three times as deep as the value
-        place = ahead.pop()
+    pending: list[Any] = [root]
+    while pending:  # a loop, since the tree of odd dicts is three times as deep as the value
+        place = pending.pop()
         for step, item in enumerate(place) if type(place) is list else place.items():
-            place[step] = said = _sayable(item)
-            if type(said) is list or type(said) is dict:
-                ahead.append(said)
+            place[step] = part = _sayable(item)
+            if type(part) is list or type(part) is dict:
+                pending.append(part)
     return root[0]
 
 
@@ -85,7 +85,7 @@ def _sayable(tree: Any) -> Any:
 
 
 def _has_surrogates(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ def exactly(kind: type, value: Any) -> Any:
     return value
 
 
-def _texted(tag: str, write: Callable[[Any], str], read: Callable[[str], Any]) -> Value:
+def _text_value(tag: str, write: Callable[[Any], str], read: Callable[[str], Any]) -> Value:
     """A value that has a text of its own. The text may itself be one that UTF-8 cannot say (a file's name)."""
     return Value(
         tag,
@@ -113,7 +113,7 @@ def _texted(tag: str, write: Callable[[Any], str], read: Callable[[str], Any]) -
     )
 
 
-def _listed(tag: str, kind: Callable[[list[Any]], Any], parts: Callable[[Any], Any] = iter) -> Value:
+def _list_value(tag: str, kind: Callable[[list[Any]], Any], parts: Callable[[Any], Any] = iter) -> Value:
     """A value that is made from a list of others."""
     return Value(
         tag,
@@ -122,7 +122,7 @@ def _listed(tag: str, kind: Callable[[list[Any]], Any], parts: Callable[[Any], A
     )
 
 
-def _gathered(tag: str, kind: Callable[[list[Any]], Any]) -> Value:
+def _set_value(tag: str, kind: Callable[[list[Any]], Any]) -> Value:
     """A set: its elements sorted by their bytes, so that equal sets are stored alike."""
     return Value(
         tag,
@@ -131,7 +131,7 @@ def _gathered(tag: str, kind: Callable[[list[Any]], Any]) -> Value:
     )
 
 
-def _mapped(tag: str, kind: Callable[[Any], Any]) -> Value:
+def _mapping_value(tag: str, kind: Callable[[Any], Any]) -> Value:
     return Value(
         tag,
         lambda value, close, depth: {"$": tag, "v": close_pairs(value.items(), close, depth)},
@@ -146,7 +146,7 @@ def _counter(pairs: list[tuple[Any, Any]]) -> Counter[Any]:
 
 
 def _base64(tag: str, kind: Callable[[bytes], Any]) -> Value:
-    return _texted(
+    return _text_value(
         tag, lambda value: b64encode(value).decode("ascii"), lambda text: kind(b64decode(text, validate=True))
     )
 
@@ -250,7 +250,8 @@ def _close_defaultdict(value: defaultdict[Any, Any], close: Close, depth: int) -
     name = getattr(factory, "__name__", type(factory).__name__)
     if _FACTORIES.get(name) is not factory:
         raise Refused(
-            f"a `defaultdict` of `{shown(name)}` cannot be stored: use one of {', '.join(_FACTORIES)}, or a plain dict"
+            f"a `defaultdict` of `{shorten(name)}` cannot be stored: use one of {', '.join(_FACTORIES)}, "
+            f"or a plain dict"
         )
     return {"$": "defaultdict", "of": name, "v": close_pairs(value.items(), close, depth)}
 
@@ -264,34 +265,34 @@ def _open_defaultdict(tree: dict[str, Any], open: Open, depth: int) -> defaultdi
 
 _MOMENT = _ALIKE | {"tz", "fold"}
 
-VALUES: dict[type, Kind] = {
-    tuple: _listed("tuple", tuple),
-    set: _gathered("set", set),
-    frozenset: _gathered("frozenset", frozenset),
-    dict: _mapped("dict", dict),  # only those that are no JSON object: other keys than str, or a key `$`
-    OrderedDict: _mapped("OrderedDict", OrderedDict),
-    Counter: _mapped("Counter", _counter),
+VALUES: dict[type, ValueKind] = {
+    tuple: _list_value("tuple", tuple),
+    set: _set_value("set", set),
+    frozenset: _set_value("frozenset", frozenset),
+    dict: _mapping_value("dict", dict),  # only those that are no JSON object: other keys than str, or a key `$`
+    OrderedDict: _mapping_value("OrderedDict", OrderedDict),
+    Counter: _mapping_value("Counter", _counter),
     defaultdict: Value("defaultdict", _close_defaultdict, _open_defaultdict, _ALIKE | {"of"}),
     deque: Value("deque", _close_deque, _open_deque, _ALIKE | {"maxlen"}),
-    range: _listed("range", _range, lambda value: (value.start, value.stop, value.step)),
+    range: _list_value("range", _range, lambda value: (value.start, value.stop, value.step)),
     bytes: _base64("bytes", bytes),
     bytearray: _base64("bytearray", bytearray),
-    int: _texted("int", str, int),  # only those beyond 64 bits
-    float: _texted("float", repr, _odd_float),  # only those that JSON has no number for
-    complex: _listed("complex", _complex, lambda value: (value.real, value.imag)),
-    Decimal: _texted("Decimal", str, Decimal),
-    UUID: _texted("UUID", str, UUID),
-    date: _texted("date", date.isoformat, date.fromisoformat),
+    int: _text_value("int", str, int),  # only those beyond 64 bits
+    float: _text_value("float", repr, _odd_float),  # only those that JSON has no number for
+    complex: _list_value("complex", _complex, lambda value: (value.real, value.imag)),
+    Decimal: _text_value("Decimal", str, Decimal),
+    UUID: _text_value("UUID", str, UUID),
+    date: _text_value("date", date.isoformat, date.fromisoformat),
     datetime: Value("datetime", _close_moment, _opens_moment(datetime), _MOMENT),
     time: Value("time", _close_moment, _opens_moment(time), _MOMENT),
-    timedelta: _listed("timedelta", _timedelta, lambda value: (value.days, value.seconds, value.microseconds)),
+    timedelta: _list_value("timedelta", _timedelta, lambda value: (value.days, value.seconds, value.microseconds)),
     timezone: Value("timezone", _close_offset, _open_offset, _ALIKE | {"name"}),
-    ZoneInfo: _texted("ZoneInfo", _zone_key, ZoneInfo),
-    type(Path()): _texted("Path", str, Path),
-    PurePosixPath: _texted("PurePosixPath", str, PurePosixPath),
-    PureWindowsPath: _texted("PureWindowsPath", str, PureWindowsPath),
+    ZoneInfo: _text_value("ZoneInfo", _zone_key, ZoneInfo),
+    type(Path()): _text_value("Path", str, Path),
+    PurePosixPath: _text_value("PurePosixPath", str, PurePosixPath),
+    PureWindowsPath: _text_value("PureWindowsPath", str, PureWindowsPath),
 }
 
-_ESCAPED = _texted("str", str, lambda text: b64decode(text, validate=True).decode("utf-8", "surrogatepass"))
+_ESCAPED = _text_value("str", str, lambda text: b64decode(text, validate=True).decode("utf-8", "surrogatepass"))
 
-VALUES_BY_TAG: dict[str, Kind] = {kind.tag: kind for kind in (*VALUES.values(), _ESCAPED)}
+VALUES_BY_TAG: dict[str, ValueKind] = {kind.tag: kind for kind in (*VALUES.values(), _ESCAPED)}

@@ -44,7 +44,7 @@ class Refused(Exception):
         return root + "".join(steps)
 
 
-class Kind(Protocol):
+class ValueKind(Protocol):
     """How one type is written as an object with a `$` tag, and read back.
 
     A level of nesting costs three frames at most, in both directions: 200 levels must fit into
@@ -68,13 +68,13 @@ class Kind(Protocol):
 def key_step(key: object) -> str:
     """The path step to what is kept under `key`."""
     if type(key) is str:
-        return f".{key}" if key.isidentifier() and len(key) <= _SHOWN_TEXT else f"[{shown(key)!r}]"
+        return f".{key}" if key.isidentifier() and len(key) <= _SHOWN_TEXT else f"[{shorten(key)!r}]"
     if key is None or type(key) is bool or (type(key) is int and key.bit_length() < 64):
         return f"[{key!r}]"
     return f"[{type(key).__name__}]"  # the repr of anything else may be long, secret or code
 
 
-def shown(text: object) -> str:
+def shorten(text: object) -> str:
     """A text from outside, short enough for a sentence."""
     text = str(text)
     return text if len(text) <= _SHOWN_TEXT else text[:_SHOWN_TEXT] + "…"
@@ -151,7 +151,7 @@ def open_pairs(tree: Any, open: Open, depth: int) -> list[tuple[Any, Any]]:
     return opened
 
 
-def open_named(tree: Any, open: Open, depth: int) -> dict[str, Any]:
+def open_fields(tree: Any, open: Open, depth: int) -> dict[str, Any]:
     """The fields of an object, opened where they lie."""
     if type(tree) is not dict:
         raise Refused("an object of named fields belongs here, and something else is stored")

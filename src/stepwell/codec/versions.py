@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepwell.codec.traversal import Refused, shown
+from stepwell.codec.traversal import Refused, shorten
 
 Upcast = Callable[[Any], Any]
 """From what one version stored (the fields; of an enum, its name or number) to what the next would have."""
@@ -23,7 +23,7 @@ class Versions:
         """How the object of an instance begins. The first version is not said, so most objects are short."""
         return {"$": tag} if self.current == 1 else {"$": tag, "n": self.current}
 
-    def raised(self, tree: dict[str, Any], stored: Any, name: str) -> Any:
+    def upgrade(self, tree: dict[str, Any], stored: Any, name: str) -> Any:
         """What was stored, as the version of today would have stored it; or refuse."""
         version = tree.get("n", 1)
         if version == self.current and type(version) is int:
@@ -32,14 +32,14 @@ class Versions:
             raise Refused(f"`n` should be the version of `{name}` that was stored, and is something else")
         if version > self.current:
             raise Refused(
-                f"version {shown(version)} of `{name}` is stored, and this program knows it up to version "
+                f"version {shorten(version)} of `{name}` is stored, and this program knows it up to version "
                 f"{self.current}: read it with the newer program"
             )
         for step in range(version, self.current):
-            stored = self._next(step, stored, name)
+            stored = self._upgrade_once(step, stored, name)
         return stored
 
-    def _next(self, version: int, stored: Any, name: str) -> Any:
+    def _upgrade_once(self, version: int, stored: Any, name: str) -> Any:
         upcast = self.upcast.get(version)
         if upcast is None:
             raise Refused(
@@ -48,18 +48,18 @@ class Versions:
             )
         kind = type(stored)
         try:
-            made = upcast(stored)
+            upgraded = upcast(stored)
         except Exception as error:  # whatever the function of a user raises
             raise Refused(
                 f"version {version} of `{name}` could not be made version {version + 1}: "
-                f"{type(error).__name__}: {shown(error)}"
+                f"{type(error).__name__}: {shorten(error)}"
             ) from error
-        if type(made) is not kind:
+        if type(upgraded) is not kind:
             raise Refused(
                 f"version {version} of `{name}` could not be made version {version + 1}: the function should give "
-                f"a `{kind.__name__}`, and gave a `{type(made).__name__}`"
+                f"a `{kind.__name__}`, and gave a `{type(upgraded).__name__}`"
             )
-        return made
+        return upgraded
 
 
 FIRST = Versions()

@@ -109,7 +109,7 @@ class Reporter:
         moved_back = entered.first is not None and entered.first.restored is not None
         has_past = entered.goes_on or moved_back or at.header.parent_id is not None
         if self._archive is not None and has_past:
-            for run_id, commit in await self._archive.told(at):
+            for run_id, commit in await self._archive.output_commits(at):
                 told += kernel.output_events(run_id, commit)
         for commit in yielded:
             told += kernel.output_events(at.run_id, commit)

@@ -16,7 +16,7 @@ from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.response_types import NotOfType, answer_as, named_in, type_words
-from stepwell.storage.signals import answer_key, answer_letter
+from stepwell.storage.signals import answer_key, write_response
 
 
 def check_answerable(executor: Executor, question: object, response_type: object) -> None:
@@ -77,7 +77,7 @@ def check_free(at: Checkpoint) -> None:
 
 async def post_answers(archive: Archive, at: Checkpoint, answers: Mapping[str, Parcel]) -> None:
     """Leave answers for a run. Raises ResponseRejected if somebody else was first: the first answer wins, for ever."""
-    letters = {id: (answer_key(at.header.epoch, at.requests[id]), answer_letter(id, p)) for id, p in answers.items()}
+    letters = {id: (answer_key(at.header.epoch, at.requests[id]), write_response(id, p)) for id, p in answers.items()}
     there = dict(await archive.mail(at.run_id))
     for id, (key, letter) in letters.items():  # before the first is posted: all of them are taken, or none
         if there.get(key, letter) != letter:
@@ -99,7 +99,7 @@ async def post_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -
     """Answer what is overdue with its default; an answer that came in time stands."""
     for request in late:
         if request.default is not None:
-            letter = answer_letter(request.id, request.default)
+            letter = write_response(request.id, request.default)
             await archive.post(at.run_id, answer_key(at.header.epoch, request), letter)
 
 

@@ -16,14 +16,14 @@ from stepwell.model.payload import Parcel
 from stepwell.model.superstep import Checkpoint
 from stepwell.storage.archive import Archive
 from stepwell.storage.signals import (
-    AnswerLetter,
-    CancelLetter,
-    InputLetter,
-    Letter,
-    PlainLetter,
+    CancelSignal,
+    InputSignal,
+    PlainResponseSignal,
+    ResponseSignal,
+    Signal,
     content,
     is_of_epoch,
-    read_letter,
+    read_signal,
 )
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
@@ -78,17 +78,17 @@ class Mailbox:
             tuple(error for id, error in refused.items() if id not in known and id not in offered),
         )
 
-    async def _letters(self, archive: Archive, at: Checkpoint) -> dict[str, Letter]:
-        return {key: read_letter(at.run_id, key, body) for key, body in await archive.mail(at.run_id)}
+    async def _letters(self, archive: Archive, at: Checkpoint) -> dict[str, Signal]:
+        return {key: read_signal(at.run_id, key, body) for key, body in await archive.mail(at.run_id)}
 
     def _offers(
-        self, at: Checkpoint, letters: Mapping[str, Letter]
+        self, at: Checkpoint, letters: Mapping[str, Signal]
     ) -> tuple[dict[str, Parcel], dict[str, ResponseRejected]]:
         """Plain answers to open questions, as what was asked for: the first that can be made into that. And why not."""
         offered: dict[str, Parcel] = {}
         refused: dict[str, ResponseRejected] = {}
         for letter in _meant(at, letters).values():
-            if not isinstance(letter, PlainLetter) or letter.request_id in offered:
+            if not isinstance(letter, PlainResponseSignal) or letter.request_id in offered:
                 continue
             if (request := at.requests.get(letter.request_id)) is not None:
                 try:
@@ -102,10 +102,10 @@ class Mailbox:
         """The keys of the letters that want the run to stop now."""
         return () if self._archive is None else (await self.read(at)).cancel
 
-    async def _obeyed(self, archive: Archive, at: Checkpoint, meant: Mapping[str, Letter]) -> tuple[str, ...]:
+    async def _obeyed(self, archive: Archive, at: Checkpoint, meant: Mapping[str, Signal]) -> tuple[str, ...]:
         """The keys of the wishes to stop that are not overtaken: because the run was done since, or stopped since and
         resumed on purpose."""
-        wishes = {key: letter.number for key, letter in meant.items() if isinstance(letter, CancelLetter)}
+        wishes = {key: letter.number for key, letter in meant.items() if isinstance(letter, CancelSignal)}
         if not wishes:
             return ()
         since = await archive.commits(at.run_id, after=min(wishes.values()))
@@ -117,22 +117,22 @@ class Mailbox:
 
 def lying_there(at: Checkpoint, mail: Sequence[tuple[str, bytes]], codec: Codec) -> list[Arrival]:
     """What came for a run as values of its own types, and is not taken in. Plain answers become that only then."""
-    return _arrived(_meant(at, {key: read_letter(at.run_id, key, body) for key, body in mail}), codec)
+    return _arrived(_meant(at, {key: read_signal(at.run_id, key, body) for key, body in mail}), codec)
 
 
-def _arrived(letters: Mapping[str, Letter], codec: Codec) -> list[Arrival]:
+def _arrived(letters: Mapping[str, Signal], codec: Codec) -> list[Arrival]:
     found: list[Arrival] = []
     for letter in letters.values():
         match letter:
-            case AnswerLetter(request_id=id, value=value):
+            case ResponseSignal(request_id=id, value=value):
                 found.append(Answer(id, content(value, codec)))
-            case InputLetter(value=value):
+            case InputSignal(value=value):
                 found.append(Input(content(value, codec)))
-            case PlainLetter() | CancelLetter():
+            case PlainResponseSignal() | CancelSignal():
                 pass
     return found
 
 
-def _meant(at: Checkpoint, letters: Mapping[str, Letter]) -> dict[str, Letter]:
+def _meant(at: Checkpoint, letters: Mapping[str, Signal]) -> dict[str, Signal]:
     """Without those that were meant for the run as it was before it was moved back."""
     return {key: letter for key, letter in letters.items() if is_of_epoch(key, at.header.epoch)}

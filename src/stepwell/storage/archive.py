@@ -31,7 +31,7 @@ from stepwell.storage.ids import checkpoint_id, forked_child_id
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
 from stepwell.storage.port import Along, Entry, Record, Store
-from stepwell.storage.record import about_of, fold, pending_of, record, wake_of
+from stepwell.storage.record import about_of, build_record, fold, pending_of, wake_of
 from stepwell.storage.snapshot_chain import Chain
 from stepwell.storage.transactions import Transaction, Translated
 from stepwell.storage.wire.format import read_commit, read_note, read_outcome, write_note, write_outcome
@@ -78,7 +78,7 @@ class Archive(Protocol):
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
         """Mail that is not consumed, oldest first."""
 
-    async def told(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
+    async def output_commits(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
         """The commits that yielded outputs on the way to a checkpoint, with their runs, oldest first."""
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
@@ -145,7 +145,7 @@ class StoreArchive:
         while (head := await self.store.head(run_id)) is not None:
             chain = await self.store.chain(run_id, head.entry.number)
             if chain:  # else it was dropped meanwhile, because there is a newer one
-                self._chain.read(chain)
+                self._chain.add_all(chain)
                 at, self._led_here = fold(chain, self._codec)[-1]
                 return at
         return None
@@ -178,26 +178,26 @@ class StoreArchive:
         new_header = commit.restored is not None or commit.kind is CommitKind.MIGRATED
         latest_only = after.header.retention is Retention.LatestOnly
         rests = latest_only and is_at_rest(after)  # then what is superseded must go, and a frame lets it
-        framed = commit.number == 0 or new_header or rests or self._chain.wants_frame(after)
-        below = self._unneeded_below(after) if framed else None
+        snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)
+        below = self._unneeded_below(after) if snapshot else None
         along = Along(
             settled,
             consumed,
             pending_of(after.header, commit.asked),
             commit.closed,
             wake_of(after),
-            about_of(after.header) if framed else None,
+            about_of(after.header) if snapshot else None,
             below,
             self._fences.get(after.run_id),
-            self._chain.kept_below(below),
+            self._chain.outputs_below(below),
         )
-        made = record(commit, after, framed=framed, before=before)
-        await self.store.append(made, along)
-        self._chain.add(made)
-        self._chain.dropped_below(below)
+        record = build_record(commit, after, snapshot=snapshot, before=before)
+        await self.store.append(record, along)
+        self._chain.add(record)
+        self._chain.drop_below(below)
         if latest_only and before is not None and self.needed is None:  # else the run around it does that
-            for what in superseded_inside(before, after):
-                await drop_superseded(self.store, self._codec, what)
+            for superseded in superseded_inside(before, after):
+                await drop_superseded(self.store, self._codec, superseded)
 
     def _unneeded_below(self, after: Checkpoint) -> int | None:
         if after.header.retention is Retention.FullHistory:
@@ -210,11 +210,11 @@ class StoreArchive:
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
         return await self.store.mail(run_id)
 
-    async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
-        found = await self._lineage(checkpoint.header)
+    async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
+        commits = await self._lineage(checkpoint.header)
         records = await self.store.history(checkpoint.run_id, upto=checkpoint.number, outputs_only=True)
-        self._chain.found(records)
-        return found + self._read(checkpoint.run_id, records)
+        self._chain.note_outputs(records)
+        return commits + self._read_commits(checkpoint.run_id, records)
 
     async def _lineage(self, header: RunHeader) -> list[tuple[str, Commit]]:
         """What the runs this one was forked from had told, as far as they are still stored."""
@@ -225,19 +225,19 @@ class StoreArchive:
         before = (await self.at(parent.entry))[0].header
         run_id, number = forked_at
         records = await self.store.history(run_id, upto=number, outputs_only=True)
-        return await self._lineage(before) + self._read(run_id, records)
+        return await self._lineage(before) + self._read_commits(run_id, records)
 
-    def _read(self, run_id: str, records: Sequence[Record]) -> list[tuple[str, Commit]]:
-        commits = still_true([read_commit(one, self._codec)[0] for one in records])
+    def _read_commits(self, run_id: str, records: Sequence[Record]) -> list[tuple[str, Commit]]:
+        commits = still_true([read_commit(record, self._codec)[0] for record in records])
         return [(run_id, commit) for commit in commits]
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
-        entries = sorted(await self.store.entries(run_id=run_id), key=lambda one: one.number)
-        kept = [entry for entry in entries if not entry.fleeting or entry is entries[-1]]
-        return [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in kept]
+        entries = sorted(await self.store.entries(run_id=run_id), key=lambda entry: entry.number)
+        readable = [entry for entry in entries if not entry.fleeting or entry is entries[-1]]
+        return [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in readable]
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
-        return [read_commit(one, self._codec)[0] for one in await self.store.history(run_id, after=after)]
+        return [read_commit(record, self._codec)[0] for record in await self.store.history(run_id, after=after)]
 
     async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         return {key: await self._inside_fork(child, run_id) for key, child in source.children.items()}
@@ -252,21 +252,21 @@ class StoreArchive:
         await self._make_room(copy, run_id)
         first = fork(replace(source, children=await self.inside_fork(source, copy)), stamp)
         origin = {"parent_id": child.checkpoint_id, "parent_run": source.run_id, "parent_number": source.number}
-        known = {"run_id": copy, "epoch": 0, "caller": run_id, "retention": self.retention}
-        after = apply(replace(source.header, **origin, **known), None, first, previous_id=child.checkpoint_id)
+        identity = {"run_id": copy, "epoch": 0, "caller": run_id, "retention": self.retention}
+        after = apply(replace(source.header, **origin, **identity), None, first, previous_id=child.checkpoint_id)
         await StoreArchive(self.store, self._codec).commit(first, after)
         return Child(copy, child.executor, stamp.checkpoint_id, 0, Child.caller_of(run_id, 0))
 
     async def _make_room(self, copy: str, run_id: str) -> None:
         """Take away a copy that was made for a fork which was then never made."""
-        there = await self.store.head(copy)
-        if there is not None and there.entry.number > 0:
+        head = await self.store.head(copy)
+        if head is not None and head.entry.number > 0:
             raise RunError(
                 f"run {copy!r} worked for an earlier run {run_id!r} that was deleted without it; give the new run "
                 f"another id, or delete that one, too",
                 run_id=run_id,
             )
-        if there is not None:
+        if head is not None:
             await self.store.drop(copy)
 
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
@@ -280,14 +280,14 @@ class StoreArchive:
         begin = getattr(self.store, "transaction", None)
         if begin is None:
             return None
-        made: Transaction[bytes] = begin(run_id, place, key, fence=self._fences.get(run_id))
-        return Translated(made, write_note, lambda body: read_note(run_id, key, body, self._codec))
+        inner: Transaction[bytes] = begin(run_id, place, key, fence=self._fences.get(run_id))
+        return Translated(inner, write_note, lambda body: read_note(run_id, key, body, self._codec))
 
     async def recall(self, run_id: str, place: int) -> Memory:
-        kept = await self.store.recall(run_id, place)
+        log = await self.store.recall(run_id, place)
         return Memory(
-            {key: read_outcome(run_id, key, body, self._codec) for key, body in kept.items() if "/" not in key},
-            {key: read_note(run_id, key, body, self._codec) for key, body in kept.items() if "/" in key},
+            {key: read_outcome(run_id, key, body, self._codec) for key, body in log.items() if "/" not in key},
+            {key: read_note(run_id, key, body, self._codec) for key, body in log.items() if "/" in key},
         )
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:

@@ -1,7 +1,7 @@
 """What every built-in storage is: the six methods, on top of a store.
 
-What is known without reading a body is found here. Whatever makes checkpoints of bodies is in `bodies`, which is loaded
-when the first one is needed: a list of runs needs no codec.
+What is known without reading a body is found here. Whatever makes checkpoints of bodies is in `checkpoint_bodies`,
+which is loaded when the first one is needed: a list of runs needs no codec.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from stepwell.errors import DefinitionError
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.superstep import Retention, is_text
 from stepwell.storage import clock
-from stepwell.storage.checkpoint_list import listed
+from stepwell.storage.checkpoint_list import list_entries
 from stepwell.storage.due_runs import DueRun, due_run, stored_moment
 from stepwell.storage.integrity import Guarded, Sealing
-from stepwell.storage.lease import LEASE, checked_lease
+from stepwell.storage.lease import LEASE, validate_lease
 from stepwell.storage.port import Sieve, Store
 from stepwell.storage.run_list import RunInfo, run_info
 
@@ -47,20 +47,20 @@ class BuiltInStorage:
     ) -> None:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention is FullHistory or LatestOnly, not {retention!r}")
-        self.store = cast(Store, Guarded(store, seal, lease=checked_lease(lease)))
+        self.store = cast(Store, Guarded(store, seal, lease=validate_lease(lease)))
         self.retention = retention
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Keep a checkpoint that came from elsewhere; durable when it returns. Its id."""
-        from stepwell.storage import checkpoint_bodies as bodies
+        from stepwell.storage import checkpoint_bodies
 
-        return await bodies.save(self.store, checkpoint)
+        return await checkpoint_bodies.save(self.store, checkpoint)
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         """The checkpoint of that id. Raises CheckpointMissing, or CheckpointCorrupt if it is damaged."""
-        from stepwell.storage import checkpoint_bodies as bodies
+        from stepwell.storage import checkpoint_bodies
 
-        return await bodies.load(self.store, checkpoint_id)
+        return await checkpoint_bodies.load(self.store, checkpoint_id)
 
     async def list_checkpoints(
         self,
@@ -74,9 +74,11 @@ class BuiltInStorage:
 
         With `limit` the newest so many; with `before`, those that were committed before the checkpoint of that id.
         """
-        from stepwell.storage import checkpoint_bodies as bodies
+        from stepwell.storage import checkpoint_bodies
 
-        return await bodies.load_all(self.store, await listed(self.store, workflow_name, run_id, before, limit))
+        return await checkpoint_bodies.load_all(
+            self.store, await list_entries(self.store, workflow_name, run_id, before, limit)
+        )
 
     async def list_checkpoint_ids(
         self,
@@ -87,7 +89,7 @@ class BuiltInStorage:
         limit: int | None = None,
     ) -> list[str]:
         """The ids of those checkpoints, oldest first by commit; no payload is read."""
-        return [entry.checkpoint_id for entry in await listed(self.store, workflow_name, run_id, before, limit)]
+        return [entry.checkpoint_id for entry in await list_entries(self.store, workflow_name, run_id, before, limit)]
 
     async def list_runs(
         self,
@@ -114,28 +116,28 @@ class BuiltInStorage:
         No payload is read. A page costs what is on it, however many runs there are; only by `text`, `changed_since` and
         `changed_until` each run is looked at that is passed over, and by `prefix` all that begin so.
         """
-        if not _may_be_stored(workflow_name, prefix, text, *(tags or {}), *(tags or {}).values()):
+        if not _are_storable(workflow_name, prefix, text, *(tags or {}), *(tags or {}).values()):
             return []
         wanted = None if status is None else WorkflowRunState(status).value
         past = None if after is None else after.entry
         times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
-        found = await self.store.runs(
+        entries = await self.store.runs(
             workflow=workflow_name, status=wanted, tags=tags, sieve=Sieve(prefix, text, *times), past=past, limit=limit
         )
-        return [run_info(entry) for entry in found]
+        return [run_info(entry) for entry in entries]
 
     async def get_run(self, run_id: str) -> RunInfo | None:
         """The run of that id, also if it is that of a sub-workflow; None if there is none. No payload is read."""
-        found = await self.store.run(run_id) if _may_be_stored(run_id) else None
-        return None if found is None else run_info(found)
+        entry = await self.store.run(run_id) if _are_storable(run_id) else None
+        return None if entry is None else run_info(entry)
 
     async def get_latest(
         self, *, workflow_name: str | None = None, run_id: str | None = None
     ) -> WorkflowCheckpoint | None:
         """The newest commit of any run that matches, or the head of the run that is named; None if there is none."""
-        from stepwell.storage import checkpoint_bodies as bodies
+        from stepwell.storage import checkpoint_bodies
 
-        return await bodies.latest(self.store, workflow_name, run_id)
+        return await checkpoint_bodies.latest(self.store, workflow_name, run_id)
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint; False if there is none. Those before and after it stay readable.
@@ -143,9 +145,9 @@ class BuiltInStorage:
         If it was the newest of its run, the questions of the one before it are open again. With the only one of a run
         that keeps only its latest, the run goes.
         """
-        from stepwell.storage import checkpoint_bodies as bodies
+        from stepwell.storage import checkpoint_bodies
 
-        return await bodies.delete(self.store, checkpoint_id)
+        return await checkpoint_bodies.delete(self.store, checkpoint_id)
 
     async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
         """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from.
@@ -153,15 +155,15 @@ class BuiltInStorage:
         What a run exchanged before it was moved back is not part of that: it led somewhere else. Raises
         CheckpointMissing for a run that keeps only its latest.
         """
-        from stepwell.storage import checkpoint_bodies as bodies
+        from stepwell.storage import checkpoint_bodies
 
-        return await bodies.messages(self.store, checkpoint_id)
+        return await checkpoint_bodies.messages(self.store, checkpoint_id)
 
     async def event_history(self, run_id: str) -> list[WorkflowEvent]:
         """The durable events of a run, told again from its commits, as far as they are kept."""
-        from stepwell.storage import checkpoint_bodies as bodies
+        from stepwell.storage import checkpoint_bodies
 
-        return await bodies.events_of(self.store, run_id)
+        return await checkpoint_bodies.events_of(self.store, run_id)
 
     async def pending_requests(
         self,
@@ -181,9 +183,9 @@ class BuiltInStorage:
         """
         from stepwell.storage.pending_requests import pending_request
 
-        if not _may_be_stored(workflow_name, run_id):
+        if not _are_storable(workflow_name, run_id):
             return []
-        found = await self.store.pending(
+        pending = await self.store.pending(
             workflow=workflow_name,
             run_id=run_id,
             asked_by=None if asked_by is None else stored_moment(asked_by),
@@ -191,7 +193,7 @@ class BuiltInStorage:
             past=None if after is None else after.entry,
             limit=limit,
         )
-        return [pending_request(one) for one in found]
+        return [pending_request(request) for request in pending]
 
     async def due_runs(self, *, by: datetime | None = None, workflow_name: str | None = None) -> list[DueRun]:
         """The runs that want to be moved on by then (default: now), soonest first; no payload is read."""
@@ -220,7 +222,7 @@ class BuiltInStorage:
         await self.close()
 
 
-def _may_be_stored(*names: str | None) -> bool:
+def _are_storable(*names: str | None) -> bool:
     """False if one of them is nothing that a store could hold, and so nothing to ask it for."""
     return all(name is None or is_text(name) for name in names)
 
@@ -231,12 +233,12 @@ def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Arc
     from stepwell.storage.checkpoint_storage import ContractArchive, check_contract
 
     check_contract(storage)
-    if isinstance(storage, BuiltInStorage) and not _overridden(storage):
+    if isinstance(storage, BuiltInStorage) and not _overrides_contract(storage):
         return StoreArchive(storage.store, codec, storage.retention)
     return ContractArchive(storage, workflow, codec)
 
 
-def _overridden(storage: BuiltInStorage) -> bool:
+def _overrides_contract(storage: BuiltInStorage) -> bool:
     from stepwell.storage.checkpoint_storage import CONTRACT
 
     return any(

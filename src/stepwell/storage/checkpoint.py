@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded, encoded
-from stepwell.codec.traversal import key_step, shown
+from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
+from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CheckpointCorrupt, CodecError
 from stepwell.graph.graph import signature_hash
 from stepwell.kernel.commit_events import request_events
@@ -32,31 +32,31 @@ VERSION = "1"
 _NUMBERED = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})*")  # the id of a message that an engine sent
 
 
-class Opening(Mapping[str, Any]):
+class PayloadMapping(Mapping[str, Any]):
     """Parcels by name; each look at one gives a fresh copy."""
 
-    __slots__ = ("parcels",)
+    __slots__ = ("payloads",)
 
-    def __init__(self, parcels: Mapping[str, Parcel]) -> None:
-        self.parcels = parcels
+    def __init__(self, payloads: Mapping[str, Parcel]) -> None:
+        self.payloads = payloads
 
     def __getitem__(self, key: str) -> Any:
-        return self.parcels[key].open()
+        return self.payloads[key].open()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.parcels)
+        return iter(self.payloads)
 
     def __len__(self) -> int:
-        return len(self.parcels)
+        return len(self.payloads)
 
     def __contains__(self, key: object) -> bool:
-        return key in self.parcels
+        return key in self.payloads
 
     def __repr__(self) -> str:
         return repr(dict(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Opening, ({key: encoded(json_of(p), DEFAULT_CODEC) for key, p in self.parcels.items()},)
+        return PayloadMapping, ({key: Encoded(json_of(p), DEFAULT_CODEC) for key, p in self.payloads.items()},)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ class WorkflowCheckpoint:
         plain["state"] = _plain(self.state, "$.state")
         plain["executor_states"] = _plain(self.executor_states, "$.executor_states")
         plain["messages"] = {source: [_plain_message(m) for m in sent] for source, sent in self.messages.items()}
-        asked = self.pending_request_info_events
-        plain["pending_request_info_events"] = {id: _plain_request(event) for id, event in asked.items()}
+        events = self.pending_request_info_events
+        plain["pending_request_info_events"] = {id: _plain_request(event) for id, event in events.items()}
         plain["status"] = self.status.value
         for name in ("metadata", "graph_signature", "position"):
             plain[name] = dict(plain[name])
@@ -137,30 +137,30 @@ class WorkflowCheckpoint:
         """Take back what `to_dict` gave. Raises CheckpointCorrupt, saying what is wrong, for anything else."""
         if not isinstance(data, Mapping):
             raise CheckpointCorrupt(f"a checkpoint is a mapping, as to_dict gives it, not a {type(data).__name__}")
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(map(str, set(data) - known)):
-            raise CheckpointCorrupt(f"a checkpoint has no field {shown(unknown[0])!r}")
-        what = f"checkpoint {shown(data.get('checkpoint_id'))!r}"
+        names = {f.name for f in fields(cls)}
+        if unknown := sorted(map(str, set(data) - names)):
+            raise CheckpointCorrupt(f"a checkpoint has no field {shorten(unknown[0])!r}")
+        what = f"checkpoint {shorten(data.get('checkpoint_id'))!r}"
         if data.get("version", VERSION) != VERSION:
             raise CheckpointCorrupt(
-                f"{what} is of version {shown(data['version'])!r}, and this version "
+                f"{what} is of version {shorten(data['version'])!r}, and this version "
                 f"reads {VERSION!r}; use a newer Stepwell"
             )
         try:
-            made = dict(data)
+            parts = dict(data)
             for name in ("metadata", "graph_signature", "position"):
-                made[name] = dict(data.get(name, {}))
-            made["state"] = _opening(data.get("state", {}))
-            made["executor_states"] = _opening(data.get("executor_states", {}))
+                parts[name] = dict(data.get(name, {}))
+            parts["state"] = _payload_mapping(data.get("state", {}))
+            parts["executor_states"] = _payload_mapping(data.get("executor_states", {}))
             messages = data.get("messages", {})
-            made["messages"] = {source: tuple(map(_read_message, sent)) for source, sent in messages.items()}
-            made["status"] = WorkflowRunState(data.get("status", WorkflowRunState.IDLE))
-            made["pending_request_info_events"] = _asked_events(data)
-            return cls(**made)
+            parts["messages"] = {source: tuple(map(_read_message, sent)) for source, sent in messages.items()}
+            parts["status"] = WorkflowRunState(data.get("status", WorkflowRunState.IDLE))
+            parts["pending_request_info_events"] = _request_events(data)
+            return cls(**parts)
         except RecursionError:
             raise CheckpointCorrupt(f"{what} is not what to_dict gives: it is nested too deep") from None
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise CheckpointCorrupt(f"{what} is not what to_dict gives: {shown(error)}") from error
+            raise CheckpointCorrupt(f"{what} is not what to_dict gives: {shorten(error)}") from error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WorkflowCheckpoint:
         return self
@@ -182,8 +182,8 @@ def view(checkpoint: Checkpoint, commit: Commit) -> WorkflowCheckpoint:
         previous_checkpoint_id=checkpoint.previous_id,
         timestamp=checkpoint.stamp.at,
         messages=by_source(checkpoint.messages),
-        state=Opening(checkpoint.state),
-        executor_states=Opening(checkpoint.executors),
+        state=PayloadMapping(checkpoint.state),
+        executor_states=PayloadMapping(checkpoint.executors),
         iteration_count=checkpoint.iteration,
         run_id=header.run_id,
         number=checkpoint.number,
@@ -197,79 +197,81 @@ def view(checkpoint: Checkpoint, commit: Commit) -> WorkflowCheckpoint:
 
 def by_source(messages: Sequence[Message]) -> dict[str, tuple[WorkflowMessage, ...]]:
     """Messages by sender; those from outside under the name `input`."""
-    found: dict[str, tuple[WorkflowMessage, ...]] = {}
+    groups: dict[str, tuple[WorkflowMessage, ...]] = {}
     for message in messages:
         source = message.source or "input"
-        found[source] = (*found.get(source, ()), seen_message(message))
-    return found
+        groups[source] = (*groups.get(source, ()), view_message(message))
+    return groups
 
 
-def seen_message(m: Message) -> WorkflowMessage:
+def view_message(m: Message) -> WorkflowMessage:
     return WorkflowMessage(m.id, m.source, m.payload, m.target, m.takers, m.joins, m.reply)
 
 
-def record_of(seen: WorkflowCheckpoint) -> Record:
+def record_of(checkpoint: WorkflowCheckpoint) -> Record:
     """The record of a checkpoint that came from outside, standing alone. Raises CodecError, naming the path, if a part
     of it cannot be stored."""
-    check_parts(seen, WorkflowMessage)
-    sent = sorted((m for group in seen.messages.values() for m in group), key=lambda m: _order(m.id))
-    tree = dict(seen.position or _first_position(seen))
+    check_parts(checkpoint, WorkflowMessage)
+    sent = sorted((m for group in checkpoint.messages.values() for m in group), key=lambda m: _order(m.id))
+    tree = dict(checkpoint.position or _first_position(checkpoint))
     tree["messages"] = [_wire_message(m) for m in sent]
-    tree["state"] = {"set": _plain(seen.state, "$.state")}
-    tree["executors"] = _plain(seen.executor_states, "$.executor_states")
-    tree["metadata"] = dict(seen.metadata)
+    tree["state"] = {"set": _plain(checkpoint.state, "$.state")}
+    tree["executors"] = _plain(checkpoint.executor_states, "$.executor_states")
+    tree["metadata"] = dict(checkpoint.metadata)
     try:
-        return Record(entry_of(seen), msgspec.json.encode(tree))
+        return Record(entry_of(checkpoint), msgspec.json.encode(tree))
     except (RecursionError, TypeError, ValueError) as error:  # what was put in by hand is not looked at before
-        raise CodecError(f"this checkpoint cannot be stored: {shown(error)}", path="$") from error
+        raise CodecError(f"this checkpoint cannot be stored: {shorten(error)}", path="$") from error
 
 
-def entry_of(seen: WorkflowCheckpoint) -> Entry:
+def entry_of(checkpoint: WorkflowCheckpoint) -> Entry:
     # a commit that takes outputs back belongs among them
-    outputs = "restored" in seen.position or any(done.get("outputs") for done in seen.position.get("done", ()))
+    outputs = "restored" in checkpoint.position or any(
+        done.get("outputs") for done in checkpoint.position.get("done", ())
+    )
     return Entry(
-        seen.run_id,
-        seen.number,
-        seen.checkpoint_id,
-        seen.workflow_name,
-        seen.status.value,
-        seen.iteration_count,
-        seen.timestamp,
+        checkpoint.run_id,
+        checkpoint.number,
+        checkpoint.checkpoint_id,
+        checkpoint.workflow_name,
+        checkpoint.status.value,
+        checkpoint.iteration_count,
+        checkpoint.timestamp,
         frame=True,
         outputs=outputs,
     )
 
 
-def unview(seen: WorkflowCheckpoint, codec: Codec) -> tuple[Checkpoint, Commit]:
+def unview(checkpoint: WorkflowCheckpoint, codec: Codec) -> tuple[Checkpoint, Commit]:
     """The engine's own values behind a view. Raises CodecError, naming the path, if a part of it is wrong."""
-    record = record_of(seen)
+    record = record_of(checkpoint)
     try:
         commit, shape = read_commit(record, codec)
     except CheckpointCorrupt as error:  # the parts are of their types, but what they say cannot be true
-        path = "$.position" if seen.position else "$.graph_signature"
+        path = "$.position" if checkpoint.position else "$.graph_signature"
         raise CodecError(f"this checkpoint cannot be stored: {error}", path=path) from error
-    return apply(header_of(shape), None, commit, previous_id=seen.previous_checkpoint_id), commit
+    return apply(header_of(shape), None, commit, previous_id=checkpoint.previous_checkpoint_id), commit
 
 
 def _position(checkpoint: Checkpoint, commit: Commit) -> dict[str, Any]:
     """Everything of a frame that a checkpoint does not show under a name of its own."""
-    asked = tuple(checkpoint.requests.values())
-    known: dict[str, Any] = {"held": checkpoint.held, "asked": asked, "children": checkpoint.children}
-    bare = replace(commit, messages=None, state={}, executors={}, closed=(), metadata={}, **known)
+    requests = tuple(checkpoint.requests.values())
+    parts: dict[str, Any] = {"held": checkpoint.held, "asked": requests, "children": checkpoint.children}
+    bare = replace(commit, messages=None, state={}, executors={}, closed=(), metadata={}, **parts)
     tree: dict[str, Any] = msgspec.json.decode(write_commit(bare, checkpoint.header, checkpoint.previous_id))
     return tree
 
 
-def _first_position(seen: WorkflowCheckpoint) -> dict[str, Any]:
+def _first_position(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
     """The position of a checkpoint made by hand: the beginning of a run of its own."""
     run = {
-        "run_id": seen.run_id,
-        "workflow": seen.workflow_name,
-        "signature": dict(seen.graph_signature),
+        "run_id": checkpoint.run_id,
+        "workflow": checkpoint.workflow_name,
+        "signature": dict(checkpoint.graph_signature),
         "input_digest": "",
     }
-    counted = {"iteration": seen.iteration_count, "since_input": 0, "place": seen.number}
-    return {"format": FORMAT, "kind": "saved", "status": seen.status.value, **counted, "run": run}
+    counted = {"iteration": checkpoint.iteration_count, "since_input": 0, "place": checkpoint.number}
+    return {"format": FORMAT, "kind": "saved", "status": checkpoint.status.value, **counted, "run": run}
 
 
 def _order(message_id: str) -> tuple[int, ...]:
@@ -278,29 +280,29 @@ def _order(message_id: str) -> tuple[int, ...]:
 
 
 def _plain(values: Mapping[str, Any], what: str) -> dict[str, Any]:
-    if isinstance(values, Opening):
-        return {key: msgspec.json.decode(json_of(parcel)) for key, parcel in values.parcels.items()}
+    if isinstance(values, PayloadMapping):
+        return {key: msgspec.json.decode(json_of(payload)) for key, payload in values.payloads.items()}
     return {
         key: msgspec.json.decode(DEFAULT_CODEC.encode(value, f"{what}{key_step(key)}")) for key, value in values.items()
     }
 
 
-def _opening(plain: Mapping[str, Any]) -> Opening:
-    return Opening({str(key): _close(value) for key, value in plain.items()})
+def _payload_mapping(plain: Mapping[str, Any]) -> PayloadMapping:
+    return PayloadMapping({str(key): _close(value) for key, value in plain.items()})
 
 
 def _close(plain: object) -> Encoded:
-    return encoded(msgspec.json.encode(plain), DEFAULT_CODEC)
+    return Encoded(msgspec.json.encode(plain), DEFAULT_CODEC)
 
 
 def _plain_message(m: WorkflowMessage) -> dict[str, Any]:
-    shown = {"id": m.id, "source_id": m.source_id, "target_id": m.target_id}
+    head = {"id": m.id, "source_id": m.source_id, "target_id": m.target_id}
     reply = None
     if m.reply is not None:
         question = msgspec.json.decode(json_of(m.reply.question))
         reply = {"request_id": m.reply.request_id, "question": question, "child": m.reply.child}
     routed = {"takers": list(m.takers), "joins": list(m.joins), "reply": reply}
-    return {**shown, **routed, "data": msgspec.json.decode(json_of(m.payload))}
+    return {**head, **routed, "data": msgspec.json.decode(json_of(m.payload))}
 
 
 def _read_message(m: Mapping[str, Any]) -> WorkflowMessage:
@@ -324,11 +326,12 @@ def _plain_request(event: WorkflowEvent) -> dict[str, Any]:
     }
 
 
-def _asked_events(data: Mapping[str, Any]) -> dict[str, WorkflowEvent]:
-    asked = read_requests(data.get("position", {}).get("asked", []), DEFAULT_CODEC)
-    known: dict[str, Any] = {"run_id": data.get("run_id"), "commit": data.get("number"), "replayed": True}
+def _request_events(data: Mapping[str, Any]) -> dict[str, WorkflowEvent]:
+    requests = read_requests(data.get("position", {}).get("asked", []), DEFAULT_CODEC)
+    origin: dict[str, Any] = {"run_id": data.get("run_id"), "commit": data.get("number"), "replayed": True}
     return {
-        r.id: WorkflowEvent.closed("request_info", r.payload, executor_id=r.executor, request=r, **known) for r in asked
+        r.id: WorkflowEvent.closed("request_info", r.payload, executor_id=r.executor, request=r, **origin)
+        for r in requests
     }
 
 

@@ -12,16 +12,16 @@ from stepwell.kernel.lifecycle import still_true
 from stepwell.model.event import WorkflowEvent
 from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Message
 from stepwell.storage.archive import StoreArchive, is_head, not_kept
-from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, seen_message, unview, view
+from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, unview, view, view_message
 from stepwell.storage.port import Along, Entry, Record, Store
-from stepwell.storage.record import about_of, fold, pending_of, record, wake_of
+from stepwell.storage.record import about_of, build_record, fold, pending_of, wake_of
 from stepwell.storage.wire.format import header_of, read_commit
 
 
 async def save(store: Store, checkpoint: WorkflowCheckpoint) -> str:
     at, _ = unview(checkpoint, DEFAULT_CODEC)
-    asked = pending_of(at.header, at.requests.values())
-    along = Along(asked=asked, wake=wake_of(at), about=about_of(at.header))
+    pending = pending_of(at.header, at.requests.values())
+    along = Along(asked=pending, wake=wake_of(at), about=about_of(at.header))
     await store.put(record_of(checkpoint), along)
     return checkpoint.checkpoint_id
 
@@ -34,12 +34,12 @@ async def load(store: Store, checkpoint_id: str) -> WorkflowCheckpoint:
 
 
 async def load_all(store: Store, entries: Sequence[Entry]) -> list[WorkflowCheckpoint]:
-    seen: dict[tuple[str, int], WorkflowCheckpoint] = {}
+    views: dict[tuple[str, int], WorkflowCheckpoint] = {}
     for run, numbers in _by_run(entries).items():
-        for checkpoint, commit in await _folded(store, run, min(numbers), max(numbers)):
-            seen[run, checkpoint.number] = view(checkpoint, commit)
+        for checkpoint, commit in await _fold_range(store, run, min(numbers), max(numbers)):
+            views[run, checkpoint.number] = view(checkpoint, commit)
     # what was dropped while we read is in one list and not in the other
-    return [seen[entry.run_id, entry.number] for entry in entries if (entry.run_id, entry.number) in seen]
+    return [views[entry.run_id, entry.number] for entry in entries if (entry.run_id, entry.number) in views]
 
 
 async def latest(store: Store, workflow_name: str | None, run_id: str | None) -> WorkflowCheckpoint | None:
@@ -54,24 +54,24 @@ async def delete(store: Store, checkpoint_id: str) -> bool:
     while (entry := await store.locate(checkpoint_id)) is not None:
         if entry.fleeting:
             return await is_head(store, entry) and await store.drop(entry.run_id)
-        follower = await _as_frame(store, entry.run_id, entry.number + 1)
+        follower = await _as_snapshot(store, entry.run_id, entry.number + 1)
         before = await _before(store, entry)
-        asked = () if before is None else pending_of(before.header, before.requests.values())
+        pending = () if before is None else pending_of(before.header, before.requests.values())
         wake = None if before is None else wake_of(before)
         with suppress(CommitConflict):  # the run was moved on meanwhile: look again
-            return await store.remove(entry.run_id, entry.number, follower=follower, asked=asked, wake=wake)
+            return await store.remove(entry.run_id, entry.number, follower=follower, asked=pending, wake=wake)
     return False
 
 
 async def messages(store: Store, checkpoint_id: str) -> list[WorkflowMessage]:
-    return [seen_message(m) for _, commit in await _commits(store, checkpoint_id) for m in _new_messages(commit)]
+    return [view_message(m) for _, commit in await _commits(store, checkpoint_id) for m in _new_messages(commit)]
 
 
 async def events_of(store: Store, run_id: str) -> list[WorkflowEvent]:
     records = await store.history(run_id)
     if not records:
         raise CheckpointMissing(f"no run {run_id!r} is stored here")
-    commits = [read_commit(one, DEFAULT_CODEC)[0] for one in records]
+    commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
     return [event for commit in commits for event in events(run_id, commit, stored=True, replayed=True)]
 
 
@@ -87,13 +87,13 @@ async def _entry(store: Store, checkpoint_id: str) -> Entry:
 
 def _by_run(entries: Sequence[Entry]) -> dict[str, list[int]]:
     """The numbers of entries, by run."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for entry in entries:
-        found.setdefault(entry.run_id, []).append(entry.number)
-    return found
+        numbers.setdefault(entry.run_id, []).append(entry.number)
+    return numbers
 
 
-async def _folded(store: Store, run_id: str, first: int, last: int) -> list[tuple[Checkpoint, Commit]]:
+async def _fold_range(store: Store, run_id: str, first: int, last: int) -> list[tuple[Checkpoint, Commit]]:
     """The checkpoints of a run from one to another, as far as they are stored, with the commits that led there."""
     base = await store.chain(run_id, first)
     more = await store.history(run_id, after=first, upto=last) if first < last else []
@@ -107,12 +107,12 @@ async def _newest(store: Store, workflow_name: str | None, run_id: str | None) -
     return head.entry if head is not None and workflow_name in (None, head.entry.workflow) else None
 
 
-async def _as_frame(store: Store, run_id: str, number: int) -> Record | None:
+async def _as_snapshot(store: Store, run_id: str, number: int) -> Record | None:
     chain = await store.chain(run_id, number)
     if not chain or chain[-1].entry.frame:
         return None
     checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
-    return record(commit, checkpoint, framed=True)
+    return build_record(commit, checkpoint, snapshot=True)
 
 
 async def _before(store: Store, entry: Entry) -> Checkpoint | None:
@@ -125,18 +125,20 @@ async def _chain_before(store: Store, entry: Entry) -> list[Record]:
     chain = await store.chain(entry.run_id, entry.number - 1)
     if chain:
         return chain
-    stored = [one.number for one in await store.entries(run_id=entry.run_id)]  # there is a gap, or nothing
+    stored = [
+        stored_entry.number for stored_entry in await store.entries(run_id=entry.run_id)
+    ]  # there is a gap, or nothing
     before = max((number for number in stored if number < entry.number), default=None)
     return [] if before is None else await store.chain(entry.run_id, before)
 
 
 async def _commits(store: Store, checkpoint_id: str) -> list[tuple[str, Commit]]:
     """The commits that brought new messages on the way to a checkpoint, oldest first."""
-    found = [commit async for commit in _backwards(store, await _entry(store, checkpoint_id))]
+    commits = [commit async for commit in _backwards(store, await _entry(store, checkpoint_id))]
     # a fork begins with messages its parent had sent: they count only if the parent is not there to tell
     return [
         (run_id, commit)
-        for n, (run_id, commit) in enumerate(reversed(found))
+        for n, (run_id, commit) in enumerate(reversed(commits))
         if commit.kind in (CommitKind.INPUT, CommitKind.SUPERSTEP, CommitKind.INTAKE) or n == 0
     ]
 
@@ -146,7 +148,7 @@ async def _backwards(store: Store, entry: Entry | None) -> AsyncIterator[tuple[s
         if entry.fleeting:
             raise CheckpointMissing(f"run {entry.run_id!r} keeps only its latest: what led to it is not all stored")
         records = await store.history(entry.run_id, upto=entry.number)
-        read = [read_commit(one, DEFAULT_CODEC) for one in records]
+        read = [read_commit(record, DEFAULT_CODEC) for record in records]
         for commit in reversed(still_true([commit for commit, _ in read])):
             yield entry.run_id, commit
         parent_id = next((header_of(shape).parent_id for _, shape in read if shape.run is not None), None)

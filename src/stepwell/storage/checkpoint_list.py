@@ -5,19 +5,19 @@ from __future__ import annotations
 from stepwell.storage.port import Entry, Store
 
 
-async def listed(
+async def list_entries(
     store: Store, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
 ) -> list[Entry]:
     """The entries for readers, oldest first: at most `limit` of them, from the one before `before` backwards."""
     _check(limit)
-    found: list[Entry] = []
-    while limit is None or len(found) < limit:
+    entries: list[Entry] = []
+    while limit is None or len(entries) < limit:
         page = await store.entries(workflow=workflow, run_id=run_id, before=before, limit=limit)
-        found = await _for_readers(store, page) + found
+        entries = await _for_readers(store, page) + entries
         if limit is None or len(page) < limit:
-            return found
+            return entries
         before = page[0].checkpoint_id
-    return found[len(found) - limit :]
+    return entries[len(entries) - limit :]
 
 
 def _check(limit: int | None) -> None:

@@ -52,7 +52,7 @@ def check_contract(storage: object) -> None:
         )
 
 
-async def _asked(answer: Awaitable[T], what: str) -> T:
+async def _ask(answer: Awaitable[T], what: str) -> T:
     """What a user's storage says; what it raises becomes one of our errors, except that there is no such thing."""
     try:
         return await answer
@@ -62,7 +62,7 @@ async def _asked(answer: Awaitable[T], what: str) -> T:
         raise StoreUnavailable(f"{what} of the storage failed: {type(error).__name__}: {error}") from error
 
 
-class _Beside:
+class _LocalState:
     """What six methods have no place for: the mail of the runs, and who drives them. Known in this process only."""
 
     def __init__(self) -> None:
@@ -71,20 +71,20 @@ class _Beside:
         self.drivers: dict[str, Owner] = {}
 
 
-_BESIDE: dict[int, tuple[_Beside, object]] = {}
+_LOCAL_STATES: dict[int, tuple[_LocalState, object]] = {}
 _LOCK = threading.RLock()  # what is collected meanwhile may ask too
 
 
-def _beside(storage: object) -> _Beside:
+def _local_state_of(storage: object) -> _LocalState:
     """What is kept beside a storage, as long as that object is there."""
     with _LOCK:
-        if id(storage) not in _BESIDE:
+        if id(storage) not in _LOCAL_STATES:
             try:
-                weakref.finalize(storage, _BESIDE.pop, id(storage), None)
-                _BESIDE[id(storage)] = _Beside(), None
+                weakref.finalize(storage, _LOCAL_STATES.pop, id(storage), None)
+                _LOCAL_STATES[id(storage)] = _LocalState(), None
             except TypeError:  # a class with __slots__: then it stays
-                _BESIDE[id(storage)] = _Beside(), storage
-        return _BESIDE[id(storage)][0]
+                _LOCAL_STATES[id(storage)] = _LocalState(), storage
+        return _LOCAL_STATES[id(storage)][0]
 
 
 class ContractArchive:
@@ -102,22 +102,22 @@ class ContractArchive:
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec
-        self._beside = _beside(storage)
+        self._local = _local_state_of(storage)
 
     @property
     def where(self) -> object:
         return self._storage
 
     async def head(self, run_id: str) -> Checkpoint | None:
-        kept = await self._of_run(run_id)
-        return unview(kept[-1], self._codec)[0] if kept else None
+        checkpoints = await self._of_run(run_id)
+        return unview(checkpoints[-1], self._codec)[0] if checkpoints else None
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         try:
-            found: WorkflowCheckpoint | None = await _asked(self._storage.load(checkpoint_id), "load")
+            checkpoint: WorkflowCheckpoint | None = await _ask(self._storage.load(checkpoint_id), "load")
         except (CheckpointMissing, LookupError):
             return None
-        return None if found is None else unview(found, self._codec)[0]
+        return None if checkpoint is None else unview(checkpoint, self._codec)[0]
 
     async def commit(
         self,
@@ -130,36 +130,41 @@ class ContractArchive:
     ) -> None:
         await self._storage.save(view(after, commit))
         for key in consumed:
-            self._beside.mail.get(after.run_id, {}).pop(key, None)
+            self._local.mail.get(after.run_id, {}).pop(key, None)
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
         with _LOCK:
-            used = self._beside.used.setdefault(run_id, set())
+            used = self._local.used.setdefault(run_id, set())
             if key in used:
                 return False
             used.add(key)
-            self._beside.mail.setdefault(run_id, {})[key] = body
+            self._local.mail.setdefault(run_id, {})[key] = body
             return True
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return list(self._beside.mail.get(run_id, {}).items())
+        return list(self._local.mail.get(run_id, {}).items())
 
-    async def told(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
+    async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
-        found = await self.told(before) if before is not None else []
-        kept = [seen for seen in await self._of_run(checkpoint.run_id) if seen.number <= checkpoint.number]
-        commits = still_true([unview(seen, self._codec)[1] for seen in kept])
+        earlier = await self.output_commits(before) if before is not None else []
+        views = [view for view in await self._of_run(checkpoint.run_id) if view.number <= checkpoint.number]
+        commits = still_true([unview(view, self._codec)[1] for view in views])
         outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
-        return found + [(checkpoint.run_id, commit) for commit in outputs]
+        return earlier + [(checkpoint.run_id, commit) for commit in outputs]
 
     async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         return source.children
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
-        return [CheckpointInfo(run_id, seen.checkpoint_id, seen.number) for seen in await self._of_run(run_id)]
+        return [
+            CheckpointInfo(run_id, checkpoint.checkpoint_id, checkpoint.number)
+            for checkpoint in await self._of_run(run_id)
+        ]
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
-        return [unview(seen, self._codec)[1] for seen in await self._of_run(run_id) if seen.number > after]
+        return [
+            unview(checkpoint, self._codec)[1] for checkpoint in await self._of_run(run_id) if checkpoint.number > after
+        ]
 
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Not kept: `shortcomings` says so."""
@@ -185,10 +190,10 @@ class ContractArchive:
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         """Only this process hears of it: `shortcomings` says so."""
         with _LOCK:
-            driver = self._beside.drivers.get(run_id, owner)
+            driver = self._local.drivers.get(run_id, owner)
             if driver != owner and driver.is_this_process():  # a forked child knows nothing of its parent
                 raise Lease(driver, driver.clock() + seconds).refuse(run_id)
-            self._beside.drivers[run_id] = owner
+            self._local.drivers[run_id] = owner
             return 0
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
@@ -197,9 +202,12 @@ class ContractArchive:
 
     async def release(self, run_id: str, owner: Owner) -> None:
         with _LOCK:
-            if self._beside.drivers.get(run_id) == owner:
-                del self._beside.drivers[run_id]
+            if self._local.drivers.get(run_id) == owner:
+                del self._local.drivers[run_id]
 
     async def _of_run(self, run_id: str) -> list[WorkflowCheckpoint]:
-        kept = await _asked(self._storage.list_checkpoints(workflow_name=self._workflow), "list_checkpoints")
-        return sorted((seen for seen in kept if seen.run_id == run_id), key=lambda seen: seen.number)
+        checkpoints = await _ask(self._storage.list_checkpoints(workflow_name=self._workflow), "list_checkpoints")
+        return sorted(
+            (checkpoint for checkpoint in checkpoints if checkpoint.run_id == run_id),
+            key=lambda checkpoint: checkpoint.number,
+        )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from stepwell.codec.codec import Encoded
-from stepwell.codec.traversal import key_step, shown
+from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CodecError
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.state import Grown
@@ -52,7 +52,7 @@ def check_parts(checkpoint: Any, message_type: type) -> None:
     for name in _MAPPINGS:
         _check_mapping(getattr(checkpoint, name), f"$.{name}")
     for source, sent in checkpoint.messages.items():
-        _check_sent(sent, message_type, f"$.messages{key_step(source)}")
+        _check_messages(sent, message_type, f"$.messages{key_step(source)}")
     for id, event in checkpoint.pending_request_info_events.items():
         _check_type(event, WorkflowEvent, f"$.pending_request_info_events{key_step(id)}")
     for name in ("metadata", "graph_signature", "position"):
@@ -61,7 +61,7 @@ def check_parts(checkpoint: Any, message_type: type) -> None:
         _check_position(checkpoint)
 
 
-def _check_sent(sent: Any, message_type: type, path: str) -> None:
+def _check_messages(sent: Any, message_type: type, path: str) -> None:
     if isinstance(sent, str) or not isinstance(sent, Sequence):
         raise _wrong(path, f"is a {type(sent).__name__}, not a sequence of {message_type.__name__}")
     for n, message in enumerate(sent):
@@ -77,10 +77,10 @@ def _check_message(message: Any, path: str) -> None:
             _check_type(getattr(message, name), str, f"{path}.{name}")
     _check_payload(message.payload, f"{path}.payload")
     for name in ("takers", "joins"):
-        listed = getattr(message, name)
-        _check_type(listed, tuple, f"{path}.{name}")
-        for n, one in enumerate(listed):
-            _check_type(one, str, f"{path}.{name}[{n}]")
+        ids = getattr(message, name)
+        _check_type(ids, tuple, f"{path}.{name}")
+        for n, id in enumerate(ids):
+            _check_type(id, str, f"{path}.{name}[{n}]")
     if message.reply is not None:
         _check_type(message.reply, Reply, f"{path}.reply")
         _check_type(message.reply.request_id, str, f"{path}.reply.request_id")
@@ -101,7 +101,7 @@ def _check_mapping(value: Any, path: str) -> None:
         raise _wrong(path, f"is a {type(value).__name__}, not a mapping")
     for key in value:
         if not isinstance(key, str):
-            raise _wrong(path, f"has a key that is a {type(key).__name__}, not a str: {shown(key)}")
+            raise _wrong(path, f"has a key that is a {type(key).__name__}, not a str: {shorten(key)}")
 
 
 def _check_json(value: Mapping[str, Any], path: str) -> None:
@@ -109,7 +109,7 @@ def _check_json(value: Mapping[str, Any], path: str) -> None:
         try:
             msgspec.json.encode(inner)
         except (RecursionError, TypeError, ValueError) as error:
-            raise _wrong(f"{path}{key_step(key)}", f"is not plain JSON data: {shown(error)}") from error
+            raise _wrong(f"{path}{key_step(key)}", f"is not plain JSON data: {shorten(error)}") from error
 
 
 def _check_position(checkpoint: Any) -> None:
@@ -118,7 +118,7 @@ def _check_position(checkpoint: Any) -> None:
     except msgspec.ValidationError as error:
         where = _WHERE.search(str(error))
         inner = where[1] if where else ""
-        raise _wrong(f"$.position{inner}", f"is wrong: {shown(_WHERE.sub('', str(error)))}") from error
+        raise _wrong(f"$.position{inner}", f"is wrong: {shorten(_WHERE.sub('', str(error)))}") from error
     if shape.run is None:
         raise _wrong("$.position.run", "is missing")
     pairs = {
@@ -129,7 +129,7 @@ def _check_position(checkpoint: Any) -> None:
     }
     for inner, (there, name, here) in pairs.items():
         if there != here:
-            raise _wrong(f"$.position.{inner}", f"is {shown(there)!r}, and `$.{name}` is {shown(here)!r}")
+            raise _wrong(f"$.position.{inner}", f"is {shorten(there)!r}, and `$.{name}` is {shorten(here)!r}")
 
 
 def _check_type(value: Any, wanted: type, path: str) -> None:

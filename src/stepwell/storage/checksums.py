@@ -11,17 +11,17 @@ _BEGIN, _END, _CLOSE = b'{"sum":"', b'",', b'"}'
 _SIZE = len(_BEGIN) + _LETTERS + len(_END)
 
 
-def summed(text: bytes, place: bytes) -> bytes:
+def add_checksum(text: bytes, place: bytes) -> bytes:
     """A JSON object with the sum of it, and of its place, as its first member."""
     more = _CLOSE if text == b"{}" else _END + text[1:]  # no comma before nothing
     return _BEGIN + _sum(text, place) + more
 
 
-def verified(text: bytes, place: bytes, what: str) -> bytes:
+def verify_checksum(text: bytes, place: bytes, what: str) -> bytes:
     """The object without its sum. Raises CheckpointCorrupt, saying what it is, unless it is as it was written, where
     it was written."""
     plain = b"{}" if text[_SIZE - len(_END) :] == _CLOSE else b"{" + text[_SIZE:]
-    if text != summed(plain, place):
+    if text != add_checksum(plain, place):
         raise CheckpointCorrupt(
             f"{what} is damaged, or was written somewhere else: its sum does not fit; restore it from a backup"
         )
@@ -34,6 +34,6 @@ def is_summed(text: bytes) -> bool:
 
 
 def _sum(text: bytes, place: bytes) -> bytes:
-    made = sha256(place + b"\0")
-    made.update(text)
-    return made.hexdigest()[:_LETTERS].encode()
+    digest = sha256(place + b"\0")
+    digest.update(text)
+    return digest.hexdigest()[:_LETTERS].encode()

@@ -13,28 +13,28 @@ T = TypeVar("T")
 _SHOWN = 200  # characters of what is wrong: a text made to attack may be of any length
 
 
-def damaged(what: str, why: object) -> CheckpointCorrupt:
+def damage_error(what: str, why: object) -> CheckpointCorrupt:
     """The error for something that is damaged, in words."""
-    said = str(why)
-    return CheckpointCorrupt(f"{what} is damaged: {said if len(said) <= _SHOWN else said[:_SHOWN] + '…'}")
+    reason = str(why)
+    return CheckpointCorrupt(f"{what} is damaged: {reason if len(reason) <= _SHOWN else reason[:_SHOWN] + '…'}")
 
 
-def decoded(decode: Callable[[bytes], T], text: bytes, what: str) -> T:
+def decode_stored(decode: Callable[[bytes], T], text: bytes, what: str) -> T:
     """What a text says. Raises CheckpointCorrupt, saying what it is, if it is not of the shape that `decode` reads."""
     try:
         return decode(text)
     except RecursionError:
-        raise damaged(what, "it is nested too deep") from None  # the way down there is long, and tells nothing
+        raise damage_error(what, "it is nested too deep") from None  # the way down there is long, and tells nothing
     except ValueError as error:  # of msgspec, too, and of what is no UTF-8
-        raise damaged(what, error) from error
+        raise damage_error(what, error) from error
 
 
-def moment(text: str, what: str) -> datetime:
+def read_moment(text: str, what: str) -> datetime:
     """A stored moment. Raises CheckpointCorrupt, saying what it is, if it is none with a time zone."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise damaged(what, error) from error
-    if found.tzinfo is None:
-        raise damaged(what, f"{text!r} has no time zone")
-    return found
+        raise damage_error(what, error) from error
+    if moment.tzinfo is None:
+        raise damage_error(what, f"{text!r} has no time zone")
+    return moment

@@ -44,30 +44,30 @@ def _is_inside(byte: int) -> bool:
     return byte & 0b11000000 == 0b10000000
 
 
-def _same_beginning(one: bytes, other: bytes) -> int:
+def _same_beginning(before: bytes, after: bytes) -> int:
     """How many bytes are the same from the beginning; compared in blocks, at the speed of the memory."""
-    most, at = min(len(one), len(other)), 0
-    while at < most and one[at : at + _BLOCK] == other[at : at + _BLOCK]:
+    most, at = min(len(before), len(after)), 0
+    while at < most and before[at : at + _BLOCK] == after[at : at + _BLOCK]:
         at += _BLOCK
     low, high = min(at, most), min(at + _BLOCK, most)
     while low < high:
         middle = (low + high + 1) // 2
-        if one[at:middle] == other[at:middle]:
+        if before[at:middle] == after[at:middle]:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _same_end(one: bytes, other: bytes, most: int) -> int:
+def _same_end(before: bytes, after: bytes, most: int) -> int:
     """How many of the last `most` bytes are the same."""
     at = 0
-    while at < most and _last(one, at, at + _BLOCK) == _last(other, at, at + _BLOCK):
+    while at < most and _last(before, at, at + _BLOCK) == _last(after, at, at + _BLOCK):
         at += _BLOCK
     low, high = min(at, most), min(at + _BLOCK, most)
     while low < high:
         middle = (low + high + 1) // 2
-        if _last(one, at, middle) == _last(other, at, middle):
+        if _last(before, at, middle) == _last(after, at, middle):
             low = middle
         else:
             high = middle - 1
@@ -91,10 +91,10 @@ class Spliced(Encoded):
     @property
     def json(self) -> bytes:
         if self._json is None:
-            self._json = self._joined()
+            self._json = self._join()
         return self._json
 
-    def _joined(self) -> bytes:
+    def _join(self) -> bytes:
         """All changes since the last text that is whole, made in one go: a long chain copies it once."""
         splices: list[Splice] = []
         at: Parcel = self
@@ -107,21 +107,21 @@ class Spliced(Encoded):
             if splice.start + splice.tail > size:
                 raise CheckpointCorrupt(f"{self._what} cannot be put together: what it changed is not there")
             parts = [
-                *_cut(parts, 0, splice.start),
+                *_slice(parts, 0, splice.start),
                 memoryview(splice.text),
-                *_cut(parts, size - splice.tail, size),
+                *_slice(parts, size - splice.tail, size),
             ]
         return b"".join(parts)
 
 
-def _cut(parts: list[memoryview], start: int, end: int) -> list[memoryview]:
-    found, at = [], 0
+def _slice(parts: list[memoryview], start: int, end: int) -> list[memoryview]:
+    slices, at = [], 0
     for part in parts:
         low, high = max(start - at, 0), min(end - at, len(part))
         if low < high:
-            found.append(part[low:high])
+            slices.append(part[low:high])
         at += len(part)
-    return found
+    return slices
 
 
 class StoredEdit(msgspec.Struct, frozen=True):

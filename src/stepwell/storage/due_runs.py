@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from stepwell.storage.damage import moment
+from stepwell.storage.damage import read_moment
 from stepwell.storage.port import Wake
 
 
@@ -19,7 +19,7 @@ class DueRun:
 
 
 def due_run(stored: Wake) -> DueRun:
-    return DueRun(stored.run_id, stored.workflow, moment(stored.at, f"when to wake run {stored.run_id!r}"))
+    return DueRun(stored.run_id, stored.workflow, read_moment(stored.at, f"when to wake run {stored.run_id!r}"))
 
 
 def stored_moment(at: datetime) -> str:

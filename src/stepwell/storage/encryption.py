@@ -20,12 +20,12 @@ class _Body(msgspec.Struct):
     text: str
 
 
-class _Envelope(msgspec.Struct):
+class _SealedEnvelope(msgspec.Struct):
     sealed: _Body
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Envelope).decode
+_decode = msgspec.json.Decoder(_SealedEnvelope).decode
 
 
 class Seal:
@@ -56,7 +56,7 @@ class Seal:
         """A JSON object that says the text to whoever has the key."""
         nonce = os.urandom(_NONCE)
         closed = self._ciphers[self._current].encrypt(nonce, text, place)
-        return _encode(_Envelope(_Body(self._current, _text(nonce), _text(closed))))
+        return _encode(_SealedEnvelope(_Body(self._current, _text(nonce), _text(closed))))
 
     def open(self, text: bytes, place: bytes, what: str) -> bytes:
         """The text. Raises CannotUnseal, saying what it is, unless it was sealed for this place."""

@@ -9,7 +9,7 @@ _HOUSE = uuid.UUID("6f1d7a52-94c6-5d0e-8a3b-2f0c61d5e7a4")
 _SPACE = _HOUSE.bytes
 
 
-def _derived(name: str) -> str:
+def _derive_id(name: str) -> str:
     """`str(uuid.uuid5(_HOUSE, name))`, without the objects in between: it is asked for with every commit."""
     h = sha1(_SPACE + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(h[16], 16) & 3]
@@ -17,25 +17,25 @@ def _derived(name: str) -> str:
 
 
 def checkpoint_id(run_id: str, epoch: int, number: int) -> str:
-    return _derived(f"checkpoint/{epoch}/{number}/{run_id}")
+    return _derive_id(f"checkpoint/{epoch}/{number}/{run_id}")
 
 
 def idempotency_key(run_id: str, epoch: int, delivery: str) -> str:
-    return _derived(f"delivery/{epoch}/{delivery}/{run_id}")
+    return _derive_id(f"delivery/{epoch}/{delivery}/{run_id}")
 
 
 def request_id(run_id: str, epoch: int, delivery: str, number: int) -> str:
-    return _derived(f"request/{epoch}/{delivery}/{number}/{run_id}")
+    return _derive_id(f"request/{epoch}/{delivery}/{number}/{run_id}")
 
 
 def child_run_id(run_id: str, epoch: int, delivery: str) -> str:
     """The run that a delivery to a sub-workflow begins: a repetition of the delivery finds it again."""
-    return _derived(f"child/{epoch}/{delivery}/{run_id}")
+    return _derive_id(f"child/{epoch}/{delivery}/{run_id}")
 
 
 def forked_child_id(run_id: str, epoch: int, child: str) -> str:
     """The fork of a run inside a run, in a fork of that run."""
-    return _derived(f"forked child/{epoch}/{child}/{run_id}")
+    return _derive_id(f"forked child/{epoch}/{child}/{run_id}")
 
 
 def new_run_id() -> str:

@@ -8,8 +8,8 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
-from stepwell.storage.checksums import is_summed, summed, verified
-from stepwell.storage.damage import decoded
+from stepwell.storage.checksums import add_checksum, is_summed, verify_checksum
+from stepwell.storage.damage import decode_stored
 from stepwell.storage.lease import LEASE
 from stepwell.storage.port import NOTHING_ALONG, Along, Entry, Pending, Record, Store
 from stepwell.storage.transactions import Transacting, Transaction, Translated
@@ -128,13 +128,13 @@ class Guarded:
     def _close(self, text: bytes, place: bytes) -> bytes:
         if self._sealing is not None:
             return self._sealing.close(text, place)
-        return summed(text, place)
+        return add_checksum(text, place)
 
     def _open(self, text: bytes, place: bytes, what: str) -> bytes:
         if self._sealing is not None:
             return self._sealing.open(text, place, what)
         if is_summed(text):
-            return verified(text, place, what)
+            return verify_checksum(text, place, what)
         raise _not_summed(text, what)
 
 
@@ -157,6 +157,6 @@ def _place(kind: str, run_id: str, *rest: str | int) -> bytes:
 
 def _not_summed(text: bytes, what: str) -> CheckpointCorrupt:
     """Why a text has no sum."""
-    if decoded(_head, text, what).sealed is not None:
+    if decode_stored(_head, text, what).sealed is not None:
         return CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
     return CheckpointCorrupt(f"{what} is damaged: it has lost its sum; restore it from a backup")

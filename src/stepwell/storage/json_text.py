@@ -8,21 +8,21 @@ from stepwell.model.payload import Parcel
 from stepwell.model.state import Grown
 
 
-def json_of(parcel: Parcel) -> bytes:
+def json_of(payload: Parcel) -> bytes:
     """The JSON text of a stored payload."""
-    if isinstance(parcel, Encoded):
-        return parcel.json
-    if isinstance(parcel, Grown):
-        parts = [json_of(item) for item in parcel.items]
-        if parcel.base is not None and (before := json_of(parcel.base)[1:-1].strip()):
+    if isinstance(payload, Encoded):
+        return payload.json
+    if isinstance(payload, Grown):
+        parts = [json_of(item) for item in payload.items]
+        if payload.base is not None and (before := json_of(payload.base)[1:-1].strip()):
             parts.insert(0, before)
         return b"[" + b",".join(parts) + b"]"
-    raise CodecError(f"`{type(parcel).__name__}` was never made to be stored", path="$")
+    raise CodecError(f"`{type(payload).__name__}` was never made to be stored", path="$")
 
 
-def size_of(parcel: Parcel) -> int:
+def size_of(payload: Parcel) -> int:
     """How many bytes a stored payload takes, about."""
-    if isinstance(parcel, Grown):
-        items = sum(len(json_of(item)) + 1 for item in parcel.items)
-        return items + (0 if parcel.base is None else size_of(parcel.base))
-    return len(json_of(parcel))
+    if isinstance(payload, Grown):
+        items = sum(len(json_of(item)) + 1 for item in payload.items)
+        return items + (0 if payload.base is None else size_of(payload.base))
+    return len(json_of(payload))

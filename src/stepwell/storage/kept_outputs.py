@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stepwell.storage.damage import decoded
+from stepwell.storage.damage import decode_stored
 from stepwell.storage.port import Record
 from stepwell.storage.wire.shapes import WireCommit
 
@@ -20,8 +20,8 @@ def outputs_alone(record: Record) -> Record:
     back (`restored`). It is read like any other, and given again it comes out as it went in.
     """
     entry = record.entry
-    shape = decoded(_decode, record.body, f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}")
-    kept = WireCommit(
+    shape = decode_stored(_decode, record.body, f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}")
+    outputs = WireCommit(
         format=shape.format,
         kind=shape.kind,
         status=shape.status,
@@ -31,4 +31,4 @@ def outputs_alone(record: Record) -> Record:
         restored=shape.restored,
         done=[replace(done, sent=(), asked=()) for done in shape.done if done.outputs],
     )
-    return Record(replace(entry, frame=False), _encode(kept))
+    return Record(replace(entry, frame=False), _encode(outputs))

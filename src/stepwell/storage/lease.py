@@ -22,7 +22,7 @@ LEASE = 30.0  # seconds, unless a storage says otherwise
 SHORTEST_LEASE = 1.0  # seconds; a process on a busy machine may not give a sign for most of one
 
 
-def checked_lease(seconds: float) -> float:
+def validate_lease(seconds: float) -> float:
     """Return the length of a lease in seconds. Raises ValueError unless it is a number and long enough."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not math.isfinite(seconds) or seconds < SHORTEST_LEASE:
@@ -55,10 +55,10 @@ class Owner:
 
     def clock(self) -> float:
         """What the wall clock of that process shows now, as far as it can be known here."""
-        ahead = _ahead_of_boot(self.drive)
-        if ahead is None or clock.is_replaced() or _boot(self.machine) != _boot(_machine()):
+        offset = _clock_offset(self.drive)
+        if offset is None or clock.is_replaced() or _boot(self.machine) != _boot(_machine()):
             return clock.seconds()
-        return clock.since_boot() + ahead
+        return clock.since_boot() + offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _clock_of(pid: int) -> str:
     return f"@{time.time() - clock.since_boot():.3f}" if _boot(_machine()) else ""
 
 
-def _ahead_of_boot(drive: str) -> float | None:
+def _clock_offset(drive: str) -> float | None:
     try:
         return float(drive.rpartition("@")[2]) if "@" in drive else None
     except ValueError:  # somebody else's name for a drive

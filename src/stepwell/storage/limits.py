@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stepwell.errors import CheckpointCorrupt
 from stepwell.model.superstep import is_text
-from stepwell.storage.damage import moment
+from stepwell.storage.damage import read_moment
 from stepwell.storage.port import Entry
 
 LONGEST = 10_000  # characters of an id or a tag: each is stored with every record, and in indexes
@@ -38,7 +38,7 @@ def flaw_in_time(text: object) -> str | None:
     if not isinstance(text, str):
         return f"is a {type(text).__name__}, not a str"
     try:
-        moment(text, "it")
+        read_moment(text, "it")
     except CheckpointCorrupt:
         return f"is not a time in ISO 8601 with a time zone: {text[:40]!r}"
     return None

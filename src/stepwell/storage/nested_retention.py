@@ -16,7 +16,7 @@ from stepwell.model.superstep import Checkpoint, Child, Commit, RunHeader
 from stepwell.storage.ids import forked_child_id
 from stepwell.storage.kept_outputs import outputs_alone
 from stepwell.storage.port import Entry, Record, RunEntry, Store
-from stepwell.storage.record import record
+from stepwell.storage.record import build_record
 from stepwell.storage.wire.format import header_of, read_commit
 
 
@@ -34,13 +34,13 @@ def superseded_inside(before: Checkpoint, after: Checkpoint) -> Iterator[Superse
         now = after.children.get(key)
         if now == was:
             continue
-        driven = _driven(before.header, was)
+        driven = _driven_run_id(before.header, was)
         upto = now.number if now is not None and now.run_id == driven else None
         if now is None or upto is not None:
             yield Superseded(driven, was.number if driven == was.run_id else 0, upto)
 
 
-def _driven(header: RunHeader, child: Child) -> str:
+def _driven_run_id(header: RunHeader, child: Child) -> str:
     """The run that an answer moves on: a fork of the run around it moves on a fork of the run inside."""
     if child.caller == Child.caller_of(header.run_id, header.epoch):
         return child.run_id
@@ -54,17 +54,17 @@ class _Step(NamedTuple):
     after: Checkpoint | None  # None: what it is based on is gone
 
 
-async def drop_superseded(store: Store, codec: Codec, what: Superseded) -> None:
+async def drop_superseded(store: Store, codec: Codec, superseded: Superseded) -> None:
     """Take the records out, except the outputs in them, and do the same in the runs inside that run.
 
     It may be called again after a crash, and goes on where it was.
     """
-    head = await store.head(what.run_id)
+    head = await store.head(superseded.run_id)
     if head is None or not head.entry.fleeting:
         return
-    upto = head.entry.number if what.upto is None else what.upto
-    start = await _first_readable(store, what.run_id, min(what.first, upto))
-    records = await store.history(what.run_id, after=start - 1, upto=upto)
+    upto = head.entry.number if superseded.upto is None else superseded.upto
+    start = await _first_readable(store, superseded.run_id, min(superseded.first, upto))
+    records = await store.history(superseded.run_id, after=start - 1, upto=upto)
     if not records or records[-1].entry.number != upto:
         return
     steps = _steps(records, codec)
@@ -74,10 +74,10 @@ async def drop_superseded(store: Store, codec: Codec, what: Superseded) -> None:
         if step.before is not None and step.after is not None:
             for inner in superseded_inside(step.before, step.after):
                 await drop_superseded(store, codec, inner)
-    going = [one.entry.number for one in records[:-1] if not one.entry.outputs]
-    whole = [outputs_alone(one) for one in records[:-1] if one.entry.outputs]
+    going = [record.entry.number for record in records[:-1] if not record.entry.outputs]
+    whole = [outputs_alone(record) for record in records[:-1] if record.entry.outputs]
     if going or whole:
-        await store.thin_out(what.run_id, going, whole=[*whole, *_standing(steps[-1])])
+        await store.thin_out(superseded.run_id, going, whole=[*whole, *_standing(steps[-1])])
 
 
 async def _first_readable(store: Store, run_id: str, first: int) -> int:
@@ -94,21 +94,21 @@ def _standing(last: _Step) -> list[Record]:
     """The record that stays, if it does not stand alone."""
     if last.record.entry.frame or last.after is None:
         return []
-    return [record(last.commit, last.after, framed=True)]
+    return [build_record(last.commit, last.after, snapshot=True)]
 
 
 def _steps(records: Sequence[Record], codec: Codec) -> list[_Step]:
-    found: list[_Step] = []
+    steps: list[_Step] = []
     at: Checkpoint | None = None
-    for one in records:
-        commit, shape = read_commit(one, codec)
+    for record in records:
+        commit, shape = read_commit(record, codec)
         before = at if at is not None and at.number == commit.number - 1 else None
         if shape.run is not None:
             at = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
         else:
             at = None if before is None else apply(before.header, before, commit)
-        found.append(_Step(one, commit, before, at))
-    return found
+        steps.append(_Step(record, commit, before, at))
+    return steps
 
 
 async def drop_left_over(store: Store, codec: Codec, at: Checkpoint, commit: Commit) -> None:
@@ -120,18 +120,18 @@ async def drop_left_over(store: Store, codec: Codec, at: Checkpoint, commit: Com
     places = [(child.run_id, child.number) for child in at.children.values() if child.caller == mine]
     for key, child in commit.children.items():
         if child is None:
-            places += [(run.run_id, run.number) for run in await _called(store, at.header, key)]
+            places += [(run.run_id, run.number) for run in await _find_inner_runs(store, at.header, key)]
     for run_id, number in places:
         old = [entry.number for entry in await store.entries(run_id=run_id) if _is_old(entry, number)]
         if old:
             await drop_superseded(store, codec, Superseded(run_id, min(old), number))
 
 
-async def _called(store: Store, header: RunHeader, key: str) -> list[RunEntry]:
+async def _find_inner_runs(store: Store, header: RunHeader, key: str) -> list[RunEntry]:
     """The runs inside that go by a key and work for this run: the one that was called first, or its forks."""
     ids = {key, *(forked_child_id(header.run_id, epoch, key) for epoch in (0, header.epoch))}
-    found = [await store.run(id) for id in sorted(ids)]
-    return [run for run in found if run is not None and run.about.caller == header.run_id]
+    runs = [await store.run(id) for id in sorted(ids)]
+    return [run for run in runs if run is not None and run.about.caller == header.run_id]
 
 
 def _is_old(entry: Entry, number: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from stepwell.storage import clock
-from stepwell.storage.damage import decoded, moment
+from stepwell.storage.damage import decode_stored, read_moment
 from stepwell.storage.port import Pending
 
 _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
@@ -37,7 +37,7 @@ class PendingRequest:
 
 
 def pending_request(stored: Pending) -> PendingRequest:
-    what = f"the question {stored.request_id!r} of run {stored.run_id!r}"
+    question = f"the question {stored.request_id!r} of run {stored.run_id!r}"
     return PendingRequest(
         stored.request_id,
         stored.run_id,
@@ -45,8 +45,8 @@ def pending_request(stored: Pending) -> PendingRequest:
         stored.executor,
         stored.request_type,
         stored.response_type,
-        decoded(_read_schema, stored.schema.encode(), f"the schema of {what}"),
-        moment(stored.at, what),
-        None if stored.deadline is None else moment(stored.deadline, f"the deadline of {what}"),
+        decode_stored(_read_schema, stored.schema.encode(), f"the schema of {question}"),
+        read_moment(stored.at, question),
+        None if stored.deadline is None else read_moment(stored.deadline, f"the deadline of {question}"),
         stored,
     )

@@ -14,7 +14,7 @@ from stepwell.errors import DefinitionError
 OWNER_ONLY = 0o600  # of a file: its owner reads and writes it
 
 
-def checked_mode(mode: int) -> int:
+def validate_mode(mode: int) -> int:
     """The mode of the files of a store. Raises DefinitionError if its owner could not use them, or if it has more than
     permissions to read and write."""
     if type(mode) is not int or mode & ~0o666 or mode & OWNER_ONLY != OWNER_ONLY:

@@ -54,15 +54,15 @@ def pending_of(header: RunHeader, requests: Collection[Request]) -> tuple[Pendin
     )
 
 
-def record(commit: Commit, after: Checkpoint, *, framed: bool, before: Checkpoint | None = None) -> Record:
+def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: Checkpoint | None = None) -> Record:
     """A commit as it is stored: what changed since `before`, or everything."""
     header = after.header
-    if framed:
+    if snapshot:
         full = whole(after)
         commit = replace(
             full,
             kind=commit.kind,
-            children={**_ended(commit, header), **full.children},
+            children={**_closed_children(commit, header), **full.children},
             done=commit.done,
             failures=commit.failures,
             warnings=commit.warnings,
@@ -78,16 +78,16 @@ def record(commit: Commit, after: Checkpoint, *, framed: bool, before: Checkpoin
         commit.status.value,
         commit.iteration,
         commit.stamp.at,
-        frame=framed,
+        frame=snapshot,
         # a commit that takes outputs back belongs among them
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
         fleeting=header.retention is Retention.LatestOnly,
     )
-    body = write_commit(commit, header if framed else None, after.previous_id, None if framed else before)
+    body = write_commit(commit, header if snapshot else None, after.previous_id, None if snapshot else before)
     return Record(entry, body)
 
 
-def _ended(commit: Commit, header: RunHeader) -> dict[str, None]:
+def _closed_children(commit: Commit, header: RunHeader) -> dict[str, None]:
     """The runs inside that a commit is done with, if the run keeps only its latest.
 
     Where they were is told by no other record then, and a crash may keep the commit from clearing them up.
@@ -99,18 +99,18 @@ def _ended(commit: Commit, header: RunHeader) -> dict[str, None]:
 
 def fold(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit]]:
     """Each checkpoint of a chain that begins with a frame, and the commit that led to it."""
-    found: list[tuple[Checkpoint, Commit]] = []
+    checkpoints: list[tuple[Checkpoint, Commit]] = []
     before: Checkpoint | None = None
-    for one in chain:
-        commit, shape = read_commit(one, codec)
+    for record in chain:
+        commit, shape = read_commit(record, codec)
         if shape.run is not None:
             before = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
         elif before is None or before.number != commit.number - 1:
             raise CheckpointCorrupt(
-                f"checkpoint {one.entry.checkpoint_id} of run {one.entry.run_id!r} tells only what changed, "
+                f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r} tells only what changed, "
                 f"and what it changed from is missing"
             )
         else:
             before = apply(before.header, before, commit)
-        found.append((before, commit))
-    return found
+        checkpoints.append((before, commit))
+    return checkpoints

@@ -57,23 +57,23 @@ def answer_as(value: Any, annotations: Sequence[object]) -> Any:
     reasons = []
     for member in members:
         try:
-            made = _convert(value, member)
+            converted = _convert(value, member)
         except Exception as error:  # noqa: BLE001 - also what a class of the user's own raises when it is made
             reasons.append(f"{describe(member)}: {error}")
             continue
-        if is_instance_of(made, member):
-            return made
+        if is_instance_of(converted, member):
+            return converted
     wanted = " | ".join(describe(member) for member in members) or "nothing"
     raise NotOfType(f"a {type(value).__name__} is not {wanted}" + (f" ({'; '.join(reasons)})" if reasons else ""))
 
 
 def _convert(value: Any, member: Any) -> Any:
     if is_dataclass(member) and isinstance(value, Mapping):
-        known = [field.name for field in fields(member)]
-        if unknown := [name for name in value if name not in known]:  # a slip, and what was meant would be left out
-            raise ValueError(f"it has no {', '.join(map(repr, unknown))}, only {', '.join(map(repr, known))}")
+        names = [field.name for field in fields(member)]
+        if unknown := [name for name in value if name not in names]:  # a slip, and what was meant would be left out
+            raise ValueError(f"it has no {', '.join(map(repr, unknown))}, only {', '.join(map(repr, names))}")
     pydantic = sys.modules.get("pydantic")
-    if pydantic is not None and any(issubclass(one, pydantic.BaseModel) for one in reachable_types([member])):
+    if pydantic is not None and any(issubclass(cls, pydantic.BaseModel) for cls in reachable_types([member])):
         return pydantic.TypeAdapter(member).validate_python(value)
     with _LEARNING:
         return msgspec.convert(value, member, str_keys=True)

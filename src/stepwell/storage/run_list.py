@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stepwell.model.event import WorkflowRunState
-from stepwell.storage.damage import damaged
+from stepwell.storage.damage import damage_error
 from stepwell.storage.port import RunEntry
 
 _STATES = frozenset(WorkflowRunState)
@@ -30,7 +30,7 @@ class RunInfo:
 
 def run_info(entry: RunEntry) -> RunInfo:
     if entry.status not in _STATES:
-        raise damaged(f"the list of runs, at run {entry.run_id!r},", f"{entry.status!r} is no status")
+        raise damage_error(f"the list of runs, at run {entry.run_id!r},", f"{entry.status!r} is no status")
     return RunInfo(
         entry.run_id,
         entry.workflow,

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.codec.codec import Codec, encoded
+from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import NewerFormat
 from stepwell.model.payload import Parcel
 from stepwell.model.request import Request
-from stepwell.storage.damage import damaged, decoded
+from stepwell.storage.damage import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
 
 FORMAT = 1
 READABLE = (1,)
 
 
-class AnswerLetter(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknown_fields=True):
+class ResponseSignal(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknown_fields=True):
     format: int
     request_id: str
     value: msgspec.Raw
 
 
-class PlainLetter(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields=True):
+class PlainResponseSignal(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields=True):
     """An answer in plain JSON, by somebody who has not the type that is asked for: whoever drives the run has it."""
 
     format: int
@@ -29,22 +29,22 @@ class PlainLetter(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_
     value: msgspec.Raw
 
 
-class InputLetter(msgspec.Struct, tag_field="kind", tag="input", forbid_unknown_fields=True):
+class InputSignal(msgspec.Struct, tag_field="kind", tag="input", forbid_unknown_fields=True):
     format: int
     value: msgspec.Raw
 
 
-class CancelLetter(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknown_fields=True):
+class CancelSignal(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknown_fields=True):
     """The run is to stop. `number` is where it was when somebody wanted that."""
 
     format: int
     number: int
 
 
-Letter = AnswerLetter | PlainLetter | InputLetter | CancelLetter
+Signal = ResponseSignal | PlainResponseSignal | InputSignal | CancelSignal
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Letter).decode
+_decode = msgspec.json.Decoder(Signal).decode
 
 
 def answer_key(epoch: int, request: Request) -> str:
@@ -72,32 +72,32 @@ def is_of_epoch(key: str, epoch: int) -> bool:
     return key.split("/", 2)[1:2] == [str(epoch)]
 
 
-def answer_letter(request_id: str, value: Parcel) -> bytes:
-    return _encode(AnswerLetter(FORMAT, request_id, msgspec.Raw(json_of(value))))
+def write_response(request_id: str, value: Parcel) -> bytes:
+    return _encode(ResponseSignal(FORMAT, request_id, msgspec.Raw(json_of(value))))
 
 
-def plain_letter(request_id: str, value: bytes) -> bytes:
+def write_plain_response(request_id: str, value: bytes) -> bytes:
     """`value` is JSON text."""
-    return _encode(PlainLetter(FORMAT, request_id, msgspec.Raw(value)))
+    return _encode(PlainResponseSignal(FORMAT, request_id, msgspec.Raw(value)))
 
 
-def input_letter(value: Parcel) -> bytes:
-    return _encode(InputLetter(FORMAT, msgspec.Raw(json_of(value))))
+def write_input(value: Parcel) -> bytes:
+    return _encode(InputSignal(FORMAT, msgspec.Raw(json_of(value))))
 
 
-def cancel_letter(number: int) -> bytes:
-    return _encode(CancelLetter(FORMAT, number))
+def write_cancel(number: int) -> bytes:
+    return _encode(CancelSignal(FORMAT, number))
 
 
-def read_letter(run_id: str, key: str, body: bytes) -> Letter:
+def read_signal(run_id: str, key: str, body: bytes) -> Signal:
     """Raises CheckpointCorrupt, naming the letter, if it is not one."""
-    letter: Letter = decoded(_decode, body, f"the mail {key!r} of run {run_id!r}")
-    if letter.format < min(READABLE):
-        raise damaged(f"the mail {key!r} of run {run_id!r}", f"there is no format {letter.format}")
-    if letter.format not in READABLE:
-        raise NewerFormat(f"the mail {key!r} of run {run_id!r} is of format {letter.format}; use a newer Stepwell")
-    return letter
+    signal: Signal = decode_stored(_decode, body, f"the mail {key!r} of run {run_id!r}")
+    if signal.format < min(READABLE):
+        raise damage_error(f"the mail {key!r} of run {run_id!r}", f"there is no format {signal.format}")
+    if signal.format not in READABLE:
+        raise NewerFormat(f"the mail {key!r} of run {run_id!r} is of format {signal.format}; use a newer Stepwell")
+    return signal
 
 
 def content(raw: msgspec.Raw, codec: Codec) -> Parcel:
-    return encoded(bytes(raw), codec)
+    return Encoded(bytes(raw), codec)

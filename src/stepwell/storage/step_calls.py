@@ -51,11 +51,11 @@ def name_of(function: Callable[..., Any]) -> str:
 def describe_value(value: Any, codec: Codec) -> str:
     """The type of a value, and a digest of it if it is data."""
     kind = type(value).__qualname__
-    written = _written(value, codec)
+    written = _write_stable(value, codec)
     return kind if written is None else f"{kind}#{blake2b(written, digest_size=6).hexdigest()}"
 
 
-def _written(value: Any, codec: Codec) -> bytes | None:
+def _write_stable(value: Any, codec: Codec) -> bytes | None:
     """Bytes that are equal for equal values. The codec takes what the fast way does not; None: it is not data."""
     try:
         return _write(value)

@@ -37,8 +37,8 @@ class Translated(Generic[T]):
         self._inner, self._write, self._read = inner, write, read
 
     def do(self, work: Callable[[Any], T]) -> T | None:
-        known = self._inner.do(lambda connection: self._write(work(connection)))
-        return None if known is None else self._read(known)
+        result = self._inner.do(lambda connection: self._write(work(connection)))
+        return None if result is None else self._read(result)
 
     def give_up(self) -> None:
         self._inner.give_up()

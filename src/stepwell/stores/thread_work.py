@@ -78,8 +78,8 @@ class Awaited(Generic[T]):
     def result(self) -> T:
         if self._error is not None:
             raise self._error
-        found: T = self._result
-        return found
+        result: T = self._result
+        return result
 
     def wake_up_here(self) -> None:
         """Let the task know that the work is done. In its own loop."""
@@ -96,8 +96,8 @@ class Awaited(Generic[T]):
 def wake_up(done: Iterable[Awaited[Any]]) -> None:
     """Let the tasks know whose work is done. From any thread; each event loop is called once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Awaited[Any]]] = {}
-    for one in done:
-        by_loop.setdefault(one.loop, []).append(one)
+    for awaited in done:
+        by_loop.setdefault(awaited.loop, []).append(awaited)
     for loop, some in by_loop.items():
         try:
             if len(some) == 1:
@@ -109,5 +109,5 @@ def wake_up(done: Iterable[Awaited[Any]]) -> None:
 
 
 def _wake_each(some: list[Awaited[Any]]) -> None:
-    for one in some:
-        one._wake_up(one.loop.call_soon)
+    for awaited in some:
+        awaited._wake_up(awaited.loop.call_soon)

@@ -18,7 +18,7 @@ from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
-from stepwell.storage.signals import cancel_key, cancel_letter, input_key, input_letter
+from stepwell.storage.signals import cancel_key, input_key, write_cancel, write_input
 from stepwell.workflows.background_drive import AT_REST, Begun, Mover, Runnable
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.stored_result import failure_at, result_at
@@ -125,7 +125,7 @@ class RunHandle:
             )
         self._check_not_stopped(head, "send to it")
         parcel = self._workflow.definition.codec.pack(message, "$.message")
-        await self._archive().post(self.run_id, input_key(head.header.epoch, new_run_id()), input_letter(parcel))
+        await self._archive().post(self.run_id, input_key(head.header.epoch, new_run_id()), write_input(parcel))
         await self._posted(head)
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
@@ -288,7 +288,7 @@ class RunHandle:
     async def _wish(self, number: int) -> None:
         """Leave word that the run is to stop, for whoever drives it. It was not over at that commit."""
         key = cancel_key((await self._head()).header.epoch, number)
-        await self._archive().post(self.run_id, key, cancel_letter(number))
+        await self._archive().post(self.run_id, key, write_cancel(number))
 
     async def _stop(self) -> WorkflowRunState:
         """Stop a run that nobody drives. Raises RunBusy if somebody does."""

@@ -20,7 +20,7 @@ _OF_THE_ENGINE: dict[str, type[RunError]] = {
 async def result_at(archive: Archive, head: Checkpoint) -> WorkflowRunResult:
     """Everything that led to a checkpoint; of the questions, those that are open there."""
     told: list[WorkflowEvent] = []
-    for run_id, commit in await archive.told(head):
+    for run_id, commit in await archive.output_commits(head):
         if run_id != head.run_id:  # one that it was forked from
             told += kernel.output_events(run_id, commit)
     for commit in await _past(archive, head):

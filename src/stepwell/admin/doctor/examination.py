@@ -24,7 +24,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time
 from stepwell.storage.port import DamagedRun, Entry, Record, RunEntry, Store, Survey
 from stepwell.storage.record import pending_of, wake_of
-from stepwell.storage.signals import read_letter
+from stepwell.storage.signals import read_signal
 from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
 from stepwell.workflows.workflow import Workflow
 
@@ -242,7 +242,7 @@ class _Examination:
             if key == PARTLY_HERE:
                 continue  # whoever looks at the run as a whole says so
             try:
-                read_letter(run_id, key, body)
+                read_signal(run_id, key, body)
             except DurabilityError as error:
                 findings.append(Finding("error", str(error), run_id))
         return findings

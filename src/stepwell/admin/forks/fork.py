@@ -15,7 +15,7 @@ from stepwell.admin.diffs.json_diff import compare, same
 from stepwell.admin.lookup import NotFound, find_checkpoint
 from stepwell.admin.responses import encode_answers, send_answers
 from stepwell.admin.state_edits import edit_state
-from stepwell.codec.codec import DEFAULT_CODEC, encoded
+from stepwell.codec.codec import DEFAULT_CODEC, Encoded
 from stepwell.engine import lease_renewal
 from stepwell.engine.commit import store
 from stepwell.engine.open_run import first_of_fork, forked_header
@@ -149,7 +149,7 @@ def _edit_state(
 
 
 def _encode(value: Any) -> Parcel:
-    return encoded(msgspec.json.encode(value), DEFAULT_CODEC)
+    return Encoded(msgspec.json.encode(value), DEFAULT_CODEC)
 
 
 def _ignore_signals() -> None:

@@ -33,7 +33,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
 from stepwell.storage.port import Entry, Record, Store
-from stepwell.storage.record import fold, record
+from stepwell.storage.record import build_record, fold
 
 _PAGE = 500  # records whose texts are in memory at a time
 _AT_ONCE = 1000  # checkpoints that go in one transaction
@@ -219,7 +219,7 @@ class _Pruning:
         if not chain:
             return None  # the run went meanwhile
         checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
-        replacement = record(commit, checkpoint, framed=True)
+        replacement = build_record(commit, checkpoint, snapshot=True)
         size = sum(len(record.body) for record in chain if first <= record.entry.number <= last)
         size -= len(replacement.body) - len(chain[-1].body)
         if size <= 0:

@@ -20,7 +20,7 @@ import msgspec
 
 from stepwell.admin.transfer.import_errors import too_large
 from stepwell.errors import CheckpointCorrupt, NewerFormat
-from stepwell.storage.damage import damaged, decoded
+from stepwell.storage.damage import damage_error, decode_stored
 from stepwell.storage.port import Entry, Record
 
 VERSION = 1
@@ -186,7 +186,7 @@ class Reader:
     def lines(self) -> Iterator[Line]:
         while True:
             text = self._read_line()
-            line = decoded(_decode, text, f"line {self._count + 1} of {self._name}")
+            line = decode_stored(_decode, text, f"line {self._count + 1} of {self._name}")
             if isinstance(line, EndLine):
                 return self._check_end(line)
             self._count_line(text)
@@ -194,17 +194,17 @@ class Reader:
 
     def _read_header(self) -> Header:
         text = self._read_line()
-        first = decoded(_decode_version, text, self._name)
+        first = decode_stored(_decode_version, text, self._name)
         if first.format != _NAME:
             raise CheckpointCorrupt(f"{self._name} is no exported run: its first line does not say so")
         if first.version < 1:
-            raise damaged(self._name, f"there is no version {first.version}")
+            raise damage_error(self._name, f"there is no version {first.version}")
         if first.version > VERSION:
             raise NewerFormat(
                 f"{self._name} is of version {first.version}, and this Stepwell reads {VERSION}; use a newer one"
             )
         self._count_line(text)
-        header = decoded(_decode_header, text, f"the first line of {self._name}")
+        header = decode_stored(_decode_header, text, f"the first line of {self._name}")
         self._run_id = header.run_id
         return header
 
@@ -227,15 +227,15 @@ class Reader:
             raise too_large(what, self._max_memory or PER_BYTE * _LONGEST, self._run_id)
         if self._max_memory is not None and not _fits(text, self._max_memory):
             raise too_large(what, self._max_memory, self._run_id)
-        decoded(_check_utf8, text, what)
+        decode_stored(_check_utf8, text, what)
         return text
 
     def _read_safely(self, read: Callable[[], bytes]) -> bytes:
         try:
             return read()
         except gzip.BadGzipFile as error:
-            raise damaged(self._name, f"it is not what export_run wrote ({error})") from error
+            raise damage_error(self._name, f"it is not what export_run wrote ({error})") from error
         except EOFError:
             raise CheckpointCorrupt(f"{self._name} is damaged: it is cut short; export the run again") from None
         except zlib.error as error:
-            raise damaged(self._name, error) from error
+            raise damage_error(self._name, error) from error

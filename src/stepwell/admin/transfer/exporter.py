@@ -33,7 +33,7 @@ from stepwell.model.superstep import Checkpoint
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating, mode_of
 from stepwell.storage.port import Record
-from stepwell.storage.record import record as record_of
+from stepwell.storage.record import build_record
 from stepwell.storage.wire.format import header_of, read_commit
 
 _encode = msgspec.json.Encoder().encode
@@ -194,4 +194,4 @@ class _RunLines:
             self._checkpoint = None
             bare = replace(shape, state=None, executors={}, executor_splices={})
             return Record(record.entry, _encode(bare))
-        return record_of(commit, self._checkpoint, framed=True)
+        return build_record(commit, self._checkpoint, snapshot=True)

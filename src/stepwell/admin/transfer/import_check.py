@@ -28,11 +28,11 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt
 from stepwell.kernel.lifecycle import apply
 from stepwell.model.superstep import Appended, Checkpoint, Commit, Retention, RunHeader
-from stepwell.storage.damage import damaged, decoded
+from stepwell.storage.damage import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import LONGEST, entry_flaws, flaw_in_count, flaw_in_name
 from stepwell.storage.port import Record
-from stepwell.storage.signals import read_letter
+from stepwell.storage.signals import read_signal
 from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
 
 _LONGEST_KEY = LONGEST + 1000  # characters: the key of a letter has an id in it
@@ -103,7 +103,7 @@ class _FileCheck:
                 self._check_key(contents, f"mail/{key}", key)
                 if key == PARTLY_HERE:
                     raise self._make_error(f"run {contents.line.run_id!r} in it is only partly there")
-                read_letter(contents.line.run_id, key, line.text)
+                read_signal(contents.line.run_id, key, line.text)
 
     def _begin_run(self, line: RunLine) -> None:
         self._refuse_flaw(f"the id of run {line.run_id[:40]!r}", flaw_in_name(line.run_id))
@@ -128,7 +128,7 @@ class _FileCheck:
             )
         for what, payloads in (("state", head.state), ("executors", head.executors)):
             for key, payload in payloads.items():
-                decoded(_check_json, json_of(payload), f"{what}[{key!r}] of run {run_id!r} in {self._name}")
+                decode_stored(_check_json, json_of(payload), f"{what}[{key!r}] of run {run_id!r} in {self._name}")
         contents.busy = contents.busy or bool(head.messages) or head.wake is not None
         contents.retention = head.header.retention
         self._run = self._checkpoint = None
@@ -174,7 +174,7 @@ class _FileCheck:
             raise self._make_error(f"{what} {flaw}")
 
     def _make_error(self, why: str) -> CheckpointCorrupt:
-        return damaged(self._name, why)
+        return damage_error(self._name, why)
 
 
 def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:

@@ -177,15 +177,15 @@ def _fill_in(question: Question) -> Any:
 def _introduce(question: Question) -> None:
     from stepwell.cli.forms.agent_forms import select_visible
     from stepwell.storage import clock
-    from stepwell.storage.damage import moment
+    from stepwell.storage.damage import read_moment
 
     what = f"the question {question.request_id!r}"
-    asked_at, now = moment(question.asked_at, what), clock.now()
+    asked_at, now = read_moment(question.asked_at, what), clock.now()
     print_note(f"{question.run_id}: {question.executor} asked {question.request_id} {format_span(now - asked_at)} ago")
     for line in tree(select_visible(question.data, question.response_type), full=True):
         print_note(f"  {line}")
     if question.deadline is not None:
-        print_note(f"deadline: {format_deadline(moment(question.deadline, what), now)}")
+        print_note(f"deadline: {format_deadline(read_moment(question.deadline, what), now)}")
 
 
 async def _send(storage: BuiltInStorage, question: Question, value: Any) -> None:

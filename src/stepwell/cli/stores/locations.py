@@ -207,9 +207,9 @@ class Schema(msgspec.Struct, frozen=True):
         import psycopg
 
         from stepwell.stores.postgres.errors import first_line
-        from stepwell.stores.postgres.schema import quoted
+        from stepwell.stores.postgres.schema import quote_schema
 
-        name = quoted(self.name)
+        name = quote_schema(self.name)
         query = template.replace("{schema}", name).encode()
         parameters = [value.replace("{schema}", name) for value in values or ()]
         try:

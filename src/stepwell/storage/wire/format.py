@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.codec.codec import Codec, encoded
+from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import CheckpointCorrupt, CodecError, NewerFormat
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.payload import Parcel
@@ -35,7 +35,7 @@ from stepwell.model.superstep import (
     Stamp,
     Write,
 )
-from stepwell.storage.damage import damaged, decoded, moment
+from stepwell.storage.damage import damage_error, decode_stored, read_moment
 from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
 from stepwell.storage.json_text import json_of
 from stepwell.storage.port import Record
@@ -69,9 +69,9 @@ _decode_note = msgspec.json.Decoder(WireNote).decode
 
 
 def write_commit(
-    commit: Commit, frame: RunHeader | None, previous_id: str | None, before: Checkpoint | None = None
+    commit: Commit, header: RunHeader | None, previous_id: str | None, before: Checkpoint | None = None
 ) -> bytes:
-    """The body of a record; with `frame` it stands alone."""
+    """The body of a record; with `header` it stands alone."""
     held = commit.held
     executors, executor_splices = _executors(commit.executors, {} if before is None else before.executors)
     shape = WireCommit(
@@ -81,8 +81,8 @@ def write_commit(
         iteration=commit.iteration,
         since_input=commit.since_input,
         place=commit.place,
-        run=None if frame is None else _run(frame),
-        previous_id=None if frame is None else previous_id,
+        run=None if header is None else _run(header),
+        previous_id=None if header is None else previous_id,
         messages=None if commit.messages is None else [_message(m) for m in commit.messages],
         held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
         state=_writes(commit.state, {} if before is None else before.state),
@@ -106,7 +106,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
     """A commit from its record. Raises CheckpointCorrupt, naming it, if it is not one."""
     entry = record.entry
     what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-    shape = decoded(_decode_commit, record.body, what)
+    shape = decode_stored(_decode_commit, record.body, what)
     _check_format(shape.format, what)
     check_commit(shape, what)
     if shape.run is not None and shape.run.run_id != entry.run_id:
@@ -147,9 +147,9 @@ def header_of(shape: WireCommit) -> RunHeader:
     """Whose run a frame belongs to."""
     assert shape.run is not None
     run = shape.run
-    known = (run.signature, run.input_digest, run.epoch, run.parent_id, run.caller, run.trace)
-    later = (run.parent_run, run.parent_number, run.tags, run.retention, run.version)
-    return RunHeader(run.run_id, run.workflow, *known, *later)
+    details = (run.signature, run.input_digest, run.epoch, run.parent_id, run.caller, run.trace)
+    later_details = (run.parent_run, run.parent_number, run.tags, run.retention, run.version)
+    return RunHeader(run.run_id, run.workflow, *details, *later_details)
 
 
 def write_outcome(outcome: Outcome) -> bytes:
@@ -172,18 +172,18 @@ def write_outcome(outcome: Outcome) -> bytes:
 
 def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
     what = f"what run {run_id!r} remembered as {key!r}"
-    shape = decoded(_decode_outcome, body, what)
+    shape = decode_stored(_decode_outcome, body, what)
     _check_format(shape.format, what)
     if shape.delivery != key:
-        raise damaged(what, f"it is the outcome of another delivery, {shape.delivery!r}")
+        raise damage_error(what, f"it is the outcome of another delivery, {shape.delivery!r}")
     check_requests(shape.requests, what)
     return Outcome(
         delivery=shape.delivery,
         executor=shape.executor,
-        sent=tuple(Sent(_parcel(s.payload, codec), s.target) for s in shape.sent),
+        sent=tuple(Sent(_payload(s.payload, codec), s.target) for s in shape.sent),
         outputs=_read_outputs(shape.outputs, codec),
         writes=_read_plain_writes(shape.state, codec),
-        saved=_parcel(shape.saved, codec) if bytes(shape.saved) else None,
+        saved=_payload(shape.saved, codec) if bytes(shape.saved) else None,
         requests=tuple(_read_request(r, codec) for r in shape.requests),
         children=_read_children(shape.children),
         attempts=shape.attempts,
@@ -199,35 +199,35 @@ def write_note(note: Note) -> bytes:
 
 def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
     what = f"what run {run_id!r} noted as {key!r}"
-    shape = decoded(_decode_note, body, what)
+    shape = decode_stored(_decode_note, body, what)
     _check_format(shape.format, what)
     if shape.due:  # what came of a step is not due
-        moment(shape.due, what)
+        read_moment(shape.due, what)
     failure = None if shape.failure is None else _read_failure(shape.failure)
-    value = _parcel(shape.value, codec) if bytes(shape.value) else None
+    value = _payload(shape.value, codec) if bytes(shape.value) else None
     return Note(shape.due, failure, shape.final, value, shape.call)
 
 
-def _check_format(found: int, what: str) -> None:
-    if found in READABLE:
+def _check_format(version: int, what: str) -> None:
+    if version in READABLE:
         return
-    if found < min(READABLE):
-        raise damaged(what, f"there is no format {found}")
-    raise NewerFormat(f"{what} is of format {found}, and this version reads {READABLE}; use a newer Stepwell")
+    if version < min(READABLE):
+        raise damage_error(what, f"there is no format {version}")
+    raise NewerFormat(f"{what} is of format {version}, and this version reads {READABLE}; use a newer Stepwell")
 
 
-def _raw(parcel: Parcel) -> Raw:
-    return Raw(json_of(parcel))
+def _raw(payload: Parcel) -> Raw:
+    return Raw(json_of(payload))
 
 
-def _parcel(raw: Raw, codec: Codec) -> Parcel:
-    return encoded(bytes(raw), codec)
+def _payload(raw: Raw, codec: Codec) -> Parcel:
+    return Encoded(bytes(raw), codec)
 
 
 def _run(header: RunHeader) -> WireRun:
-    known = (header.input_digest, header.epoch, header.parent_id, header.caller, header.trace)
-    later = (header.parent_run, header.parent_number, dict(header.tags), header.retention, header.version)
-    return WireRun(header.run_id, header.workflow, dict(header.signature), *known, *later)
+    details = (header.input_digest, header.epoch, header.parent_id, header.caller, header.trace)
+    later_details = (header.parent_run, header.parent_number, dict(header.tags), header.retention, header.version)
+    return WireRun(header.run_id, header.workflow, dict(header.signature), *details, *later_details)
 
 
 def _failure(f: WorkflowErrorDetails) -> WireFailure:
@@ -258,15 +258,15 @@ def _message(m: Message) -> WireMessage:
 
 
 def _read_message(m: WireMessage, codec: Codec) -> Message:
-    reply = None if m.reply is None else Reply(m.reply.request_id, _parcel(m.reply.question, codec), m.reply.child)
-    return Message(m.id, m.source, _parcel(m.payload, codec), m.target, m.takers, m.joins, reply)
+    reply = None if m.reply is None else Reply(m.reply.request_id, _payload(m.reply.question, codec), m.reply.child)
+    return Message(m.id, m.source, _payload(m.payload, codec), m.target, m.takers, m.joins, reply)
 
 
 def _request(r: Request) -> WireRequest:
     default = NOTHING if r.default is None else _raw(r.default)
     schema = Raw(r.schema.encode())
-    known = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
-    return WireRequest(r.id, r.executor, _raw(r.payload), *known)
+    details = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
+    return WireRequest(r.id, r.executor, _raw(r.payload), *details)
 
 
 def read_requests(plain: list[Any], codec: Codec) -> list[Request]:
@@ -275,15 +275,15 @@ def read_requests(plain: list[Any], codec: Codec) -> list[Request]:
 
 
 def _read_request(r: WireRequest, codec: Codec) -> Request:
-    default = _parcel(r.default, codec) if bytes(r.default) else None
+    default = _payload(r.default, codec) if bytes(r.default) else None
     schema = bytes(r.schema).decode()
-    payload = _parcel(r.payload, codec)
-    known = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
-    return Request(r.id, r.executor, payload, *known)
+    payload = _payload(r.payload, codec)
+    details = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
+    return Request(r.id, r.executor, payload, *details)
 
 
 def _read_held(held: dict[str, dict[str, list[Raw]]], codec: Codec) -> Held:
-    return {key: {s: tuple(_parcel(p, codec) for p in ps) for s, ps in v.items()} for key, v in held.items()}
+    return {key: {s: tuple(_payload(p, codec) for p in ps) for s, ps in v.items()} for key, v in held.items()}
 
 
 def _outputs(outputs: tuple[Output, ...]) -> list[WireOutput]:
@@ -291,7 +291,7 @@ def _outputs(outputs: tuple[Output, ...]) -> list[WireOutput]:
 
 
 def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]:
-    return tuple(Output(output.kind, _parcel(output.payload, codec)) for output in outputs)
+    return tuple(Output(output.kind, _payload(output.payload, codec)) for output in outputs)
 
 
 def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Parcel]) -> WireWrites | None:
@@ -321,10 +321,10 @@ def _executors(
     """What executors keep: for each all of it, or what changed in it."""
     texts: dict[str, Raw] = {}
     splices: dict[str, WireSplice] = {}
-    for id, parcel in saved.items():
-        if isinstance(parcel, Edited):
+    for id, payload in saved.items():
+        if isinstance(payload, Edited):
             continue
-        text = json_of(parcel)
+        text = json_of(payload)
         if (splice := _splice(before.get(id), text)) is not None:
             splices[id] = splice
         else:
@@ -347,21 +347,23 @@ def _read_splice(shape: WireSplice, codec: Codec, what: str) -> Edited:
 
 
 def _read_executors(shape: WireCommit, codec: Codec, what: str) -> dict[str, Parcel | Edited]:
-    saved: dict[str, Parcel | Edited] = {id: _parcel(raw, codec) for id, raw in shape.executors.items()}
-    edits = {id: _read_splice(one, codec, f"executor {id!r} in {what}") for id, one in shape.executor_splices.items()}
+    saved: dict[str, Parcel | Edited] = {id: _payload(raw, codec) for id, raw in shape.executors.items()}
+    edits = {
+        id: _read_splice(splice, codec, f"executor {id!r} in {what}") for id, splice in shape.executor_splices.items()
+    }
     return {**saved, **edits}
 
 
 def _read_writes(shape: WireWrites | None, codec: Codec, what: str) -> dict[str, Write | Edited]:
     if shape is None:
         return {}
-    edits = {key: _read_splice(one, codec, f"state[{key!r}] in {what}") for key, one in shape.splice.items()}
+    edits = {key: _read_splice(splice, codec, f"state[{key!r}] in {what}") for key, splice in shape.splice.items()}
     return {**_read_plain_writes(shape, codec), **edits}
 
 
 def _read_plain_writes(shape: WireWrites | None, codec: Codec) -> dict[str, Write]:
     if shape is None:
         return {}
-    writes: dict[str, Write] = {key: Assigned(_parcel(raw, codec)) for key, raw in shape.set.items()}
-    writes |= {key: Appended(tuple(_parcel(raw, codec) for raw in raws)) for key, raws in shape.append.items()}
+    writes: dict[str, Write] = {key: Assigned(_payload(raw, codec)) for key, raw in shape.set.items()}
+    writes |= {key: Appended(tuple(_payload(raw, codec) for raw in raws)) for key, raws in shape.append.items()}
     return writes | {key: Deleted() for key in shape.delete}

@@ -21,17 +21,17 @@ Raw = msgspec.Raw
 NOTHING = Raw()  # msgspec cannot read `Raw | None`; a default that is the same object is left out
 
 
-class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+class _WireShape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     pass
 
 
-class WireReply(_Shape):
+class WireReply(_WireShape):
     request_id: str
     question: Raw
     child: str | None = None
 
 
-class WireRequest(_Shape):
+class WireRequest(_WireShape):
     id: str
     executor: str
     payload: Raw
@@ -44,7 +44,7 @@ class WireRequest(_Shape):
     child: str | None = None
 
 
-class WireChild(_Shape):
+class WireChild(_WireShape):
     run_id: str
     executor: str
     checkpoint_id: str
@@ -52,7 +52,7 @@ class WireChild(_Shape):
     caller: str
 
 
-class WireMessage(_Shape):
+class WireMessage(_WireShape):
     id: str
     source: str | None
     payload: Raw
@@ -62,12 +62,12 @@ class WireMessage(_Shape):
     reply: WireReply | None = None
 
 
-class WireOutput(_Shape):
+class WireOutput(_WireShape):
     kind: Literal["output", "intermediate"]
     payload: Raw
 
 
-class WireDone(_Shape):
+class WireDone(_WireShape):
     delivery: str
     executor: str
     sent: tuple[str, ...] = ()
@@ -76,20 +76,20 @@ class WireDone(_Shape):
     attempts: int = 1
 
 
-class WireSplice(_Shape):
+class WireSplice(_WireShape):
     start: int
     tail: int
     text: str
 
 
-class WireWrites(_Shape):
+class WireWrites(_WireShape):
     set: dict[str, Raw] = {}
     append: dict[str, list[Raw]] = {}
     delete: list[str] = []
     splice: dict[str, WireSplice] = {}
 
 
-class WireFailure(_Shape):
+class WireFailure(_WireShape):
     error_type: str
     message: str
     traceback: str | None = None
@@ -97,7 +97,7 @@ class WireFailure(_Shape):
     extra: dict[str, Any] | None = None
 
 
-class WireRun(_Shape):
+class WireRun(_WireShape):
     """What never changes in a run; in every frame."""
 
     run_id: str
@@ -115,7 +115,7 @@ class WireRun(_Shape):
     version: int = 1
 
 
-class WireCommit(_Shape, kw_only=True):
+class WireCommit(_WireShape, kw_only=True):
     format: int
     kind: CommitKind
     status: WorkflowRunState
@@ -141,12 +141,12 @@ class WireCommit(_Shape, kw_only=True):
     metadata: dict[str, Any] = {}
 
 
-class WireSent(_Shape):
+class WireSent(_WireShape):
     payload: Raw
     target: str | None = None
 
 
-class WireOutcome(_Shape, kw_only=True):
+class WireOutcome(_WireShape, kw_only=True):
     format: int
     delivery: str
     executor: str
@@ -160,7 +160,7 @@ class WireOutcome(_Shape, kw_only=True):
     version: int = 1
 
 
-class WireNote(_Shape):
+class WireNote(_WireShape):
     """A timer, an attempt that failed, or what came of a step."""
 
     format: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.storage.damage import damaged, decoded, moment
+from stepwell.storage.damage import damage_error, decode_stored, read_moment
 from stepwell.storage.limits import LARGEST
 from stepwell.storage.wire.shapes import WireCommit, WireRequest, WireRun
 
@@ -21,11 +21,11 @@ def check_commit(shape: WireCommit, what: str) -> None:
         counts += [run.version - 1, run.epoch, run.parent_number or 0]
     counts += [child.number for child in shape.children.values() if child is not None]
     if min(counts) < 0:
-        raise damaged(what, "it counts below 0")
+        raise damage_error(what, "it counts below 0")
     if max(counts) > LARGEST:
-        raise damaged(what, f"it counts beyond {LARGEST}, the largest number that stores hold")
+        raise damage_error(what, f"it counts beyond {LARGEST}, the largest number that stores hold")
     if shape.wake is not None:
-        moment(shape.wake, f"when to wake, in {what}")
+        read_moment(shape.wake, f"when to wake, in {what}")
     check_requests(shape.asked, what)
     if shape.run is not None:
         _check_run(shape.run, what)
@@ -36,26 +36,26 @@ def check_commit(shape: WireCommit, what: str) -> None:
 def check_requests(requests: Iterable[WireRequest], what: str) -> None:
     """Raises CheckpointCorrupt, saying where they are, if what is said of questions cannot be read."""
     for request in requests:
-        decoded(_read_schema, bytes(request.schema), f"the schema of the question {request.id!r} in {what}")
+        decode_stored(_read_schema, bytes(request.schema), f"the schema of the question {request.id!r} in {what}")
         for stamp in (request.at, request.deadline):
             if stamp is not None:
-                moment(stamp, f"the question {request.id!r} in {what}")
+                read_moment(stamp, f"the question {request.id!r} in {what}")
 
 
 def _check_run(run: WireRun, what: str) -> None:
     for part in ("executors", "edges"):
         names = run.signature.get(part, [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise damaged(what, f"the {part} in its signature are no list of names")
+            raise damage_error(what, f"the {part} in its signature are no list of names")
 
 
 def _check_done(shape: WireCommit, what: str) -> None:
     """Whoever tells again what was done looks up the messages that were sent, and the questions that were asked."""
-    sent, asked = {one.id for one in shape.messages or ()}, {one.id for one in shape.asked}
+    sent, requests = {part.id for part in shape.messages or ()}, {part.id for part in shape.asked}
     for done in shape.done:
         for id in done.sent:
             if id not in sent:
-                raise damaged(what, f"{done.executor!r} has sent the message {id!r}, which is not there")
+                raise damage_error(what, f"{done.executor!r} has sent the message {id!r}, which is not there")
         for id in done.asked:
-            if id not in asked:
-                raise damaged(what, f"{done.executor!r} has asked {id!r}, which is not there")
+            if id not in requests:
+                raise damage_error(what, f"{done.executor!r} has asked {id!r}, which is not there")

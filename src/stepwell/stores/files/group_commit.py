@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from stepwell.errors import CommitConflict
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files.run_folder import Run
-from stepwell.stores.files.superstep_log import Kept, write_memo
+from stepwell.stores.files import layout
+from stepwell.stores.files.run_folder import RunFolder
+from stepwell.stores.files.superstep_log import LogItem, write_memo
 
 
 @dataclass(eq=False, slots=True)
@@ -30,7 +30,7 @@ class Wish:
     kept: Future[bool] = field(default_factory=Future)
 
 
-class Together:
+class GroupCommit:
     """Collects what is to be remembered, run by run, as long as something of that run is being written."""
 
     def __init__(self, start: Callable[[Callable[[], None]], object], write: Callable[[str, list[Wish]], None]) -> None:
@@ -67,17 +67,17 @@ class Together:
             return wishes
 
 
-def keep(run: Run, run_id: str, wishes: list[Wish]) -> list[tuple[Wish, bool]]:
+def keep(run: RunFolder, run_id: str, wishes: list[Wish]) -> list[tuple[Wish, bool]]:
     """Write down what is wished for, each place in one file, unless it is there already or comes too late.
 
     The answers to those that are not refused, to be told when the run is free for them again.
     """
     answers: list[tuple[Wish, bool]] = []
-    fresh: dict[int, list[Kept]] = {}
+    fresh: dict[int, list[LogItem]] = {}
     for wish in wishes:
         try:
             run.refuse_late(run_id, wish.fence)
-            kept = Kept(wish.key, msgspec.Raw(disk.compact(wish.body)))
+            item = LogItem(wish.key, msgspec.Raw(layout.compact(wish.body)))
         except (CommitConflict, ValueError) as error:  # that is its own fault
             wish.kept.set_exception(error)
             continue
@@ -85,7 +85,7 @@ def keep(run: Run, run_id: str, wishes: list[Wish]) -> list[tuple[Wish, bool]]:
         answers.append((wish, is_new))
         if is_new:
             run.keys(wish.place).add(wish.key)
-            fresh.setdefault(wish.place, []).append(kept)
+            fresh.setdefault(wish.place, []).append(item)
     for place, group in fresh.items():
         write_memo(run.folder, place, group)
     return answers

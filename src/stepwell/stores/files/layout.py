@@ -2,15 +2,15 @@
 
     <root>/stepwell.json                              the mark of a store, with the version of its format
     <root>/<workflow>/<run>/000012-<checkpoint>.json  one record
-    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will be kept of it; see file_run
-    <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way; see file_memory
-    <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see file_mail
-    <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see file_beside
-    <root>/<workflow>/<run>/owner.json                who drives the run; see file_claims
+    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will be kept of it; see run_folder
+    <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way; see superstep_log
+    <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see signals
+    <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see open_page
+    <root>/<workflow>/<run>/owner.json                who drives the run; see lease
     <root>/.new/<run>/                                a run that has no record yet
     <root>/.gone/                                     runs that are being deleted
 
-Names that begin with a dot are never records: locks (see file_lock; nothing of what is in them is stored), and
+Names that begin with a dot are never records: locks (see lock; nothing of what is in them is stored), and
 files that a killed writer left half written.
 """
 
@@ -43,13 +43,13 @@ PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,99}")
 _counter = itertools.count()
 
 
-class Stored(msgspec.Struct):
+class StoredFile(msgspec.Struct):
     """What is written to a file of its own."""
 
     format: int
 
 
-class Mark(Stored):
+class Mark(StoredFile):
     """What tells that a directory is a store."""
 
 
@@ -64,12 +64,12 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     def about(self) -> About:
         return About(self.tags, self.caller)
 
-    def told(self, about: About | None) -> Origin:
+    def with_about(self, about: About | None) -> Origin:
         """What is known after somebody has said that; None: nothing."""
         return self if about is None else Origin(self.began, dict(about.tags), about.caller)
 
 
-class Cover(Stored, kw_only=True, omit_defaults=True):
+class Cover(StoredFile, kw_only=True, omit_defaults=True):
     """What a record's file says before its body."""
 
     run_id: str
@@ -107,7 +107,7 @@ class Cover(Stored, kw_only=True, omit_defaults=True):
         return (self.seq, self.run_id, self.number)
 
 
-class Sheet(Cover, kw_only=True, omit_defaults=True):
+class StoredRecord(Cover, kw_only=True, omit_defaults=True):
     """A record as it is written to its file. The body is the last thing in it."""
 
     body: msgspec.Raw
@@ -117,10 +117,10 @@ class Sheet(Cover, kw_only=True, omit_defaults=True):
         return Record(self.entry, compact(self.body))
 
 
-S = TypeVar("S", bound=Stored)
+S = TypeVar("S", bound=StoredFile)
 
 # Made once, before there are threads: two that find out at the same time what a class is like crash the process.
-MARKS, _COVERS, _SHEETS = msgspec.json.Decoder(Mark), msgspec.json.Decoder(Cover), msgspec.json.Decoder(Sheet)
+MARKS, _COVERS, _RECORDS = msgspec.json.Decoder(Mark), msgspec.json.Decoder(Cover), msgspec.json.Decoder(StoredRecord)
 
 
 def safe_name(text: str) -> str:
@@ -144,9 +144,9 @@ def compact(body: bytes | msgspec.Raw) -> bytes:
     return msgspec.json.format(bytes(body), indent=-1)
 
 
-def sheet_of(record: Record, seq: int, origin: Origin, drop_below: int | None = None) -> Sheet:
+def stored_record(record: Record, seq: int, origin: Origin, drop_below: int | None = None) -> StoredRecord:
     e, body = record.entry, msgspec.Raw(compact(record.body))
-    return Sheet(
+    return StoredRecord(
         FORMAT,
         run_id=e.run_id,
         number=e.number,
@@ -165,17 +165,17 @@ def sheet_of(record: Record, seq: int, origin: Origin, drop_below: int | None = 
     )
 
 
-def cover_of(sheet: Sheet) -> Cover:
-    return Cover(sheet.format, **{name: getattr(sheet, name) for name in Cover.__struct_fields__[1:]})
+def cover_of(stored: StoredRecord) -> Cover:
+    return Cover(stored.format, **{name: getattr(stored, name) for name in Cover.__struct_fields__[1:]})
 
 
-def read_sheet(path: Path) -> Sheet:
+def read_record(path: Path) -> StoredRecord:
     """The record in that file. Raises CheckpointCorrupt unless it is the record that its name and folders say."""
-    return _in_place(read(path, _SHEETS), path)
+    return _in_place(read(path, _RECORDS), path)
 
 
 def read_cover(path: Path) -> Cover:
-    """As `read_sheet`, without the body: of a large file only the beginning is read, and whether it has an end."""
+    """As `read_record`, without the body: of a large file only the beginning is read, and whether it has an end."""
     cover = _beginning(path)
     return _in_place(read(path, _COVERS) if cover is None else cover, path)
 
@@ -184,8 +184,8 @@ C = TypeVar("C", bound=Cover)
 
 
 def _in_place(cover: C, path: Path) -> C:
-    told = Path(safe_name(cover.workflow), safe_name(cover.run_id), record_name(cover.number, cover.checkpoint_id))
-    if path.with_name(path.name.removeprefix(REDUCED)).parts[-3:] != told.parts:
+    expected = Path(safe_name(cover.workflow), safe_name(cover.run_id), record_name(cover.number, cover.checkpoint_id))
+    if path.with_name(path.name.removeprefix(REDUCED)).parts[-3:] != expected.parts:
         raise CheckpointCorrupt(
             f"{path} is not what its name says: it holds commit {cover.number} ({cover.checkpoint_id}) "
             f"of run {cover.run_id!r} of workflow {cover.workflow!r}; put it back where it belongs"
@@ -214,7 +214,7 @@ def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
     try:
         data = path.read_bytes()
         data.decode()
-        found = decoder.decode(data)
+        content = decoder.decode(data)
     except FileNotFoundError as error:
         if path.is_symlink():
             raise CheckpointCorrupt(f"{path} cannot be read: it is a link to nothing") from error
@@ -229,18 +229,18 @@ def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
         raise CheckpointCorrupt(
             f"{path} is damaged: {error}; restore it from a backup, or delete it to do without it"
         ) from error
-    if found.format < 1:
-        raise CheckpointCorrupt(f"{path} is damaged: there is no format {found.format}; restore it from a backup")
-    if found.format > FORMAT:
+    if content.format < 1:
+        raise CheckpointCorrupt(f"{path} is damaged: there is no format {content.format}; restore it from a backup")
+    if content.format > FORMAT:
         raise NewerFormat(
-            f"{path} was written by a newer Stepwell (format {found.format}, this one knows {FORMAT}); "
+            f"{path} was written by a newer Stepwell (format {content.format}, this one knows {FORMAT}); "
             f"it was left as it is. Upgrade Stepwell to use it"
         )
-    return found
+    return content
 
 
 def write(
-    path: Path, content: Stored, *, stamp: int | None = None, lasting: bool = True, mode: int | None = None
+    path: Path, content: StoredFile, *, stamp: int | None = None, lasting: bool = True, mode: int | None = None
 ) -> None:
     """Put the content in place of whatever is there: after a crash it is wholly there or not at all.
 

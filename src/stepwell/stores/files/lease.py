@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from stepwell.storage.lease import Lease, Owner
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files.layout import FORMAT, OWNER, Stored
+from stepwell.stores.files import layout
+from stepwell.stores.files.layout import FORMAT, OWNER, StoredFile
 
 
-class Claim(Stored):
+class StoredLease(StoredFile):
     """The last claim on a run."""
 
     host: str
@@ -36,51 +36,51 @@ class Claim(Stored):
         return self.lease is not None and not self.lease.is_over()
 
 
-_CLAIMS = msgspec.json.Decoder(Claim)
+_LEASES = msgspec.json.Decoder(StoredLease)
 
 
-def claim_in(folder: Path) -> Claim | None:
+def lease_in(folder: Path) -> StoredLease | None:
     try:
-        return disk.read(folder / OWNER, _CLAIMS)
+        return layout.read(folder / OWNER, _LEASES)
     except FileNotFoundError:
         return None
 
 
 def fence_in(folder: Path) -> int:
     """The number of the last claim; 0 if there was none."""
-    claim = claim_in(folder)
-    return claim.fence if claim else 0
+    stored = lease_in(folder)
+    return stored.fence if stored else 0
 
 
-def claim(folder: Path, run_id: str, owner: Owner, seconds: float) -> int:
-    found = claim_in(folder)
-    lease = found.lease if found else None
+def acquire(folder: Path, run_id: str, owner: Owner, seconds: float) -> int:
+    stored = lease_in(folder)
+    lease = stored.lease if stored else None
     if lease is not None and lease.owner != owner and not lease.is_over():
         raise lease.refuse(run_id)
-    fence = found.fence + 1 if found else 1
+    fence = stored.fence + 1 if stored else 1
     _write(folder, owner, owner.clock() + seconds, fence)
     return fence
 
 
 def renew(folder: Path, fence: int, seconds: float) -> bool:
     """Extend the claim of that number, if it is held; False if there is a later one."""
-    found = claim_in(folder)
-    lease = found.lease if found else None
-    if found is not None and lease is not None and found.fence == fence:
+    stored = lease_in(folder)
+    lease = stored.lease if stored else None
+    if stored is not None and lease is not None and stored.fence == fence:
         _write(folder, lease.owner, lease.owner.clock() + seconds, fence)
-    return found is None or found.fence <= fence
+    return stored is None or stored.fence <= fence
 
 
 def release(folder: Path, owner: Owner) -> bool:
     """Let go; False if it is not held by that owner."""
-    found = claim_in(folder)
-    lease = found.lease if found else None
-    if found is None or lease is None or lease.owner != owner:
+    stored = lease_in(folder)
+    lease = stored.lease if stored else None
+    if stored is None or lease is None or lease.owner != owner:
         return False
-    _write(folder, owner, None, found.fence)
+    _write(folder, owner, None, stored.fence)
     return True
 
 
 def _write(folder: Path, owner: Owner, until: float | None, fence: int) -> None:
-    claim = Claim(FORMAT, owner.host, owner.machine, owner.pid, owner.started, owner.drive, until, fence)
-    disk.write(folder / OWNER, claim, lasting=False)
+    stored = StoredLease(FORMAT, owner.host, owner.machine, owner.pid, owner.started, owner.drive, until, fence)
+    layout.write(folder / OWNER, stored, lasting=False)

@@ -25,7 +25,7 @@ LONGEST = 1024  # bytes in a lock
 
 
 @contextmanager
-def locked(folder: Path, mode: int | None = None) -> Iterator[int | None]:
+def lock_folder(folder: Path, mode: int | None = None) -> Iterator[int | None]:
     """Keep every other process and thread out. Yields the handle of the lock, or None if the folder was moved or
     deleted while we waited. `mode` is that of a lock that is new; without it, whoever may write in the folder may
     lock it."""

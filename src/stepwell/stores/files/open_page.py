@@ -1,7 +1,7 @@
 """What lies beside the records of a run: its mail, its open questions, and when it wants to be woken.
 
     <run>/open.json   what is open, and what the newest record does not say of the run
-    <run>/mail/       see file_mail
+    <run>/mail/       see signals
 
 A commit happens when its record gets its name. What goes along with it is written to `open.json` before, as
 what is so `next`: it holds from the moment that the record is there. So a writer may be killed anywhere, and
@@ -18,13 +18,13 @@ import msgspec
 
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.port import Along, Entry, RunEntry
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files.layout import FORMAT, MAIL, OPEN, Stored
+from stepwell.stores.files import layout
+from stepwell.stores.files.layout import FORMAT, MAIL, OPEN, StoredFile
 from stepwell.stores.files.open_state import NOTHING_OPEN, Open
 from stepwell.stores.files.records import has_records
-from stepwell.stores.files.run_folder import Run, newest_path
-from stepwell.stores.files.signals import Letters, forget_letters, has_letters, read_letter
-from stepwell.stores.files.superstep_log import forget as forget_memory
+from stepwell.stores.files.run_folder import RunFolder, newest_path
+from stepwell.stores.files.signals import Signals, forget_signals, has_signals, read_signal
+from stepwell.stores.files.superstep_log import forget as forget_log
 from stepwell.stores.files.superstep_log import memos_in
 
 
@@ -38,10 +38,10 @@ class Next(msgspec.Struct, frozen=True):
 
     def has_come(self, folder: Path) -> bool:
         path = folder / self.record
-        return path.exists() and (self.seq is None or disk.read_cover(path).seq == self.seq)
+        return path.exists() and (self.seq is None or layout.read_cover(path).seq == self.seq)
 
 
-class Page(Stored):
+class Page(StoredFile):
     """`open.json`. It tells of the last write only: whoever writes next turns what has come into what is."""
 
     open: Open
@@ -53,7 +53,7 @@ _PAGES = msgspec.json.Decoder(Page)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PageState:
     """What is so beside the records of a run at one moment."""
 
     open: Open = NOTHING_OPEN
@@ -61,43 +61,43 @@ class Seen:
     is_gone: bool = False  # nothing that still lies there counts
 
 
-def look(folder: Path, has_records: Callable[[Path], bool] = has_records) -> Seen:
+def look(folder: Path, has_records: Callable[[Path], bool] = has_records) -> PageState:
     """What is so, whatever a killed writer left. Needs no lock."""
     while True:
         page = _page_in(folder)
         if page is None:
-            return Seen()
+            return PageState()
         if page.next is not None and page.next.has_come(folder):
-            return Seen(page.next.open, page.next.consumed)
+            return PageState(page.next.open, page.next.consumed)
         if not has_records(folder):
-            return Seen(is_gone=page.leaving)
+            return PageState(is_gone=page.leaving)
         if page.next is None or _page_in(folder) == page:  # else its record may have come and gone while we looked
-            return Seen(page.open)
+            return PageState(page.open)
 
 
-def recover(run: Run) -> Open:
+def recover(run: RunFolder) -> Open:
     """What is open, after finishing what a killed writer left."""
     if run.open is not None:
         return run.open
-    seen = look(run.folder, lambda folder: run.has_records())
-    if seen.is_gone:
+    state = look(run.folder, lambda folder: run.has_records())
+    if state.is_gone:
         forget(run)
     elif not run.has_records():  # it was killed before the first record
         (run.folder / OPEN).unlink(missing_ok=True)
-    _mark(run, seen.consumed)
-    return seen.open
+    _mark(run, state.consumed)
+    return state.open
 
 
-def announce(run: Run, entry: Entry, seq: int, now: Open, after: Open, consumed: tuple[str, ...]) -> None:
+def announce(run: RunFolder, entry: Entry, seq: int, now: Open, after: Open, consumed: tuple[str, ...]) -> None:
     """Write down what will be so when the record of that entry and seq has its name. `now` is from `recover`."""
     if after != now or consumed:
-        path = run.folder / disk.record_name(entry.number, entry.checkpoint_id)
+        path = run.folder / layout.record_name(entry.number, entry.checkpoint_id)
         following = Next(path.name, seq if path.exists() else None, consumed, after)
         _turn(run.folder, Page(FORMAT, now, following))
-        run.opened(after, rests=False)
+        run.note_open(after, rests=False)
     elif not (run.rests and run.open == now):
         rest(run.folder, now)
-        run.opened(now, rests=True)
+        run.note_open(now, rests=True)
 
 
 def rest(folder: Path, now: Open) -> None:
@@ -120,7 +120,7 @@ def step_back(folder: Path, newest: Path, now: Open, after: Open) -> None:
 
 def take_leave(folder: Path, now: Open) -> None:
     """Let everything go together with the last record, which is about to be removed. `now` is from `recover`."""
-    if now != NOTHING_OPEN or has_letters(folder) or memos_in(folder):
+    if now != NOTHING_OPEN or has_signals(folder) or memos_in(folder):
         _turn(folder, Page(FORMAT, now, leaving=True))
     else:
         rest(folder, now)
@@ -128,63 +128,63 @@ def take_leave(folder: Path, now: Open) -> None:
 
 def _turn(folder: Path, page: Page) -> None:
     if (folder / MAIL).is_dir():
-        disk.sync_folder(folder / MAIL)  # the marks must not be lost with the page that told of them
-    disk.write(folder / OPEN, page)
+        layout.sync_folder(folder / MAIL)  # the marks must not be lost with the page that told of them
+    layout.write(folder / OPEN, page)
 
 
-def finish(run: Run, along: Along) -> None:
+def finish(run: RunFolder, along: Along) -> None:
     """Tidy up after a commit. If a crash prevents it, the next writer does it."""
     _mark(run, along.consumed)
     if along.settled is not None:
-        forget_memory(run.folder, along.settled)
-        run.forgot()
+        forget_log(run.folder, along.settled)
+        run.forget_keys()
     if along.reduced:
         run.install_reduced(along.drop_below or 0)
     if along.drop_below is not None:
         run.drop_below(along.drop_below)
 
 
-def _mark(run: Run, consumed: tuple[str, ...]) -> None:
+def _mark(run: RunFolder, consumed: tuple[str, ...]) -> None:
     if consumed:
-        run.letters().mark(run.folder, consumed)
+        run.signals().mark(run.folder, consumed)
 
 
-def forget(run: Run) -> None:
+def forget(run: RunFolder) -> None:
     """Delete all that lies beside the records."""
-    disk.sync_folder(run.folder)  # no power failure may bring the last record back without it
-    forget_memory(run.folder)
-    forget_letters(run.folder)
-    run.changed()
-    disk.sync_folder(run.folder)
+    layout.sync_folder(run.folder)  # no power failure may bring the last record back without it
+    forget_log(run.folder)
+    forget_signals(run.folder)
+    run.invalidate()
+    layout.sync_folder(run.folder)
     (run.folder / OPEN).unlink(missing_ok=True)  # last: as long as it is there the rest does not count
 
 
-def unread(folder: Path, letters: Callable[[], Letters]) -> list[tuple[str, bytes]]:
+def unread(folder: Path, signals: Callable[[], Signals]) -> list[tuple[str, bytes]]:
     """The mail that is not consumed, oldest first. Needs no lock."""
-    found = [read_letter(path) for path in waiting(folder, letters)]
-    return [(letter.key, disk.compact(letter.body)) for letter in found]
+    stored = [read_signal(path) for path in waiting(folder, signals)]
+    return [(signal.key, layout.compact(signal.body)) for signal in stored]
 
 
-def waiting(folder: Path, letters: Callable[[], Letters]) -> list[Path]:
+def waiting(folder: Path, signals: Callable[[], Signals]) -> list[Path]:
     """The files of the mail that is not consumed, oldest first. Needs no lock."""
-    seen = look(folder)  # first: mail is marked before the page that tells of it is turned, so one of them tells us
-    done = {disk.safe_name(key) for key in seen.consumed}
-    found = {} if seen.is_gone else letters().waiting
-    if not found and not folder.is_dir():
+    state = look(folder)  # first: mail is marked before the page that tells of it is turned, so one of them tells us
+    done = {layout.safe_name(key) for key in state.consumed}
+    paths = {} if state.is_gone else signals().waiting
+    if not paths and not folder.is_dir():
         raise FileNotFoundError(2, "the run was moved while we looked", str(folder))
-    return [path for name, path in found.items() if name not in done]
+    return [path for name, path in paths.items() if name not in done]
 
 
 def run_in(folder: Path) -> RunEntry | None:
     """What is to be known of a run, and where it is now. Needs no lock, and reads no body."""
     while True:
-        told, path = look(folder).open.origin, newest_path(folder)
+        known_origin, path = look(folder).open.origin, newest_path(folder)
         if path is None:
             return None
-        newest = disk.read_cover(path)
-        if look(folder).open.origin == told:
+        newest = layout.read_cover(path)
+        if look(folder).open.origin == known_origin:
             break
-    origin = told or newest.origin
+    origin = known_origin or newest.origin
     return RunEntry(
         newest.run_id,
         newest.workflow,
@@ -200,11 +200,11 @@ def run_in(folder: Path) -> RunEntry | None:
 
 def _page_in(folder: Path) -> Page | None:
     try:
-        page = disk.read(folder / OPEN, _PAGES)
+        page = layout.read(folder / OPEN, _PAGES)
     except FileNotFoundError:
         return None
     for state in (page.open, *([page.next.open] if page.next else [])):
         for run_id in (*(q.run_id for q in state.questions), *([state.wake.run_id] if state.wake else [])):
-            if disk.safe_name(run_id) != folder.name:
+            if layout.safe_name(run_id) != folder.name:
                 raise CheckpointCorrupt(f"{folder / OPEN} is that of run {run_id!r}; put it back where it belongs")
     return page

@@ -19,9 +19,9 @@ class Open(msgspec.Struct, frozen=True):
     def after(self, entry: Entry, along: Along) -> Open:
         """What is open once a record is there that is the newest."""
         asked = {question.request_id: question for question in along.asked}
-        kept = [q for q in self.questions if q.request_id not in along.closed and q.request_id not in asked]
+        still_open = [q for q in self.questions if q.request_id not in along.closed and q.request_id not in asked]
         wake = None if along.wake is None else Wake(entry.run_id, entry.workflow, along.wake)
-        return Open((*kept, *asked.values()), wake, None, self.shuffled)
+        return Open((*still_open, *asked.values()), wake, None, self.shuffled)
 
     def anew(self, entry: Entry, along: Along) -> Open:
         """The same, if nothing else is to be open."""

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.port import Record
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files import open_page as beside
+from stepwell.stores.files import layout, open_page
 from stepwell.stores.files.layout import Cover
 from stepwell.stores.files.records import Order, Stock
 from stepwell.stores.files.run_folder import newest_path
@@ -20,8 +19,8 @@ COARSE = 2_000_000_000  # ns: the least exact time stamps a file system may have
 def chain(run: Path, number: int) -> list[Record]:
     """The last frame at or before that number and every record from there to it."""
     stock = Stock(run)
-    found = stock.record(number)
-    links = [] if found is None else [found]
+    last = stock.record(number)
+    links = [] if last is None else [last]
     while links and not links[-1].entry.frame:
         entry = links[-1].entry
         link = stock.record(entry.number - 1)
@@ -38,30 +37,30 @@ def history(run: Path, after: int, upto: int | None, *, outputs_only: bool) -> l
     stock = Stock(run)
     numbers = [number for number in stock.paths if after < number and (upto is None or number <= upto)]
     if outputs_only:
-        numbers = [number for number in numbers if disk.read_cover(stock.paths[number]).outputs]
+        numbers = [number for number in numbers if layout.read_cover(stock.paths[number]).outputs]
     return [record for record in map(stock.record, numbers) if record is not None]
 
 
-def located(runs: list[Path], checkpoint_id: str) -> Cover | None:
+def find_checkpoint(runs: list[Path], checkpoint_id: str) -> Cover | None:
     """The record of that id in any of the runs; if there are several, that which was committed last."""
-    ending = _ending(disk.record_name(0, checkpoint_id))
+    ending = _ending(layout.record_name(0, checkpoint_id))
     covers: list[Cover] = []
     for run in runs:
         stock = Stock(run)
         paths = [stock.paths[number] for number, name in stock.paths.names.items() if _ending(name) == ending]
-        covers += [cover for cover in map(disk.read_cover, paths) if stock.counts(cover)]
+        covers += [cover for cover in map(layout.read_cover, paths) if stock.counts(cover)]
     return max(covers, key=lambda cover: cover.order, default=None)
 
 
-def begun_so(runs: list[Path], prefix: str) -> list[Cover]:
+def find_by_prefix(runs: list[Path], prefix: str) -> list[Cover]:
     """The records whose checkpoint id begins so, in the order of the ids."""
-    found: list[Cover] = []
+    covers: list[Cover] = []
     for run in runs:
         stock = Stock(run)
         paths = [stock.paths[number] for number, name in stock.paths.names.items() if _may_begin(name, prefix)]
-        covers = [cover for cover in map(disk.read_cover, paths) if cover.checkpoint_id.startswith(prefix)]
-        found += filter(stock.counts, covers)
-    return sorted(found, key=lambda cover: (cover.checkpoint_id, cover.order))
+        candidates = [cover for cover in map(layout.read_cover, paths) if cover.checkpoint_id.startswith(prefix)]
+        covers += filter(stock.counts, candidates)
+    return sorted(covers, key=lambda cover: (cover.checkpoint_id, cover.order))
 
 
 def _may_begin(name: str, prefix: str) -> bool:
@@ -76,20 +75,20 @@ def _ending(name: str) -> str:
 
 def backwards(runs: list[Path], before: Order | None = None) -> Iterator[Cover]:
     """The records of all those runs that were committed before that, the last one first."""
-    return _merged([(run.stat().st_mtime_ns, _backwards_in(run, before)) for run in runs])
+    return _merge([(run.stat().st_mtime_ns, _backwards_in(run, before)) for run in runs])
 
 
 def _backwards_in(run: Path, before: Order | None) -> Iterator[Cover]:
-    shuffled = beside.look(run).open.shuffled
+    shuffled = open_page.look(run).open.shuffled
     path = newest_path(run) if before is None and not shuffled else None
-    head = disk.read_cover(path) if path else None
+    head = layout.read_cover(path) if path else None
     if head is not None:  # it is the last one; often nobody asks for more
         yield head
         before = head.order
     yield from Stock(run).backwards(shuffled=shuffled, before=before)
 
 
-def _merged(runs: list[tuple[int, Iterator[Cover]]]) -> Iterator[Cover]:
+def _merge(runs: list[tuple[int, Iterator[Cover]]]) -> Iterator[Cover]:
     """The records of several runs, the last one committed first.
 
     Each run comes with the time its folder was last changed: none that is older than what was found is looked at.

@@ -8,95 +8,97 @@ from pathlib import Path
 
 from stepwell.errors import CommitConflict
 from stepwell.storage.port import Along, Entry, Record, needs_follower, newest_stays
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files import open_page as beside
-from stepwell.stores.files import superstep_log as memory
-from stepwell.stores.files.layout import LOCK, OWNER, Sheet
-from stepwell.stores.files.lease import claim_in
+from stepwell.stores.files import layout, open_page, superstep_log
+from stepwell.stores.files.layout import LOCK, OWNER, StoredRecord
+from stepwell.stores.files.lease import lease_in
 from stepwell.stores.files.records import records_in
-from stepwell.stores.files.run_folder import Run
+from stepwell.stores.files.run_folder import RunFolder
 
 
-def remove(run: Run, number: int, follower: Record | None, then: Along) -> bool:
+def remove(run: RunFolder, number: int, follower: Record | None, then: Along) -> bool:
     """Take a record out; `then` is what is open without it, if it is the newest."""
     run.sweep()
     stored = records_in(run.folder)
     if number not in stored:
         return False
-    folder, entry = run.folder, disk.read_cover(stored[number]).entry
-    after = disk.read_cover(stored[number + 1]) if number + 1 in stored else None
+    folder, entry = run.folder, layout.read_cover(stored[number]).entry
+    after = layout.read_cover(stored[number + 1]) if number + 1 in stored else None
     if after is not None and follower is None and not after.frame:
         raise needs_follower(entry.run_id, number)
-    now = beside.recover(run)
+    now = open_page.recover(run)
     origin = now.origin or run.cover().origin
     if len(stored) == 1:
-        beside.take_leave(folder, now)
+        open_page.take_leave(folder, now)
     else:
-        newest = disk.read_cover(stored[max(other for other in stored if other != number)])
+        newest = layout.read_cover(stored[max(other for other in stored if other != number)])
         if newest.number < number:
             opened = now.anew(entry, then).beside(newest, origin)
-            beside.step_back(folder, stored[number], now, opened)
+            open_page.step_back(folder, stored[number], now, opened)
         else:
-            beside.rest(folder, now.beside(newest, origin))
+            open_page.rest(folder, now.beside(newest, origin))
     if after is not None and follower is not None:
         # in this order a crash in between leaves both records, and each can be read
         refuse_other_workflow(folder, follower.entry)
-        replace(folder, stored[number + 1], disk.sheet_of(follower, after.seq, origin))  # where it was in order
+        replace(folder, stored[number + 1], layout.stored_record(follower, after.seq, origin))  # where it was in order
     stored[number].unlink()
-    disk.sync_folder(folder)
-    run.changed()
+    layout.sync_folder(folder)
+    run.invalidate()
     left = run.newest()
     if left is None:
         discard(run)
     else:
-        memory.forget_after(folder, left.number)
+        superstep_log.forget_after(folder, left.number)
     return True
 
 
-def thin_out(run: Run, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+def thin_out(run: RunFolder, numbers: Sequence[int], whole: Sequence[Record]) -> int:
     """Take many records out. Whenever a crash ends it, those that are there can be read."""
     run.sweep()
     stored = records_in(run.folder)
     going = sorted(set(numbers) & stored.keys(), reverse=True)
     if not going and not whole:
         return 0
-    folder, newest = run.folder, disk.read_cover(stored[max(stored)])
+    folder, newest = run.folder, layout.read_cover(stored[max(stored)])
     if newest.number in going:
         raise newest_stays(newest.run_id, newest.number)
-    given = {one.entry.number: one for one in whole if one.entry.number in stored and one.entry.number not in going}
+    replacements = {
+        record.entry.number: record
+        for record in whole
+        if record.entry.number in stored and record.entry.number not in going
+    }
     followed = {number: number + 1 for number in going if number + 1 in stored and number + 1 not in going}
     for number, after in followed.items():
-        if after not in given and not disk.read_cover(stored[after]).frame:
+        if after not in replacements and not layout.read_cover(stored[after]).frame:
             raise needs_follower(newest.run_id, number)
-    for one in given.values():
-        refuse_other_workflow(folder, one.entry)
-    now = beside.recover(run)
+    for record in replacements.values():
+        refuse_other_workflow(folder, record.entry)
+    now = open_page.recover(run)
     origin = now.origin or run.cover().origin
-    beside.rest(folder, now.beside(newest, origin))
-    for number, one in given.items():  # first: from then on nothing that stays is based on what goes
-        replace(folder, stored[number], disk.sheet_of(one, disk.read_cover(stored[number]).seq, origin))
+    open_page.rest(folder, now.beside(newest, origin))
+    for number, record in replacements.items():  # first: from then on nothing that stays is based on what goes
+        replace(folder, stored[number], layout.stored_record(record, layout.read_cover(stored[number]).seq, origin))
     for number in going:  # from the last one down: nothing that is still there is based on what is gone
         stored[number].unlink()
-    disk.sync_folder(folder)
-    run.changed()
+    layout.sync_folder(folder)
+    run.invalidate()
     return len(going)
 
 
-def replace(folder: Path, old: Path | None, sheet: Sheet) -> Path:
+def replace(folder: Path, old: Path | None, stored: StoredRecord) -> Path:
     """Write a record and delete the file of its number, if that has another name. Its path."""
-    path = folder / disk.record_name(sheet.number, sheet.checkpoint_id)
-    disk.write(path, sheet, stamp=sheet.seq)
+    path = folder / layout.record_name(stored.number, stored.checkpoint_id)
+    layout.write(path, stored, stamp=stored.seq)
     if old is not None and old != path:
         old.unlink()
     return path
 
 
-def discard(run: Run) -> None:
+def discard(run: RunFolder) -> None:
     """Delete the folder of a run that has no records, unless someone holds a claim on it."""
     run.sweep()
-    beside.forget(run)
-    claim = claim_in(run.folder)
-    if claim is not None and claim.is_held():
+    open_page.forget(run)
+    stored = lease_in(run.folder)
+    if stored is not None and stored.is_held():
         return
     (run.folder / OWNER).unlink(missing_ok=True)
     (run.folder / LOCK).unlink()  # who waits for it looks for the folder anew
@@ -105,7 +107,7 @@ def discard(run: Run) -> None:
 
 
 def refuse_other_workflow(folder: Path, entry: Entry) -> None:
-    if folder.parent.name != disk.safe_name(entry.workflow):
+    if folder.parent.name != layout.safe_name(entry.workflow):
         raise CommitConflict(
             f"run {entry.run_id!r} belongs to the workflow in {folder.parent} and cannot go on as one of "
             f"{entry.workflow!r}; give the new run another id"

@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 
 from stepwell.storage.port import Record, fenced
-from stepwell.stores.files import layout as disk
+from stepwell.stores.files import layout
 from stepwell.stores.files.layout import MAIL, MEMORY, RECORD_NAME, REDUCED, TEMPORARY, Cover, Origin
 from stepwell.stores.files.lease import fence_in
 from stepwell.stores.files.lock import hint_in
 from stepwell.stores.files.open_state import Open
 from stepwell.stores.files.records import Stock, has_records, records_in
-from stepwell.stores.files.signals import Letters, letters_in
-from stepwell.stores.files.superstep_log import forget_after, kept_at
+from stepwell.stores.files.signals import Signals, signals_in
+from stepwell.stores.files.superstep_log import forget_after, items_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Newest:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FolderCache:
     """What was so of a run when its lock was last given back by this store. What is None was not looked up."""
 
     word: bytes  # that was written into the lock
-    touched: tuple[int, int]
+    changed_at: tuple[int, int]
     newest: Newest
     cover: Cover | None
-    letters: Letters
+    signals: Signals
     fence: int | None
     open: Open | None
     rests: bool
@@ -54,29 +54,29 @@ class Known:
             word == self.word
             and folder == self.newest.path.parent
             and self.newest.path.exists()
-            and _touched(folder) == self.touched
+            and _change_times(folder) == self.changed_at
         )
 
     @property
     def hint(self) -> str:
         """What others may know."""
-        return f"{_boot()} {self.touched[0]} {self.newest.path.name}"
+        return f"{_boot()} {self.changed_at[0]} {self.newest.path.name}"
 
 
-class Run:
+class RunFolder:
     """The folder of a run while its lock is held. What is not known of it is looked up."""
 
-    def __init__(self, folder: Path, known: Known | None = None, hinted: Newest | None = None) -> None:
+    def __init__(self, folder: Path, cache: FolderCache | None = None, hinted: Newest | None = None) -> None:
         self.folder = folder
-        self._newest = known.newest if known else hinted
-        self._cover = known.cover if known else None
-        self._letters = known.letters if known else None
-        self._fence = known.fence if known else None
-        self.open = known.open if known else None  # what is open
-        self.rests = known.rests if known else False  # and that it is so whatever becomes of any record
-        self._keys = known.keys if known else {}  # of what is remembered, by place
-        self._keys_at = known.keys_at if known else 0  # when the memory was last changed
-        self._spare = known.spare if known else None  # the records without outputs
+        self._newest = cache.newest if cache else hinted
+        self._cover = cache.cover if cache else None
+        self._signals = cache.signals if cache else None
+        self._fence = cache.fence if cache else None
+        self.open = cache.open if cache else None  # what is open
+        self.rests = cache.rests if cache else False  # and that it is so whatever becomes of any record
+        self._keys = cache.keys if cache else {}  # of what is remembered, by place
+        self._keys_at = cache.keys_at if cache else 0  # when the memory was last changed
+        self._spare = cache.spare if cache else None  # the records without outputs
         self._is_swept = self._newest is not None  # who left that had finished; nobody was killed here since
 
     def newest(self) -> Newest | None:
@@ -90,16 +90,16 @@ class Run:
         newest = self.newest()
         assert newest is not None
         if self._cover is None:
-            self._cover = disk.read_cover(newest.path)
+            self._cover = layout.read_cover(newest.path)
         return self._cover
 
     def has_records(self) -> bool:
         return self._newest is not None or has_records(self.folder)
 
-    def letters(self) -> Letters:
-        if self._letters is None:
-            self._letters = letters_in(self.folder)
-        return self._letters
+    def signals(self) -> Signals:
+        if self._signals is None:
+            self._signals = signals_in(self.folder)
+        return self._signals
 
     def fence(self) -> int:
         """The number of the last claim on the run."""
@@ -118,7 +118,7 @@ class Run:
             self._keys = {}
         self._keys_at = 0
         if place not in self._keys:
-            self._keys[place] = {kept.key for kept in kept_at(self.folder, place)}
+            self._keys[place] = {item.key for item in items_at(self.folder, place)}
         return self._keys[place]
 
     def sweep(self) -> None:
@@ -133,10 +133,10 @@ class Run:
         for path in left_over:
             path.unlink()
         if left_over:
-            disk.sync_folder(self.folder)  # before the record that said so may go
+            layout.sync_folder(self.folder)  # before the record that said so may go
         if stock.head is not None:
             forget_after(self.folder, stock.head.number)
-            self.forgot()
+            self.forget_keys()
         self._is_swept = True
 
     def stage_reduced(self, reduced: Sequence[Record], origin: Origin) -> None:
@@ -146,11 +146,11 @@ class Run:
         came is deleted. So no record loses anything that the newest is based on.
         """
         stored = records_in(self.folder) if reduced else {}
-        for one in reduced:
-            if one.entry.number in stored:
-                path = stored[one.entry.number]
-                seq = disk.read_cover(path).seq
-                disk.write(_staged(path), disk.sheet_of(one, seq, origin), stamp=seq, lasting=False)
+        for record in reduced:
+            if record.entry.number in stored:
+                path = stored[record.entry.number]
+                seq = layout.read_cover(path).seq
+                layout.write(_staged_path(path), layout.stored_record(record, seq, origin), stamp=seq, lasting=False)
 
     def install_reduced(self, below: int) -> None:
         """Put what is staged of records before that number in their places, and delete what else is staged."""
@@ -165,56 +165,56 @@ class Run:
                 else:
                     staged.unlink()
         if installed:
-            disk.sync_folder(self.folder)
+            layout.sync_folder(self.folder)
 
     def drop_below(self, number: int) -> None:
         """Delete the records before that number, except those with outputs."""
         if self._spare is None:
-            covers = {path: disk.read_cover(path) for path in records_in(self.folder).values()}
+            covers = {path: layout.read_cover(path) for path in records_in(self.folder).values()}
             self._spare = {cover.number: path for path, cover in covers.items() if not cover.outputs}
         for each in [each for each in self._spare if each < number and self._spare[each] != self._newest_path()]:
             self._spare.pop(each).unlink(missing_ok=True)
 
-    def appended(self, path: Path, cover: Cover) -> None:
+    def note_append(self, path: Path, cover: Cover) -> None:
         """That record was added at the end."""
         self._newest, self._cover = Newest(cover.number, path), cover
         if self._spare is not None and not cover.outputs:
             self._spare[cover.number] = path
 
-    def opened(self, open: Open, *, rests: bool) -> None:
+    def note_open(self, open: Open, *, rests: bool) -> None:
         """That is open from now on."""
         self.open, self.rests = open, rests
 
-    def claimed(self, fence: int) -> None:
+    def note_fence(self, fence: int) -> None:
         """Somebody has claimed the run."""
         self._fence = fence
 
-    def moved(self, folder: Path) -> None:
+    def note_move(self, folder: Path) -> None:
         """It has another folder now."""
-        self.folder, self._letters = folder, None
+        self.folder, self._signals = folder, None
 
-    def forgot(self) -> None:
+    def forget_keys(self) -> None:
         """Something remembered was forgotten."""
         self._keys = {}
 
-    def changed(self) -> None:
+    def invalidate(self) -> None:
         """Records or mail were changed in another way: nothing is known any more."""
-        self._newest = self._cover = self._letters = self._fence = self.open = self._spare = None
+        self._newest = self._cover = self._signals = self._fence = self.open = self._spare = None
         self.rests = False
         self._keys = {}
         self._is_swept = False
 
-    def known(self, word: bytes) -> Known | None:
+    def make_cache(self, word: bytes) -> FolderCache | None:
         """What may be kept in mind when the lock is given back, into which that word was written."""
         if self._newest is None or not self._is_swept or not word:
             return None
         keys_at = _time_of(self.folder / MEMORY) if self._keys else 0
-        return Known(
+        return FolderCache(
             word,
-            _touched(self.folder),
+            _change_times(self.folder),
             self._newest,
             self._cover,
-            self.letters(),
+            self.signals(),
             self._fence,
             self.open,
             self.rests,
@@ -228,36 +228,36 @@ class Run:
         return newest.path if newest else None
 
 
-def _staged(path: Path) -> Path:
+def _staged_path(path: Path) -> Path:
     return path.with_name(f"{REDUCED}{path.name}")
 
 
 def newest_path(folder: Path) -> Path | None:
     """The file of the newest record of a run. Needs no lock, and lists the folder only without a good hint."""
-    newest = trusted(folder, hint_in(folder))
+    newest = read_hint(folder, hint_in(folder))
     if newest is not None:
         return newest.path
     stored = records_in(folder)
     return stored[max(stored)] if stored else None
 
 
-def trusted(folder: Path, hint: str | None) -> Newest | None:
+def read_hint(folder: Path, hint: str | None) -> Newest | None:
     """What a hint says, unless it is from before the machine was started or files were changed by hand since."""
-    boot, touched, name = (hint or "").split(" ", 2) if (hint or "").count(" ") >= 2 else ("", "", "")
+    boot, changed_at, name = (hint or "").split(" ", 2) if (hint or "").count(" ") >= 2 else ("", "", "")
     match = RECORD_NAME.fullmatch(name)
     path = folder / name
-    if not match or not boot or boot != _boot() or touched != str(_touched(folder)[0]) or not path.exists():
+    if not match or not boot or boot != _boot() or changed_at != str(_change_times(folder)[0]) or not path.exists():
         return None
     return Newest(int(match[1]), path)
 
 
 def _delete_halves(folder: Path) -> None:
     stored = records_in(folder)
-    kept = set(stored.names.values())
+    names = set(stored.names.values())
     for name in os.listdir(folder):
-        match = RECORD_NAME.fullmatch(name) if name not in kept else None
+        match = RECORD_NAME.fullmatch(name) if name not in names else None
         if match:
-            disk.read_sheet(stored[int(match[1])])  # a file that somebody else put there must not cost the true one
+            layout.read_record(stored[int(match[1])])  # a file that somebody else put there must not cost the true one
         if match or name.startswith(TEMPORARY):
             (folder / name).unlink()
     for below in (folder / MEMORY, folder / MAIL):
@@ -267,7 +267,7 @@ def _delete_halves(folder: Path) -> None:
                     (below / name).unlink()
 
 
-def _touched(folder: Path) -> tuple[int, int]:
+def _change_times(folder: Path) -> tuple[int, int]:
     """When the names in a run's folder and in that of its mail were last changed."""
     return _time_of(folder), _time_of(folder / MAIL)
 

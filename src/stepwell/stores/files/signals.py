@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files.layout import FORMAT, MAIL, Stored
+from stepwell.stores.files import layout
+from stepwell.stores.files.layout import FORMAT, MAIL, StoredFile
 
-LETTER_NAME = re.compile(r"(\d{6,})-(.+)\.(json|consumed)", re.DOTALL)
+SIGNAL_NAME = re.compile(r"(\d{6,})-(.+)\.(json|consumed)", re.DOTALL)
 
 
-class Letter(Stored):
+class StoredSignal(StoredFile):
     """One piece of mail as it is written to its file."""
 
     key: str
@@ -27,10 +27,10 @@ class Letter(Stored):
 
 
 _NOTHING = msgspec.Raw(b"null")
-_LETTERS = msgspec.json.Decoder(Letter)
+_SIGNALS = msgspec.json.Decoder(StoredSignal)
 
 
-class Letters:
+class Signals:
     """Which mail a run has and had, by the safe names of the keys.
 
     Only who holds the lock of the run changes it. `waiting` may be read meanwhile: it is replaced, never changed.
@@ -43,7 +43,7 @@ class Letters:
 
     def post(self, folder: Path, key: str, body: msgspec.Raw) -> bool:
         """Leave mail; False if the key was ever used."""
-        name = disk.safe_name(key)
+        name = layout.safe_name(key)
         if name in self.used:
             return False
         path = self._write(folder, key, body, "json")
@@ -52,10 +52,10 @@ class Letters:
 
     def mark(self, folder: Path, consumed: tuple[str, ...]) -> None:
         """Make tombstones of mail that a record has consumed."""
-        keys = {disk.safe_name(key): key for key in consumed}
+        keys = {layout.safe_name(key): key for key in consumed}
         unmarked = [name for name in keys if name in self.waiting or name not in self.used]
         if unmarked:
-            disk.sync_folder(folder)  # no power failure may take the record back and leave the mark
+            layout.sync_folder(folder)  # no power failure may take the record back and leave the mark
         # renamed first: whoever reads meanwhile finds the letter as it was, or finds that it is gone
         for name in unmarked:
             if name in self.waiting:
@@ -69,17 +69,17 @@ class Letters:
         self.waiting = {name: path for name, path in self.waiting.items() if name not in keys}
 
     def _write(self, folder: Path, key: str, body: msgspec.Raw, suffix: str) -> Path:
-        name = disk.safe_name(key)
+        name = layout.safe_name(key)
         path = folder / MAIL / f"{self._next_number:06d}-{name}.{suffix}"
-        disk.make_folder(folder / MAIL)
-        disk.write(path, Letter(FORMAT, key, body))
+        layout.make_folder(folder / MAIL)
+        layout.write(path, StoredSignal(FORMAT, key, body))
         self.used.add(name)
         self._next_number += 1
         return path
 
 
 def _blank(tombstone: Path, key: str) -> None:
-    disk.write(tombstone, Letter(FORMAT, key, _NOTHING), lasting=False)
+    layout.write(tombstone, StoredSignal(FORMAT, key, _NOTHING), lasting=False)
 
 
 def _blank_all(folder: Path, keys: dict[str, str]) -> None:
@@ -88,20 +88,20 @@ def _blank_all(folder: Path, keys: dict[str, str]) -> None:
             _blank(folder / MAIL / match[0], keys[match[2]])
 
 
-def letters_in(folder: Path) -> Letters:
+def signals_in(folder: Path) -> Signals:
     """The mail of a run, from the names of its files."""
-    found = sorted((int(match[1]), match[2], match[3], match[0]) for match in _matches_in(folder))
-    consumed = {key for _, key, suffix, _ in found if suffix == "consumed"}
-    waiting = {key: folder / MAIL / name for _, key, _, name in found if key not in consumed}
-    return Letters(waiting, consumed | set(waiting), found[-1][0] + 1 if found else 0)
+    files = sorted((int(match[1]), match[2], match[3], match[0]) for match in _matches_in(folder))
+    consumed = {key for _, key, suffix, _ in files if suffix == "consumed"}
+    waiting = {key: folder / MAIL / name for _, key, _, name in files if key not in consumed}
+    return Signals(waiting, consumed | set(waiting), files[-1][0] + 1 if files else 0)
 
 
-def has_letters(folder: Path) -> bool:
+def has_signals(folder: Path) -> bool:
     """Whether any mail was ever posted."""
     return bool(_matches_in(folder))
 
 
-def forget_letters(folder: Path) -> None:
+def forget_signals(folder: Path) -> None:
     """Delete all mail, and the tombstones."""
     for match in _matches_in(folder):
         (folder / MAIL / match[0]).unlink()
@@ -109,11 +109,11 @@ def forget_letters(folder: Path) -> None:
         (folder / MAIL).rmdir()
 
 
-def read_letter(path: Path) -> Letter:
-    letter = disk.read(path, _LETTERS)
-    if path.name.partition("-")[2] != f"{disk.safe_name(letter.key)}.json":
-        raise CheckpointCorrupt(f"{path} is not what its name says: it holds {letter.key!r}; put it back or delete it")
-    return letter
+def read_signal(path: Path) -> StoredSignal:
+    signal = layout.read(path, _SIGNALS)
+    if path.name.partition("-")[2] != f"{layout.safe_name(signal.key)}.json":
+        raise CheckpointCorrupt(f"{path} is not what its name says: it holds {signal.key!r}; put it back or delete it")
+    return signal
 
 
 def _matches_in(folder: Path) -> list[re.Match[str]]:
@@ -121,4 +121,4 @@ def _matches_in(folder: Path) -> list[re.Match[str]]:
         names = os.listdir(folder / MAIL)
     except FileNotFoundError:
         return []
-    return [match for name in names if (match := LETTER_NAME.fullmatch(name))]
+    return [match for name in names if (match := SIGNAL_NAME.fullmatch(name))]

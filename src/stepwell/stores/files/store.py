@@ -19,22 +19,18 @@ from stepwell.model.superstep import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Owner
-from stepwell.storage.permissions import OWNER_ONLY, checked_mode
+from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.port import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Survey, Wake
 from stepwell.storage.system import require_posix
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files import lease as claims
-from stepwell.stores.files import open_page as beside
-from stepwell.stores.files import reader as reading
-from stepwell.stores.files import superstep_log as memory
+from stepwell.stores.files import layout, lease, open_page, reader, superstep_log
 from stepwell.stores.files.folders import Folders
-from stepwell.stores.files.group_commit import Together, Wish, keep
+from stepwell.stores.files.group_commit import GroupCommit, Wish, keep
 from stepwell.stores.files.layout import Origin
 from stepwell.stores.files.open_state import Open
 from stepwell.stores.files.records import records_in
 from stepwell.stores.files.removal import discard, refuse_other_workflow, remove, replace, thin_out
-from stepwell.stores.files.run_folder import Newest, Run, newest_path
-from stepwell.stores.files.signals import has_letters
+from stepwell.stores.files.run_folder import Newest, RunFolder, newest_path
+from stepwell.stores.files.signals import has_signals
 from stepwell.stores.files.survey import numbers, survey
 from stepwell.stores.request_order import page_of
 
@@ -51,7 +47,7 @@ class _Threads:
 
     pid: int
     pool: ThreadPoolExecutor
-    together: Together
+    group_commit: GroupCommit
 
 
 class FileStore:
@@ -64,7 +60,7 @@ class FileStore:
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
-        self._folders = Folders(self._root, checked_mode(mode))
+        self._folders = Folders(self._root, validate_mode(mode))
         self._last_seq = 0
         self._threads: _Threads | None = None
 
@@ -102,11 +98,11 @@ class FileStore:
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
-        found = await self._off_loop(self._reading, self._runs, workflow)
+        entries = await self._off_loop(self._reading, self._runs, workflow)
         wanted = (tags or {}).items()
         matching = [
             run
-            for run in found
+            for run in entries
             if status in (None, run.status)
             and (inner or run.about.caller is None)
             and wanted <= run.about.tags.items()
@@ -150,7 +146,7 @@ class FileStore:
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         wish = Wish(place, key, body, fence)
-        return await asyncio.wrap_future(self._working().together.remember(run_id, wish))
+        return await asyncio.wrap_future(self._working().group_commit.remember(run_id, wish))
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._off_loop(self._reading, self._recall, run_id, place)
@@ -174,8 +170,8 @@ class FileStore:
         past: Pending | None = None,
         limit: int | None = None,
     ) -> list[Pending]:
-        found = await self._off_loop(self._reading, self._pending, workflow, run_id)
-        return page_of(found, asked_by, due_by, past, limit)
+        questions = await self._off_loop(self._reading, self._pending, workflow, run_id)
+        return page_of(questions, asked_by, due_by, past, limit)
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         return await self._off_loop(self._reading, self._wakes, before, workflow)
@@ -217,8 +213,10 @@ class FileStore:
         threads = self._threads
         if threads is None or threads.pid != os.getpid():  # threads do not follow into a forked child
             pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stepwell-file")
-            together = Together(pool.submit, lambda run_id, wishes: self._translating(self._remember, run_id, wishes))
-            threads = self._threads = _Threads(os.getpid(), pool, together)
+            group_commit = GroupCommit(
+                pool.submit, lambda run_id, wishes: self._translating(self._remember, run_id, wishes)
+            )
+            threads = self._threads = _Threads(os.getpid(), pool, group_commit)
         return threads
 
     def _translating(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -238,14 +236,14 @@ class FileStore:
                 return work(*args, **kwargs)
             except FileNotFoundError as error:
                 missing = error
-                self._folders.forget_what_is_known()
+                self._folders.forget_caches()
         raise CheckpointCorrupt(f"{missing.filename} cannot be read: it is listed in its folder but is not there")
 
     # ---------------------------------------------------------------- writing
 
     def _append(self, record: Record, along: Along) -> None:
         entry = record.entry
-        with self._folders.held(entry.run_id, create=entry.number == 0) as run:
+        with self._folders.lock_run(entry.run_id, create=entry.number == 0) as run:
             newest = run.newest() if run else None
             latest = newest.number if newest else -1
             if run is not None:
@@ -255,38 +253,38 @@ class FileStore:
                     f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
-            now, known = self._now(run, newest)
-            self._commit(run, newest, record, along, now, now.after(entry, along), known)
+            now, origin = self._now(run, newest)
+            self._commit(run, newest, record, along, now, now.after(entry, along), origin)
 
     def _put(self, record: Record, along: Along) -> None:
         entry = record.entry
-        with self._folders.held(entry.run_id, create=True) as run:
+        with self._folders.lock_run(entry.run_id, create=True) as run:
             assert run is not None
             run.refuse_late(entry.run_id, along.fence)
             newest = run.newest()
-            now, known = self._now(run, newest)
+            now, origin = self._now(run, newest)
             if newest is None or entry.number >= newest.number:
                 after = now.anew(entry, along)
             else:
-                assert known is not None
-                after = msgspec.structs.replace(now.beside(run.cover(), known.told(along.about)), shuffled=True)
-            self._commit(run, newest, record, along, now, after, known)
+                assert origin is not None
+                after = msgspec.structs.replace(now.beside(run.cover(), origin.with_about(along.about)), shuffled=True)
+            self._commit(run, newest, record, along, now, after, origin)
 
-    def _now(self, run: Run, newest: Newest | None) -> tuple[Open, Origin | None]:
+    def _now(self, run: RunFolder, newest: Newest | None) -> tuple[Open, Origin | None]:
         """What is open, and what is known of a run, after finishing what a killed writer left."""
         run.sweep()
-        now = beside.recover(run)
+        now = open_page.recover(run)
         return now, None if newest is None else now.origin or run.cover().origin
 
     def _commit(
         self,
-        run: Run,
+        run: RunFolder,
         newest: Newest | None,
         record: Record,
         along: Along,
         now: Open,
         after: Open,
-        known: Origin | None,
+        origin_before: Origin | None,
     ) -> None:
         """Write a record as the last one committed, in place of one of its number, with what goes along with it."""
         entry = record.entry
@@ -298,136 +296,136 @@ class FileStore:
         latest = run.cover().seq if newest else 0
         seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
         self._last_seq = seq
-        origin = known or Origin(entry.at)
-        sheet = disk.sheet_of(record, seq, origin.told(along.about), along.drop_below)
+        origin = origin_before or Origin(entry.at)
+        stored = layout.stored_record(record, seq, origin.with_about(along.about), along.drop_below)
         run.stage_reduced(along.reduced, origin)
-        beside.announce(run, entry, seq, now, after, along.consumed)
-        path = replace(run.folder, old, sheet)
+        open_page.announce(run, entry, seq, now, after, along.consumed)
+        path = replace(run.folder, old, stored)
         if newest is None or entry.number > newest.number:
-            run.appended(path, disk.cover_of(sheet))
+            run.note_append(path, layout.cover_of(stored))
         else:
-            run.changed()
-        beside.finish(run, along)
+            run.invalidate()
+        open_page.finish(run, along)
 
     def _remove(self, run_id: str, number: int, follower: Record | None, then: Along) -> bool:
-        with self._folders.held(run_id, create=False) as run:
+        with self._folders.lock_run(run_id, create=False) as run:
             return run is not None and remove(run, number, follower, then)
 
     def _thin_out(self, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
-        with self._folders.held(run_id, create=False) as run:
+        with self._folders.lock_run(run_id, create=False) as run:
             return 0 if run is None else thin_out(run, numbers, whole)
 
     def _drop(self, run_id: str) -> bool:
-        with self._folders.held(run_id, create=False) as run:
+        with self._folders.lock_run(run_id, create=False) as run:
             if run is None or not run.has_records():
                 return False
             self._folders.throw_away(run)
             return True
 
     def _remember(self, run_id: str, wishes: list[Wish]) -> None:
-        with self._folders.held(run_id, create=True) as run:
+        with self._folders.lock_run(run_id, create=True) as run:
             assert run is not None
-            beside.recover(run)
+            open_page.recover(run)
             answers = keep(run, run_id, wishes)
         for wish, is_kept in answers:
             wish.kept.set_result(is_kept)
 
     def _post(self, run_id: str, key: str, body: bytes) -> bool:
-        content = msgspec.Raw(disk.compact(body))
-        with self._folders.held(run_id, create=True) as run:
+        content = msgspec.Raw(layout.compact(body))
+        with self._folders.lock_run(run_id, create=True) as run:
             assert run is not None
-            beside.recover(run)
-            return run.letters().post(run.folder, key, content)
+            open_page.recover(run)
+            return run.signals().post(run.folder, key, content)
 
     # ---------------------------------------------------------------- reading
 
     def _head(self, run_id: str) -> Record | None:
         folder = self._folders.find(run_id)
         path = newest_path(folder) if folder else None
-        return disk.read_sheet(path).record if path else None
+        return layout.read_record(path).record if path else None
 
     def _chain(self, run_id: str, number: int) -> list[Record]:
         folder = self._folders.find(run_id)
-        return reading.chain(folder, number) if folder else []
+        return reader.chain(folder, number) if folder else []
 
     def _history(self, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
         folder = self._folders.find(run_id)
-        return reading.history(folder, after, upto, outputs_only=outputs_only) if folder else []
+        return reader.history(folder, after, upto, outputs_only=outputs_only) if folder else []
 
     def _locate(self, checkpoint_id: str) -> Entry | None:
-        cover = reading.located(self._folders.runs(None, None), checkpoint_id)
+        cover = reader.find_checkpoint(self._folders.runs(None, None), checkpoint_id)
         return cover.entry if cover else None
 
     def _run(self, run_id: str) -> RunEntry | None:
         folder = self._folders.find(run_id)
-        return beside.run_in(folder) if folder else None
+        return open_page.run_in(folder) if folder else None
 
     def _numbers(self, run_id: str) -> list[int]:
         folder = self._folders.find(run_id)
         return numbers(folder) if folder else []
 
     def _runs(self, workflow: str | None) -> list[RunEntry]:
-        return [run for run in map(beside.run_in, self._folders.runs(workflow, None)) if run is not None]
+        return [run for run in map(open_page.run_in, self._folders.runs(workflow, None)) if run is not None]
 
     def _checkpoints(self, prefix: str, limit: int) -> list[Entry]:
-        return [cover.entry for cover in reading.begun_so(self._folders.runs(None, None), prefix)[:limit]]
+        return [cover.entry for cover in reader.find_by_prefix(self._folders.runs(None, None), prefix)[:limit]]
 
     def _entries(self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None) -> list[Entry]:
         runs, end = self._folders.runs(workflow, run_id), None
         if before is not None:
-            named = reading.located(runs, before) if run_id is not None else None
-            cover = named or reading.located(self._folders.runs(None, None), before)
+            named = reader.find_checkpoint(runs, before) if run_id is not None else None
+            cover = named or reader.find_checkpoint(self._folders.runs(None, None), before)
             if cover is None:
                 return []
             end = cover.order
-        found = islice(reading.backwards(runs, end), limit)
-        return [cover.entry for cover in sorted(found, key=lambda cover: cover.order)]
+        covers = islice(reader.backwards(runs, end), limit)
+        return [cover.entry for cover in sorted(covers, key=lambda cover: cover.order)]
 
     def _newest(self, workflow: str | None, run_id: str | None) -> Entry | None:
-        newest = next(reading.backwards(self._folders.runs(workflow, run_id)), None)
+        newest = next(reader.backwards(self._folders.runs(workflow, run_id)), None)
         return newest.entry if newest else None
 
     def _recall(self, run_id: str, place: int) -> dict[str, bytes]:
         folder = self._folders.find(run_id)
-        if folder is None or beside.look(folder).is_gone:
+        if folder is None or open_page.look(folder).is_gone:
             return {}
-        return {kept.key: disk.compact(kept.body) for kept in memory.kept_at(folder, place)}
+        return {item.key: layout.compact(item.body) for item in superstep_log.items_at(folder, place)}
 
     def _mail(self, run_id: str) -> list[tuple[str, bytes]]:
         folder = self._folders.find(run_id)
-        return beside.unread(folder, lambda: self._folders.letters(run_id, folder)) if folder else []
+        return open_page.unread(folder, lambda: self._folders.signals(run_id, folder)) if folder else []
 
     def _has_mail(self, run_id: str) -> bool:
         folder = self._folders.find(run_id)
-        return folder is not None and bool(beside.waiting(folder, lambda: self._folders.letters(run_id, folder)))
+        return folder is not None and bool(open_page.waiting(folder, lambda: self._folders.signals(run_id, folder)))
 
     def _pending(self, workflow: str | None, run_id: str | None) -> list[Pending]:
         runs = self._folders.runs(workflow, run_id)
-        return [question for run in runs for question in beside.look(run).open.questions]
+        return [question for run in runs for question in open_page.look(run).open.questions]
 
     def _wakes(self, before: str | None, workflow: str | None) -> list[Wake]:
-        found = [beside.look(run).open.wake for run in self._folders.runs(workflow, None)]
-        due = [wake for wake in found if wake is not None and (before is None or wake.at <= before)]
+        wakes = [open_page.look(run).open.wake for run in self._folders.runs(workflow, None)]
+        due = [wake for wake in wakes if wake is not None and (before is None or wake.at <= before)]
         return sorted(due, key=lambda wake: (wake.at, wake.run_id))
 
     # ---------------------------------------------------------------- claims
 
     def _claim(self, run_id: str, owner: Owner, seconds: float) -> int:
-        with self._folders.held(run_id, create=True) as run:
+        with self._folders.lock_run(run_id, create=True) as run:
             assert run is not None
-            fence = claims.claim(run.folder, run_id, owner, seconds)
-            run.claimed(fence)
+            fence = lease.acquire(run.folder, run_id, owner, seconds)
+            run.note_fence(fence)
             return fence
 
     def _renew(self, run_id: str, fence: int, seconds: float) -> bool:
-        with self._folders.held(run_id, create=False) as run:
-            return run is None or claims.renew(run.folder, fence, seconds)
+        with self._folders.lock_run(run_id, create=False) as run:
+            return run is None or lease.renew(run.folder, fence, seconds)
 
     def _release(self, run_id: str, owner: Owner) -> None:
-        with self._folders.held(run_id, create=False) as run:
-            if run is None or not claims.release(run.folder, owner):
+        with self._folders.lock_run(run_id, create=False) as run:
+            if run is None or not lease.release(run.folder, owner):
                 return
-            if not (run.has_records() or memory.memos_in(run.folder) or has_letters(run.folder)):
+            if not (run.has_records() or superstep_log.memos_in(run.folder) or has_signals(run.folder)):
                 discard(run)
 
 

@@ -2,7 +2,7 @@
 
     <run>/memory/000012-<key>.json   what was kept at place 12, named after the first key in it
 
-What was remembered at once is in one file; see file_together.
+What was remembered at once is in one file; see group_commit.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from pathlib import Path
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files.layout import FORMAT, MEMORY, RECORD_NAME, Stored
+from stepwell.stores.files import layout
+from stepwell.stores.files.layout import FORMAT, MEMORY, RECORD_NAME, StoredFile
 
 
-class Kept(msgspec.Struct):
+class LogItem(msgspec.Struct):
     """One thing that is remembered."""
 
     key: str
     body: msgspec.Raw
 
 
-class Memo(Stored, omit_defaults=True):
+class Memo(StoredFile, omit_defaults=True):
     """What was remembered at once, as it is written to its file."""
 
     key: str
     body: msgspec.Raw
-    more: tuple[Kept, ...] = ()
+    more: tuple[LogItem, ...] = ()
 
-    def kept(self) -> list[Kept]:
-        return [Kept(self.key, self.body), *self.more]
+    def items(self) -> list[LogItem]:
+        return [LogItem(self.key, self.body), *self.more]
 
 
 _MEMOS = msgspec.json.Decoder(Memo)
 
 
-def write_memo(folder: Path, place: int, kept: list[Kept]) -> None:
+def write_memo(folder: Path, place: int, items: list[LogItem]) -> None:
     """Keep what is new at a place, all or nothing."""
-    disk.make_folder(folder / MEMORY)
-    first, *more = kept
-    disk.write(folder / MEMORY / _memo_name(place, first.key), Memo(FORMAT, first.key, first.body, tuple(more)))
+    layout.make_folder(folder / MEMORY)
+    first, *more = items
+    layout.write(folder / MEMORY / _memo_name(place, first.key), Memo(FORMAT, first.key, first.body, tuple(more)))
 
 
-def kept_at(folder: Path, place: int) -> list[Kept]:
+def items_at(folder: Path, place: int) -> list[LogItem]:
     """Everything remembered at a place."""
-    return [kept for path in memos_in(folder, place) for kept in _read_memo(path, place).kept()]
+    return [item for path in memos_in(folder, place) for item in _read_memo(path, place).items()]
 
 
 def memos_in(folder: Path, place: int | None = None) -> list[Path]:
@@ -79,14 +79,14 @@ def forget(folder: Path, upto: int | None = None) -> None:
 
 
 def _read_memo(path: Path, place: int) -> Memo:
-    memo = disk.read(path, _MEMOS)
+    memo = layout.read(path, _MEMOS)
     if path.name != _memo_name(place, memo.key):
         raise CheckpointCorrupt(f"{path} is not what its name says: it holds {memo.key!r}; put it back or delete it")
     return memo
 
 
 def _memo_name(place: int, key: str) -> str:
-    return f"{place:06d}-{disk.safe_name(key)}.json"
+    return f"{place:06d}-{layout.safe_name(key)}.json"
 
 
 def _place_of(memo: Path) -> int:

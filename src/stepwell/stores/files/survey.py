@@ -10,8 +10,7 @@ from pathlib import Path
 
 from stepwell.errors import DurabilityError
 from stepwell.storage.port import DamagedRun, RunEntry, Survey
-from stepwell.stores.files import layout as disk
-from stepwell.stores.files import open_page as beside
+from stepwell.stores.files import layout, open_page
 from stepwell.stores.files.layout import PLAIN, RECORD_NAME
 
 
@@ -21,7 +20,7 @@ def survey(folders: list[Path]) -> Survey:
     damaged: list[DamagedRun] = []
     for folder in folders:
         try:
-            entry = beside.run_in(folder)
+            entry = open_page.run_in(folder)
         except (DurabilityError, OSError) as error:
             damaged.append(DamagedRun(_run_id(folder), str(error)))
         else:
@@ -44,7 +43,7 @@ def _run_id(folder: Path) -> str | None:
         return folder.name
     for path in sorted(folder.glob("*.json"), reverse=True):
         try:
-            return disk.read_cover(path).run_id
+            return layout.read_cover(path).run_id
         except (DurabilityError, OSError):
             continue
     return None

@@ -13,7 +13,7 @@ from stepwell.storage.port import About, Entry, Record, RunEntry
 _NOTHING_KNOWN = About()
 
 
-class Line:
+class CommitOrder:
     """Entries in the order they were committed. Who was committed later has the higher turn."""
 
     __slots__ = ("_entries", "_turns")
@@ -39,7 +39,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class Run:
+class MemoryRun:
     """The records of a run, and what is known of it beside them."""
 
     run_id: str
@@ -49,7 +49,7 @@ class Run:
     records: dict[int, Record] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)  # of the records, lowest first
-    line: Line = field(default_factory=Line)
+    line: CommitOrder = field(default_factory=CommitOrder)
 
     @property
     def latest(self) -> int:
@@ -60,7 +60,7 @@ class Run:
     def newest(self) -> Entry:
         return self.records[self.numbers[-1]].entry
 
-    def listed(self) -> RunEntry:
+    def run_entry(self) -> RunEntry:
         newest = self.newest
         return RunEntry(
             run_id=self.run_id,
@@ -75,23 +75,23 @@ class Run:
         )
 
 
-class Records:
+class MemoryRecords:
     """All records. Whoever calls holds the lock of the store."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, MemoryRun] = {}
         self._turns = itertools.count()
-        self._line = Line()
-        self._by_workflow: dict[str, Line] = {}
+        self._line = CommitOrder()
+        self._by_workflow: dict[str, CommitOrder] = {}
         self._by_id: dict[str, dict[int, Entry]] = {}
         self._by_age: list[tuple[str, str]] = []  # when each run began, and its id
 
-    def add(self, record: Record) -> Run:
+    def add(self, record: Record) -> MemoryRun:
         """Store a record as the last one committed, in place of one of the same number."""
         entry = record.entry
         run = self.runs.get(entry.run_id)
         if run is None:
-            run = self.runs[entry.run_id] = Run(entry.run_id, entry.workflow, entry.at)
+            run = self.runs[entry.run_id] = MemoryRun(entry.run_id, entry.workflow, entry.at)
             insort(self._by_age, (entry.at, entry.run_id))
         refuse_another_workflow(run, entry)
         if entry.number in run.records:
@@ -108,53 +108,53 @@ class Records:
         self._forget_id(run.records[number].entry, turn)
         self._set(run, record, turn)
 
-    def remove(self, run: Run, number: int) -> None:
+    def remove(self, run: MemoryRun, number: int) -> None:
         """Take a record out, and the run with its last one."""
         self._take_out(run, number)
         if not run.records:
             del self.runs[run.run_id], self._by_age[bisect_left(self._by_age, (run.began, run.run_id))]
 
-    def drop(self, run: Run) -> None:
+    def drop(self, run: MemoryRun) -> None:
         for number in list(run.numbers):
             self.remove(run, number)
 
-    def drop_below(self, run: Run, number: int) -> None:
+    def drop_below(self, run: MemoryRun, number: int) -> None:
         """Take out what is before that number, except what has outputs."""
         older = run.numbers[: bisect_left(run.numbers, number)]
         for each in [n for n in older if not run.records[n].entry.outputs]:
             self._take_out(run, each)
 
-    def located(self, checkpoint_id: str) -> tuple[int, Entry] | None:
+    def find_checkpoint(self, checkpoint_id: str) -> tuple[int, Entry] | None:
         """The checkpoint of that id, with its turn."""
         return max(self._by_id.get(checkpoint_id, {}).items(), key=lambda each: each[0], default=None)
 
-    def begun_so(self, prefix: str) -> list[Entry]:
+    def find_by_prefix(self, prefix: str) -> list[Entry]:
         """The entries whose checkpoint id begins so, in the order of the ids."""
         ids = sorted(id for id in self._by_id if id.startswith(prefix))
         return [entry for id in ids for _, entry in sorted(self._by_id[id].items())]
 
-    def line(self, workflow: str | None, run_id: str | None) -> Line:
+    def line(self, workflow: str | None, run_id: str | None) -> CommitOrder:
         """The entries that match."""
         if run_id is None:
-            return self._line if workflow is None else self._by_workflow.get(workflow, Line())
+            return self._line if workflow is None else self._by_workflow.get(workflow, CommitOrder())
         run = self.runs.get(run_id)
-        return run.line if run is not None and workflow in (None, run.workflow) else Line()
+        return run.line if run is not None and workflow in (None, run.workflow) else CommitOrder()
 
-    def from_the_youngest(self, past: RunEntry | None) -> Iterator[Run]:
+    def from_the_youngest(self, past: RunEntry | None) -> Iterator[MemoryRun]:
         """The runs that began before `past`, those that began last first."""
         end = len(self._by_age) if past is None else bisect_left(self._by_age, (past.began, past.run_id))
         for n in reversed(range(end)):
             yield self.runs[self._by_age[n][1]]
 
-    def _set(self, run: Run, record: Record, turn: int) -> None:
+    def _set(self, run: MemoryRun, record: Record, turn: int) -> None:
         entry = record.entry
         run.records[entry.number], run.turns[entry.number] = record, turn
         run.line.put(turn, entry)
         self._line.put(turn, entry)
-        self._by_workflow.setdefault(entry.workflow, Line()).put(turn, entry)
+        self._by_workflow.setdefault(entry.workflow, CommitOrder()).put(turn, entry)
         self._by_id.setdefault(entry.checkpoint_id, {})[turn] = entry
 
-    def _take_out(self, run: Run, number: int) -> None:
+    def _take_out(self, run: MemoryRun, number: int) -> None:
         entry, turn = run.records.pop(number).entry, run.turns.pop(number)
         for line in (run.line, self._line, self._by_workflow[entry.workflow]):
             line.take_out(turn)
@@ -167,7 +167,7 @@ class Records:
             del self._by_id[entry.checkpoint_id]
 
 
-def refuse_another_workflow(run: Run, entry: Entry) -> None:
+def refuse_another_workflow(run: MemoryRun, entry: Entry) -> None:
     if run.workflow != entry.workflow:
         raise CommitConflict(
             f"run {entry.run_id!r} belongs to workflow {run.workflow!r} and cannot go on as one of "

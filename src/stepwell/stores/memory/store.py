@@ -28,7 +28,7 @@ from stepwell.storage.port import (
     needs_follower,
     newest_stays,
 )
-from stepwell.stores.memory.records import Records, Run, refuse_another_workflow
+from stepwell.stores.memory.records import MemoryRecords, MemoryRun, refuse_another_workflow
 from stepwell.stores.request_order import page_of
 
 
@@ -46,7 +46,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._records = Records()
+        self._records = MemoryRecords()
         self._memory: dict[str, dict[int, dict[str, bytes]]] = {}
         self._mail: dict[str, _Mail] = {}
         self._questions: dict[str, dict[str, Pending]] = {}
@@ -118,16 +118,18 @@ class MemoryStore:
             going = {number for number in numbers if number in run.records}
             if run.latest in going:
                 raise newest_stays(run_id, run.latest)
-            given = {one.entry.number: one for one in whole}
+            replacements = {record.entry.number: record for record in whole}
             for number in going:
                 after = run.records.get(number + 1)
-                if after is not None and number + 1 not in going | given.keys() and not after.entry.frame:
+                if after is not None and number + 1 not in going | replacements.keys() and not after.entry.frame:
                     raise needs_follower(run_id, number)
-            staying = [one for number, one in given.items() if number in run.records and number not in going]
-            for one in staying:
-                refuse_another_workflow(run, one.entry)
-            for one in staying:
-                self._records.replace(one)
+            staying = [
+                record for number, record in replacements.items() if number in run.records and number not in going
+            ]
+            for record in staying:
+                refuse_another_workflow(run, record.entry)
+            for record in staying:
+                self._records.replace(record)
             for number in going:
                 self._records.remove(run, number)
             return len(going)
@@ -156,7 +158,7 @@ class MemoryStore:
         wanted = (tags or {}).items()
         with self._lock:
             matching = (
-                run.listed()
+                run.run_entry()
                 for run in self._records.from_the_youngest(past)
                 if workflow in (None, run.workflow)
                 and status in (None, run.newest.status)
@@ -167,8 +169,8 @@ class MemoryStore:
 
     async def run(self, run_id: str) -> RunEntry | None:
         with self._lock:
-            found = self._records.runs.get(run_id)
-            return found.listed() if found else None
+            run = self._records.runs.get(run_id)
+            return run.run_entry() if run else None
 
     async def head(self, run_id: str) -> Record | None:
         with self._lock:
@@ -199,17 +201,17 @@ class MemoryStore:
             if run is None:
                 return []
             end = len(run.numbers) if upto is None else bisect_right(run.numbers, upto)
-            found = [run.records[number] for number in run.numbers[bisect_right(run.numbers, after) : end]]
-            return [record for record in found if record.entry.outputs or not outputs_only]
+            records = [run.records[number] for number in run.numbers[bisect_right(run.numbers, after) : end]]
+            return [record for record in records if record.entry.outputs or not outputs_only]
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         with self._lock:
-            found = self._records.located(checkpoint_id)
-            return None if found is None else found[1]
+            located = self._records.find_checkpoint(checkpoint_id)
+            return None if located is None else located[1]
 
     async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
         with self._lock:
-            return self._records.begun_so(prefix)[:limit]
+            return self._records.find_by_prefix(prefix)[:limit]
 
     async def entries(
         self,
@@ -223,20 +225,20 @@ class MemoryStore:
             line = self._records.line(workflow, run_id)
             if before is None:
                 return line.page(None, limit)
-            found = self._records.located(before)
-            return [] if found is None else line.page(found[0], limit)
+            located = self._records.find_checkpoint(before)
+            return [] if located is None else line.page(located[0], limit)
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
-        found = await self.entries(workflow=workflow, run_id=run_id, limit=1)
-        return found[0] if found else None
+        entries = await self.entries(workflow=workflow, run_id=run_id, limit=1)
+        return entries[0] if entries else None
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         with self._lock:
             self._check(run_id, fence)
-            kept = self._memory.setdefault(run_id, {}).setdefault(place, {})
-            if key in kept:
+            log = self._memory.setdefault(run_id, {}).setdefault(place, {})
+            if key in log:
                 return False
-            kept[key] = body
+            log[key] = body
             return True
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
@@ -271,14 +273,14 @@ class MemoryStore:
         limit: int | None = None,
     ) -> list[Pending]:
         with self._lock:
-            found = [question for questions in self._questions.values() for question in questions.values()]
-        matching = [p for p in found if workflow in (None, p.workflow) and run_id in (None, p.run_id)]
+            requests = [question for questions in self._questions.values() for question in questions.values()]
+        matching = [p for p in requests if workflow in (None, p.workflow) and run_id in (None, p.run_id)]
         return page_of(matching, asked_by, due_by, past, limit)
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         with self._lock:
-            found = list(self._wakes.values())
-        due = [wake for wake in found if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
+            wakes = list(self._wakes.values())
+        due = [wake for wake in wakes if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
         return sorted(due, key=lambda wake: (wake.at, wake.run_id))
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
@@ -316,7 +318,7 @@ class MemoryStore:
         if fence is not None and self._fences.get(run_id, 0) > fence:
             raise fenced(run_id, fence)
 
-    def _settle(self, run: Run, along: Along) -> None:
+    def _settle(self, run: MemoryRun, along: Along) -> None:
         """Forget what a record makes obsolete, consume the mail that led to it, and note what it says of its run."""
         if along.settled is not None:
             places = self._memory.get(run.run_id, {})
@@ -357,7 +359,7 @@ class MemoryStore:
 
     def _forget_after(self, run_id: str, place: int) -> None:
         places = self._memory.get(run_id, {})
-        for stale in [one for one in places if one > place]:
+        for stale in [other for other in places if other > place]:
             del places[stale]
 
 

@@ -23,9 +23,9 @@ from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.stores.postgres.connection import Guest, Ours
 from stepwell.stores.postgres.direct import Direct, Sign
 from stepwell.stores.postgres.errors import ONES_OWN
-from stepwell.stores.postgres.job import Columns, Job, Line, tell
+from stepwell.stores.postgres.job import Columns, Job, Line, settle_jobs
 from stepwell.stores.postgres.link import Link
-from stepwell.stores.postgres.schema import quoted
+from stepwell.stores.postgres.schema import quote_schema
 from stepwell.stores.postgres.sender import Statement
 from stepwell.stores.postgres.tables import COLUMNS, FORMAT
 from stepwell.stores.thread_work import Awaited
@@ -37,7 +37,7 @@ LOAD = 16 * 2**20  # characters
 GOODBYE = 2.0  # seconds for the writer to finish when the program ends
 
 
-class Database:
+class PostgresDatabase:
     """Sends jobs and questions. Connects and starts threads at the first use, and again after `close`."""
 
     def __init__(self, dsn: str, schema: str, patience: float, connections: int) -> None:
@@ -49,23 +49,23 @@ class Database:
         Link(dsn, schema, patience)  # complains now, not at the first use
         self._settings = (dsn, schema, patience, connections)
         self._lock = threading.Lock()
-        self._lanes: _Lanes | None = None
+        self._lanes: _PostgresLanes | None = None
         self._exiting = False
         _DATABASES.add(self)
 
-    async def write(self, line: bytes, sheet: str | None = None) -> Any:
-        """What the function of that job said, once it is committed. `line` is a JSON object, `sheet` goes with it.
+    async def write(self, line: bytes, body: str | None = None) -> Any:
+        """What the function of that job said, once it is committed. `line` is a JSON object, `body` goes with it.
 
         Whoever is cancelled meanwhile is so at once: a server may be away, or a run locked, for a long time.
         """
         waiting: Awaited[Any] = Awaited()
-        self._submit(Job(line, sheet, waiting))
+        self._submit(Job(line, body, waiting))
         return await waiting
 
-    async def append(self, line: Line, sheet: str, columns: Columns | None = None) -> Any:
+    async def append(self, line: Line, body: str, columns: Columns | None = None) -> Any:
         """The same for a record, which may have columns to be added by."""
         waiting: Awaited[Any] = Awaited()
-        self._submit(Job(line, sheet, waiting, columns))
+        self._submit(Job(line, body, waiting, columns))
         return await waiting
 
     async def write_best_effort(self, line: bytes) -> Any:
@@ -121,7 +121,7 @@ class Database:
         if (lanes := self._give_up_lanes()) is not None:
             lanes.end_writing(GOODBYE)
 
-    def _give_up_lanes(self) -> _Lanes | None:
+    def _give_up_lanes(self) -> _PostgresLanes | None:
         with self._lock:
             lanes, self._lanes = self._lanes, None
             if lanes is not None:
@@ -140,11 +140,11 @@ class Database:
         with self._lock:
             self._open_lanes().direct.submit(job)
 
-    def _open_lanes(self) -> _Lanes:
+    def _open_lanes(self) -> _PostgresLanes:
         if self._exiting:
             raise StoreUnavailable("the program is ending, so the store is not used any more")
         if self._lanes is None:
-            self._lanes = _Lanes(*self._settings, self)
+            self._lanes = _PostgresLanes(*self._settings, self)
         return self._lanes
 
     def before_fork(self) -> None:
@@ -158,16 +158,17 @@ class Database:
             self._lock.release()
 
 
-class _Lanes:
+class _PostgresLanes:
     """The threads and connections of a database from its first use to its closing."""
 
-    def __init__(self, dsn: str, schema: str, patience: float, connections: int, owner: Database) -> None:
+    def __init__(self, dsn: str, schema: str, patience: float, connections: int, owner: PostgresDatabase) -> None:
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="stepwell-postgres-read")
         self.room_for_guests = threading.BoundedSemaphore(connections)
         self.link = Link(dsn, schema, patience)
+        name = quote_schema(schema)
         work = Statement(
-            f"SELECT to_jsonb({quoted(schema)}.work({FORMAT}, $1, $2))".encode(),
-            f"SELECT {quoted(schema)}.add({FORMAT}, {', '.join(f'${n}' for n in range(1, COLUMNS + 1))})".encode(),
+            f"SELECT to_jsonb({name}.work({FORMAT}, $1, $2))".encode(),
+            f"SELECT {name}.add({FORMAT}, {', '.join(f'${n}' for n in range(1, COLUMNS + 1))})".encode(),
         )
         self.direct = Direct(self.link, work)
         self._writer = threading.Thread(
@@ -214,7 +215,7 @@ def _write_for_ever(direct: Direct, link: Link, work: Statement) -> None:
         if batch:
             _write(batch, link, work)
         direct.did(len(waiting))
-        tell(batch)
+        settle_jobs(batch)
     link.close()
 
 
@@ -230,12 +231,12 @@ def _write(batch: list[Job], link: Link, work: Statement) -> None:
             job.again = job.again or again
         jobs = b"[" + b",".join(job.line for job in batch) + b"]"
         with db.line:
-            return work.answers(db, jobs, [job.sheet for job in batch], whole=db.is_pooled)
+            return work.answers(db, jobs, [job.body for job in batch], whole=db.is_pooled)
 
     asked, best_effort = min(job.asked for job in batch), all(job.best_effort for job in batch)
     in_doubt = any(job.again for job in batch)
     try:
-        said = link.use(send, asked=asked, best_effort=best_effort, in_doubt=in_doubt)
+        answers = link.use(send, asked=asked, best_effort=best_effort, in_doubt=in_doubt)
     except DurabilityError as error:
         together = len(batch) == 1 or not isinstance(error.__cause__, ONES_OWN)
         for job in batch:
@@ -244,16 +245,16 @@ def _write(batch: list[Job], link: Link, work: Statement) -> None:
         for job in batch:
             job.fail(StoreUnavailable(repr(error)))
     else:
-        for job, answer in zip(batch, said, strict=True):
+        for job, answer in zip(batch, answers, strict=True):
             job.succeed(answer)
 
 
 # A connection works in one process only. A forked child connects anew, and must not close what it inherited: the
 # server would take that for the parent's goodbye.
-_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
+_DATABASES: weakref.WeakSet[PostgresDatabase] = weakref.WeakSet()
 _LEFT_TO_THE_PARENT: list[object] = []
 _forking = threading.Lock()
-_stopped: list[Database] = []
+_stopped: list[PostgresDatabase] = []
 
 
 def _before_fork() -> None:

@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 import psycopg
 from psycopg import RawCursor, errors
 
-from stepwell.stores.postgres.errors import CROWDED, stays_refused
-from stepwell.stores.postgres.silence import ANSWERED, Line, Probe, Session, Sessions, Watch
+from stepwell.stores.postgres.errors import CROWDED, is_refused_for_good
+from stepwell.stores.postgres.silence import ANSWERED, Probe, Session, Sessions, Watch, WatchedLine
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Watched")
@@ -27,7 +27,7 @@ FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state IS NOT NULL
 class Watched(psycopg.Connection[tuple[Any, ...]]):
     """One whose waits have an end. May be dropped without being closed, in a forked child or when the program ends."""
 
-    line: Line
+    line: WatchedLine
 
     @classmethod
     def open(cls, dsn: str, watch: Watch) -> Self:
@@ -128,7 +128,7 @@ def ask_about_sessions(dsn: str, watch: Watch) -> Callable[[Probe], Sessions | N
         try:
             db = Watched.open(dsn, watch)
         except psycopg.Error as error:
-            is_there = stays_refused(error) or any(words in str(error) for words in CROWDED)
+            is_there = is_refused_for_good(error) or any(words in str(error) for words in CROWDED)
             return ANSWERED if is_there else None
         try:
             probe.on_line(db.line)

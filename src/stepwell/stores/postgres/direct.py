@@ -21,7 +21,7 @@ from psycopg.pq.abc import PGresult
 
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.postgres.connection import Ours
-from stepwell.stores.postgres.job import Job, tell, tell_here
+from stepwell.stores.postgres.job import Job, settle_here, settle_jobs
 from stepwell.stores.postgres.link import Link
 from stepwell.stores.postgres.sender import Statement
 from stepwell.stores.thread_work import Awaited
@@ -60,7 +60,7 @@ class Direct:
         sent.have_it_look_away()
         if not self._read(sent, sent.wait):
             return sent.job
-        tell([sent.job])
+        settle_jobs([sent.job])
         return None
 
     def did(self, count: int) -> None:
@@ -115,7 +115,7 @@ class Direct:
             if not done:
                 self._leave_to_thread(sent.job)
                 return
-        tell_here(sent.job)
+        settle_here(sent.job)
 
     def _read(self, sent: _Sent, how: Callable[[], bool]) -> bool | None:
         """Whether the job was done; None if that is not known yet. The connection is given back if it is."""

@@ -65,29 +65,29 @@ def passing(error: psycopg.Error, *, broken: bool) -> Passing | None:
     return Passing(error, sent=True) if broken or isinstance(error, GONE) else None
 
 
-def translated(error: psycopg.Error, where: str) -> DurabilityError:
+def translate(error: psycopg.Error, where: str) -> DurabilityError:
     """The error of a statement that stays however often it is sent."""
-    said = first_line(error)
+    message = first_line(error)
     if isinstance(error, DAMAGED):
-        return CheckpointCorrupt(f"{where} is damaged ({said}); restore it from a backup")
-    advice = next((words for kind, words in ADVICE.items() if isinstance(error, kind)), None)
-    return StoreUnavailable(f"{where} cannot be used: {said}" + (f"; {advice}" if advice else ""))
+        return CheckpointCorrupt(f"{where} is damaged ({message}); restore it from a backup")
+    advice = next((text for kind, text in ADVICE.items() if isinstance(error, kind)), None)
+    return StoreUnavailable(f"{where} cannot be used: {message}" + (f"; {advice}" if advice else ""))
 
 
-def stays_refused(error: psycopg.Error) -> bool:
+def is_refused_for_good(error: psycopg.Error) -> bool:
     """Whether a server has refused us in words that leave no hope. Of several servers, another one may let us in."""
-    said = str(error)
-    return "Multiple connection attempts" not in said and any(words in said for words in REFUSED)
+    message = str(error)
+    return "Multiple connection attempts" not in message and any(phrase in message for phrase in REFUSED)
 
 
-def refused(error: psycopg.Error, where: str) -> StoreUnavailable:
+def translate_refusal(error: psycopg.Error, where: str) -> StoreUnavailable:
     """The error of a server that is there and does not let us in."""
-    said = first_line(error)
+    message = first_line(error)
     advice = next(
-        (advice for words, advice in REFUSED.items() if words in said),
+        (advice for phrase, advice in REFUSED.items() if phrase in message),
         "check the database, user and password of the dsn, and what the server allows (pg_hba.conf)",
     )
-    return StoreUnavailable(f"{where} cannot be used: {said}; {advice}")
+    return StoreUnavailable(f"{where} cannot be used: {message}; {advice}")
 
 
 def away(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> StoreUnavailable:

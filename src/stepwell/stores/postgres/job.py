@@ -19,12 +19,12 @@ Columns = Sequence[bytes | None]
 class Job:
     """Something to write, who waits for it, and how it went."""
 
-    __slots__ = ("_error", "_line", "_result", "again", "asked", "best_effort", "columns", "sheet", "waiting")
+    __slots__ = ("_error", "_line", "_result", "again", "asked", "best_effort", "body", "columns", "waiting")
 
     def __init__(
         self,
         line: Line,
-        sheet: str | None,
+        body: str | None,
         waiting: Awaited[Any] | Future[Any],
         columns: Columns | None = None,
         *,
@@ -34,7 +34,7 @@ class Job:
 
         A best-effort job does not wait for a server that was given up already.
         """
-        self._line, self.sheet, self.waiting, self.columns = line, sheet, waiting, columns
+        self._line, self.body, self.waiting, self.columns = line, body, waiting, columns
         self.asked, self.best_effort = time.monotonic(), best_effort
         self.again = False  # it was sent before, and nobody said how it went
         self._result: object = None
@@ -48,8 +48,8 @@ class Job:
 
     @property
     def load(self) -> int:
-        """How much is to be sent; of what has columns, only the sheet may be long."""
-        return len(self.sheet or "") + (len(self._line) if isinstance(self._line, bytes) else 0)
+        """How much is to be sent; of what has columns, only the body may be long."""
+        return len(self.body or "") + (len(self._line) if isinstance(self._line, bytes) else 0)
 
     def is_wanted(self) -> bool:
         return self.waiting.is_wanted if isinstance(self.waiting, Awaited) else True
@@ -70,15 +70,15 @@ class Job:
             self.waiting.set_result(self._result)
 
 
-def tell(jobs: Iterable[Job]) -> None:
+def settle_jobs(jobs: Iterable[Job]) -> None:
     """Let those who wait know how it went. From any thread."""
-    told = list(jobs)
-    for job in told:
+    settled = list(jobs)
+    for job in settled:
         job.settle()
-    wake_up(job.waiting for job in told if isinstance(job.waiting, Awaited))
+    wake_up(job.waiting for job in settled if isinstance(job.waiting, Awaited))
 
 
-def tell_here(job: Job) -> None:
+def settle_here(job: Job) -> None:
     """The same in the loop in which somebody waits for it."""
     job.settle()
     if isinstance(job.waiting, Awaited):

@@ -17,9 +17,17 @@ from psycopg.pq import PGconn, Ping
 from psycopg.types.array import ListBinaryDumper
 
 from stepwell.stores.postgres.connection import Guest, Ours, Watched, ask_about_sessions, within
-from stepwell.stores.postgres.errors import CROWDED, Passing, away, passing, refused, stays_refused, translated
+from stepwell.stores.postgres.errors import (
+    CROWDED,
+    Passing,
+    away,
+    is_refused_for_good,
+    passing,
+    translate,
+    translate_refusal,
+)
 from stepwell.stores.postgres.patience import Patience
-from stepwell.stores.postgres.schema import prepare, quoted
+from stepwell.stores.postgres.schema import prepare, quote_schema
 from stepwell.stores.postgres.silence import Probe, Watch
 
 T = TypeVar("T")
@@ -47,7 +55,7 @@ class Link:
 
     def __init__(self, dsn: str, schema: str, patience: float) -> None:
         """Raises ValueError if that cannot be a dsn or a schema. Connects at the first use."""
-        quoted(schema)
+        quote_schema(schema)
         try:
             said = conninfo_to_dict(dsn)
         except psycopg.ProgrammingError:  # its words may show a part of the dsn, and that may be the password
@@ -94,7 +102,7 @@ class Link:
         best_effort: bool = False,
         in_doubt: bool = False,
     ) -> T:
-        hopeless = self._patience.exhausted(time.monotonic() if asked is None else asked, best_effort=best_effort)
+        hopeless = self._patience.find_outage(time.monotonic() if asked is None else asked, best_effort=best_effort)
         if hopeless is not None:
             cause, seconds = hopeless
             raise away(cause, self.where, seconds, in_doubt=in_doubt) from cause
@@ -105,11 +113,11 @@ class Link:
             except Passing as trouble:
                 again = again or trouble.sent
                 since = trouble.since if since is None else since
-                lasted = self._patience.failed(trouble.cause, since)
+                lasted = self._patience.note_failure(trouble.cause, since)
                 if lasted is not None:
                     raise away(trouble.cause, self.where, lasted, in_doubt=again or in_doubt) from trouble.cause
             else:
-                self._patience.answered()
+                self._patience.note_answer()
                 return found
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(max(pause * 1.5, SHORTEST), LONGEST)
@@ -131,7 +139,7 @@ class Link:
         except psycopg.Error as error:
             trouble = self._part_with(db, error)
             if trouble is None:
-                raise translated(error, self.where) from error
+                raise translate(error, self.where) from error
             raise trouble from error
         except BaseException:
             db.close()  # in the midst of something
@@ -184,14 +192,14 @@ class Link:
         except psycopg.Error as error:
             trouble = self._part_with(db, error)
             if trouble is None:
-                raise translated(error, self.where) from error
+                raise translate(error, self.where) from error
             trouble.sent = False  # what was sent was the preparing, and that is done anew
             raise trouble from error
         except BaseException:
             db.close()
             raise
         self._known, self._pooled = True, db.is_pooled
-        self._patience.answered()
+        self._patience.note_answer()
         return db
 
     def _reach(self, kind: type[C]) -> C:
@@ -201,12 +209,12 @@ class Link:
             try:
                 return within(self._patience.deadline(now) - now, lambda: kind.open(self._dsn, self._watch))
             except psycopg.Error as error:
-                if stays_refused(error):
-                    raise refused(error, self.where) from error
+                if is_refused_for_good(error):
+                    raise translate_refusal(error, self.where) from error
                 if not self._is_there(error) or any(words in str(error) for words in CROWDED):
                     raise Passing(error, sent=False, since=now) from error
                 if attempt == ATTEMPTS - 1:
-                    raise refused(error, self.where) from error
+                    raise translate_refusal(error, self.where) from error
         raise AssertionError
 
     def _is_there(self, error: psycopg.Error) -> bool:

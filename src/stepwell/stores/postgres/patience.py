@@ -25,19 +25,19 @@ class Patience:
         self._last: Exception | None = None  # the cause of the last failure
         self._last_failure = 0.0
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """The server has answered somebody."""
         if self._began is not None:
             with self._lock:
                 self._began = self._last = None
 
-    def missed(self, since: float, cause: Exception) -> None:
+    def note_silence(self, since: float, cause: Exception) -> None:
         """Somebody has had no answer since then."""
         with self._lock:
             self._began = since if self._began is None else min(self._began, since)
             self._last, self._last_failure = cause, time.monotonic()
 
-    def exhausted(self, asked: float, *, best_effort: bool) -> tuple[Exception, float] | None:
+    def find_outage(self, asked: float, *, best_effort: bool) -> tuple[Exception, float] | None:
         """The cause and the length of the outage if a call need not be tried; None if it may be.
 
         `asked` is when the call was made.
@@ -52,12 +52,12 @@ class Patience:
                 self._began = self._last = None
             return None
 
-    def failed(self, cause: Exception, since: float) -> float | None:
+    def note_failure(self, cause: Exception, since: float) -> float | None:
         """How long the server has been away, once that is too long; None while the call may be tried again.
 
         `since` is when this call failed first.
         """
-        self.missed(since, cause)
+        self.note_silence(since, cause)
         lasted = time.monotonic() - min(since, since if self._began is None else self._began)
         return lasted if lasted >= self.seconds else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from stepwell.storage.port import ANY_RUN, Pending, RunEntry, Sieve, past_prefix, plain
-from stepwell.stores.postgres.text_encoding import Shown, shown
+from stepwell.stores.postgres.text_encoding import Escaped, escape
 
 ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
 RECORD = f"{ENTRY}, convert_to(body, 'UTF8')"
@@ -71,19 +71,19 @@ HAS_TEXT = """
 CHANGED = "EXISTS (SELECT FROM {schema}.commits AS n WHERE n.run_id = r.run_id AND n.number = r.latest AND {met})"
 
 
-class Values:
+class QueryValues:
     """The values of a query, each named by its number."""
 
     def __init__(self) -> None:
-        self.given: list[str | int | None] = []
+        self.bound: list[str | int | None] = []
 
     def __call__(self, value: str | int | None) -> str:
-        self.given.append(value)
-        return f"${len(self.given)}"
+        self.bound.append(value)
+        return f"${len(self.bound)}"
 
 
 def runs_query(
-    values: Values,
+    values: QueryValues,
     workflow: str | None,
     status: str | None,
     tags: Mapping[str, str],
@@ -93,38 +93,38 @@ def runs_query(
     sieve: Sieve = ANY_RUN,
 ) -> str:
     """The search for a page of runs. Those that work for others are looked for beside the others, and sorted in."""
-    said, first = [], "t" if tags else "r"
+    conditions, first = [], "t" if tags else "r"
     for number, (name, value) in enumerate(tags.items()):
         if number == 0:  # its index leads, and the others are looked at
-            said.append(f"t.name = {values(name)} AND t.value = {values(value)}")
+            conditions.append(f"t.name = {values(name)} AND t.value = {values(value)}")
         else:
-            said.append(TAGGED.replace("{name}", values(name)).replace("{value}", values(value)))
+            conditions.append(TAGGED.replace("{name}", values(name)).replace("{value}", values(value)))
     if workflow is not None:
-        said.append(f"r.workflow = {values(workflow)}")
+        conditions.append(f"r.workflow = {values(workflow)}")
     if status is not None:
-        said.append(f"r.status = {values(status)}")
-    said += _sifted(values, sieve, first)
+        conditions.append(f"r.status = {values(status)}")
+    conditions += _filter_conditions(values, sieve, first)
     if past is not None:
-        said.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
+        conditions.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
     source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else _runs(values, sieve)
     whose = [f"NOT {first}.called"] + ([f"{first}.called"] if inner else [])
     pages = [
         PAGE.replace("{source}", source)
         .replace("{first}", first)
-        .replace("{conditions}", " AND ".join([one, "r.began IS NOT NULL", *said]))
-        for one in whose
+        .replace("{conditions}", " AND ".join([side, "r.began IS NOT NULL", *conditions]))
+        for side in whose
     ]
     return RUNS.replace("{pages}", " UNION ALL ".join(pages)).replace("{limit}", f"{values(limit)}::bigint")
 
 
-def _runs(values: Values, sieve: Sieve) -> str:
+def _runs(values: QueryValues, sieve: Sieve) -> str:
     """Where runs are looked for: those that begin so are found by their ids, before anything else is thought of."""
     if not sieve.prefix:
         return "{schema}.runs AS r"
     return f"(SELECT * FROM {{schema}}.runs WHERE {_begins('run_id', values, sieve.prefix)} OFFSET 0) AS r"
 
 
-def _sifted(values: Values, sieve: Sieve, first: str) -> Iterator[str]:
+def _filter_conditions(values: QueryValues, sieve: Sieve, first: str) -> Iterator[str]:
     if sieve.prefix and first == "t":
         yield _begins("t.run_id", values, sieve.prefix)
     if sieve.text is not None:
@@ -139,20 +139,20 @@ def _sifted(values: Values, sieve: Sieve, first: str) -> Iterator[str]:
         yield CHANGED.replace("{met}", f"n.at < {values(sieve.changed_until)}")
 
 
-def _begins(column: str, values: Values, prefix: str) -> str:
-    past = past_prefix(shown(prefix))
-    return f"{column} >= {values(prefix)}" + ("" if past is None else f" AND {column} < {values(Shown(past))}")
+def _begins(column: str, values: QueryValues, prefix: str) -> str:
+    past = past_prefix(escape(prefix))
+    return f"{column} >= {values(prefix)}" + ("" if past is None else f" AND {column} < {values(Escaped(past))}")
 
 
-def checkpoints_query(values: Values, prefix: str, limit: int) -> str:
+def checkpoints_query(values: QueryValues, prefix: str, limit: int) -> str:
     """The search for the checkpoints whose ids begin so."""
     query = CHECKPOINTS.replace("{where}", _begins("checkpoint_id", values, prefix))
     return query.replace("{limit}", f"{values(limit)}::bigint")
 
 
 def inbox_query(
-    values: Values,
-    asked: Mapping[str, str | None],
+    values: QueryValues,
+    columns: Mapping[str, str | None],
     asked_by: str | None,
     due_by: str | None,
     past: Pending | None,
@@ -160,17 +160,17 @@ def inbox_query(
 ) -> str:
     """The search for a page of open questions."""
     order = "at" if due_by is None else "deadline"
-    said = [f"{column} = {values(value)}" for column, value in asked.items() if value is not None]
+    conditions = [f"{column} = {values(value)}" for column, value in columns.items() if value is not None]
     if asked_by is not None:
-        said.append(f"at <= {values(asked_by)}")
+        conditions.append(f"at <= {values(asked_by)}")
     if due_by is not None:
-        said.append(f"deadline IS NOT NULL AND deadline <= {values(due_by)}")
+        conditions.append(f"deadline IS NOT NULL AND deadline <= {values(due_by)}")
     if past is not None:
         at = past.at if due_by is None else past.deadline or ""
         last = {"{at}": at, "{run}": past.run_id, "{request}": past.request_id}
-        said.append(PAST)
+        conditions.append(PAST)
         for name, value in last.items():
-            said[-1] = said[-1].replace(name, values(value))
-    where = " AND ".join(said) or "true"
+            conditions[-1] = conditions[-1].replace(name, values(value))
+    where = " AND ".join(conditions) or "true"
     query = PENDING.replace("{where}", where).replace("{order}", order)
     return query.replace("{limit}", f"{values(limit)}::bigint")

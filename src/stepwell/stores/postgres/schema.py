@@ -18,7 +18,7 @@ LONGEST_NAME = 63  # bytes; PostgreSQL cuts off what is longer
 UNSAFE = ("\0", "$stepwell$")  # what no quoting allows, and what would end the text of a function
 
 
-def quoted(schema: str) -> str:
+def quote_schema(schema: str) -> str:
     """The name as it stands in a statement. Raises ValueError for one that cannot be a schema's."""
     if not 0 < len(schema.encode()) <= LONGEST_NAME or any(part in schema for part in UNSAFE):
         raise ValueError(f"a schema cannot be named {schema!r}: 1 to {LONGEST_NAME} bytes, no NUL")
@@ -31,24 +31,24 @@ def prepare(db: Connection, schema: str, where: str, *, known: bool) -> int:
     One that is `known` must be there: if it is gone, so are its runs, and an empty one would hide that.
     """
     try:
-        found = db.execute(f"SELECT format, pg_backend_pid() FROM {quoted(schema)}.stepwell".encode()).fetchone()
+        row = db.execute(f"SELECT format, pg_backend_pid() FROM {quote_schema(schema)}.stepwell".encode()).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         if known:
             raise
-        found = None
-    if found is None or found[0] < FORMAT:
+        row = None
+    if row is None or row[0] < FORMAT:
         with db.transaction():
             _bring_up_to_date(db, schema, where)
-        found = db.execute(b"SELECT 0, pg_backend_pid()").fetchone() or (0, 0)
+        row = db.execute(b"SELECT 0, pg_backend_pid()").fetchone() or (0, 0)
     else:
-        _refuse_newer(found[0], where)
-    return int(found[1])
+        _refuse_newer(row[0], where)
+    return int(row[1])
 
 
 def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
     db.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")  # what we see must be of the time after the lock
     db.execute(b"SELECT pg_advisory_xact_lock($1)", [_lock_of(schema)])  # one process at a time; gone with COMMIT
-    name = quoted(schema)
+    name = quote_schema(schema)
     version = _format(db, schema, where)
     _refuse_newer(version, where)
     if version == FORMAT:  # another process was faster, and is using the functions already
@@ -66,12 +66,12 @@ def _replace_functions(db: Connection, schema: str) -> None:
     """
     for (function,) in db.execute(named, [schema]).fetchall():
         db.execute(f"DROP FUNCTION {function}".encode())
-    db.execute(FUNCTIONS.replace("{schema}", quoted(schema)).replace("{format}", str(FORMAT)).encode())
+    db.execute(FUNCTIONS.replace("{schema}", quote_schema(schema)).replace("{format}", str(FORMAT)).encode())
 
 
 def _format(db: Connection, schema: str, where: str) -> int:
     """The format of the schema, 0 for one that is empty or was not there. Raises if it is not ours to use."""
-    name = quoted(schema)
+    name = quote_schema(schema)
     ours = db.execute(b"SELECT to_regclass($1) IS NOT NULL", [f"{name}.stepwell"]).fetchone()
     if ours == (True,):
         return int((db.execute(f"SELECT format FROM {name}.stepwell".encode()).fetchone() or (0,))[0])

@@ -59,7 +59,7 @@ class Statement:
             (name, query), values, formats = self._shorter, list(job.columns), None
         else:
             name, query, formats = self._name, self._query, _FORMATS
-            values = [b"[" + job.line + b"]", _array([job.sheet])]
+            values = [b"[" + job.line + b"]", _array([job.body])]
         if self.is_prepared_on(db):
             db.pgconn.send_query_prepared(name, values, param_formats=formats, result_format=_AS_TEXT)
         else:

@@ -59,7 +59,7 @@ def is_at_work(sessions: Sessions, backend: int | None, waited: float) -> bool:
     return False
 
 
-class Line:
+class WatchedLine:
     """The socket of a connection, and since when an answer is awaited on it. `with line:` while you wait."""
 
     __slots__ = (
@@ -152,13 +152,13 @@ class Watch:
         self._suspect_after = min(SUSPECT_AFTER, patience.silence / 3)
         self._tick = min(max(patience.silence / 20, SHORTEST_TICK), LONGEST_TICK)
         self._lock = threading.Lock()
-        self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
+        self._lines: weakref.WeakSet[WatchedLine] = weakref.WeakSet()
         self._probe: Probe | None = None
         self._looked = 0.0
         self.is_awake = False
 
-    def add(self, fd: int) -> Line:
-        line = Line(fd, self)
+    def add(self, fd: int) -> WatchedLine:
+        line = WatchedLine(fd, self)
         with self._lock:
             self._lines.add(line)
         return line
@@ -189,7 +189,7 @@ class Watch:
                         return
                     self.is_awake = True
 
-    def _waiting(self) -> list[Line]:
+    def _waiting(self) -> list[WatchedLine]:
         with self._lock:
             return [line for line in self._lines if line.since is not None and line.lost is None]
 
@@ -211,11 +211,11 @@ class Watch:
             if is_waiting and time.monotonic() >= self._patience.deadline(line.sign):
                 line.silent_since = line.sign
                 why = f"the server was silent for {now - line.sign:.1f} s"
-                self._patience.missed(line.sign, TimeoutError(why))
+                self._patience.note_silence(line.sign, TimeoutError(why))
                 self._cut(line, why)
         return bool(waiting)
 
-    def _ask(self, suspects: list[Line], now: float) -> None:
+    def _ask(self, suspects: list[WatchedLine], now: float) -> None:
         """Have the server asked about the suspects, and act on what it says."""
         probe = self._probe
         if probe is None:
@@ -228,7 +228,7 @@ class Watch:
             self._probe = None
             probe.give_up()
 
-    def _judge(self, suspects: list[Line], probe: Probe, sessions: Sessions) -> None:
+    def _judge(self, suspects: list[WatchedLine], probe: Probe, sessions: Sessions) -> None:
         for line in suspects:
             since = line.since
             if since is None or since > probe.began:
@@ -238,7 +238,7 @@ class Watch:
             elif line.strike():
                 self._cut(line, "the server has lost the connection, and did not say so")
 
-    def _cut(self, line: Line, why: str) -> None:
+    def _cut(self, line: WatchedLine, why: str) -> None:
         line.cut(why)
         self._on_silence()
 
@@ -251,7 +251,7 @@ class Probe:
         self.began = time.monotonic()
         self.ended = 0.0
         self.sessions: Sessions | None = None
-        self._line: Line | None = None
+        self._line: WatchedLine | None = None
         self._given_up = False
         self._ask = ask
         self._thread = threading.Thread(target=self._work, name="stepwell-probe", daemon=True)
@@ -260,7 +260,7 @@ class Probe:
     def is_done(self) -> bool:
         return not self._thread.is_alive()
 
-    def on_line(self, line: Line) -> None:
+    def on_line(self, line: WatchedLine) -> None:
         self._line = line
         if self._given_up:
             line.cut("the probe came too late")

@@ -12,7 +12,7 @@ import msgspec
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.storage import clock
-from stepwell.storage.damage import damaged
+from stepwell.storage.damage import damage_error
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.port import (
     ANY_RUN,
@@ -29,7 +29,7 @@ from stepwell.storage.port import (
     needs_follower,
     newest_stays,
 )
-from stepwell.stores.postgres.access import Database, Row
+from stepwell.stores.postgres.access import PostgresDatabase, Row
 from stepwell.stores.postgres.queries import (
     CHAIN,
     HEAD,
@@ -45,13 +45,13 @@ from stepwell.stores.postgres.queries import (
     SIZE,
     TABLES,
     WAKES,
-    Values,
+    QueryValues,
     checkpoints_query,
     inbox_query,
     runs_query,
 )
-from stepwell.stores.postgres.schema import quoted
-from stepwell.stores.postgres.text_encoding import all_meant, meant, shown
+from stepwell.stores.postgres.schema import quote_schema
+from stepwell.stores.postgres.text_encoding import escape, unescape, unescape_row
 from stepwell.stores.postgres.transaction import PostgresTransaction
 
 NO_LIMIT = 2**63 - 1
@@ -71,8 +71,8 @@ class PostgresStore:
     in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
 
     def __init__(self, dsn: str, *, schema: str = "stepwell", patience: float = 30.0, connections: int = 5) -> None:
-        self._db = Database(dsn, schema, patience, connections)
-        self._schema = quoted(schema)
+        self._db = PostgresDatabase(dsn, schema, patience, connections)
+        self._schema = quote_schema(schema)
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
@@ -80,22 +80,22 @@ class PostgresStore:
         def line() -> bytes:
             job = {"do": "append", **_plain(entry), **_along(along)}
             if along.closed or along.asked:  # what is asked again is the last one asked
-                job["closed"] = list({*map(shown, along.closed), *(shown(p.request_id) for p in along.asked)})
+                job["closed"] = list({*map(escape, along.closed), *(escape(p.request_id) for p in along.asked)})
             return _encode(job)
 
         more = along.consumed or along.asked or along.closed or along.about or along.drop_below or along.reduced
         if more or not 0 < entry.number <= entry.iteration + entry.number <= NO_LIMIT:
-            said = await self._db.append(line(), record.body.decode())
+            answer = await self._db.append(line(), record.body.decode())
         else:  # all that is said in the line is in the columns, too, so it can be made if it is needed
-            said = await self._db.append(line, record.body.decode(), _columns(record, along))
-        if said is not True:
-            raise _refusal(entry, said, along.fence)
+            answer = await self._db.append(line, record.body.decode(), _columns(record, along))
+        if answer is not True:
+            raise _refusal(entry, answer, along.fence)
 
     async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         job = {"do": "put", **_plain(record.entry), **_along(along)}
-        said = await self._db.write(_encode(job), record.body.decode())
-        if said is not True:
-            raise _refusal(record.entry, said, along.fence)
+        answer = await self._db.write(_encode(job), record.body.decode())
+        if answer is not True:
+            raise _refusal(record.entry, answer, along.fence)
 
     async def remove(
         self,
@@ -107,28 +107,30 @@ class PostgresStore:
         wake: str | None = None,
     ) -> bool:
         job = {"do": "remove", **(_plain(follower.entry) if follower else {}), **_along(Along(asked=asked, wake=wake))}
-        job |= {"run_id": shown(run_id), "gone": number}
-        said = await self._db.write(_encode(job), follower.body.decode() if follower else None)
-        if said == "based":
+        job |= {"run_id": escape(run_id), "gone": number}
+        answer = await self._db.write(_encode(job), follower.body.decode() if follower else None)
+        if answer == "based":
             raise needs_follower(run_id, number)
-        if follower is not None and isinstance(said, dict):
-            raise _refusal(follower.entry, said)
-        return said is True
+        if follower is not None and isinstance(answer, dict):
+            raise _refusal(follower.entry, answer)
+        return answer is True
 
     async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
-        job = {"do": "thin_out", "run_id": shown(run_id), "gone": list(numbers)}
-        sheet = list(map(_with_body, whole))
-        said = await self._db.write(_encode(job), _encode(sheet).decode())
-        if isinstance(said, int):
-            return said
-        if "newest" in said:
-            raise newest_stays(run_id, said["newest"])
-        if "based" in said:
-            raise needs_follower(run_id, said["based"])
-        raise next(_refusal(one.entry, said) for one in whole if one.entry.workflow != meant(said["workflow"]))
+        job = {"do": "thin_out", "run_id": escape(run_id), "gone": list(numbers)}
+        bodies = list(map(_with_body, whole))
+        answer = await self._db.write(_encode(job), _encode(bodies).decode())
+        if isinstance(answer, int):
+            return answer
+        if "newest" in answer:
+            raise newest_stays(run_id, answer["newest"])
+        if "based" in answer:
+            raise needs_follower(run_id, answer["based"])
+        raise next(
+            _refusal(record.entry, answer) for record in whole if record.entry.workflow != unescape(answer["workflow"])
+        )
 
     async def drop(self, run_id: str) -> bool:
-        return bool(await self._db.write(_encode({"do": "drop", "run_id": shown(run_id)})))
+        return bool(await self._db.write(_encode({"do": "drop", "run_id": escape(run_id)})))
 
     async def runs(
         self,
@@ -141,17 +143,17 @@ class PostgresStore:
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
-        values = Values()
+        values = QueryValues()
         query = runs_query(values, workflow, status, tags or {}, inner, past, limit, sieve)
-        return [_run_entry(row) for row in await self._read(query, *values.given)]
+        return [_run_entry(row) for row in await self._read(query, *values.bound)]
 
     async def run(self, run_id: str) -> RunEntry | None:
         rows = await self._read(RUN, run_id)
         return _run_entry(rows[0]) if rows else None
 
     async def head(self, run_id: str) -> Record | None:
-        found = await self._records(HEAD, run_id)
-        return found[0] if found else None
+        records = await self._records(HEAD, run_id)
+        return records[0] if records else None
 
     async def chain(self, run_id: str, number: int) -> list[Record]:
         links = await self._records(CHAIN, run_id, number)
@@ -181,9 +183,9 @@ class PostgresStore:
         return _entry(rows[0]) if rows else None
 
     async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
-        values = Values()
+        values = QueryValues()
         query = checkpoints_query(values, prefix, limit)
-        return [_entry(row) for row in await self._read(query, *values.given)]
+        return [_entry(row) for row in await self._read(query, *values.bound)]
 
     async def entries(
         self,
@@ -196,50 +198,50 @@ class PostgresStore:
         return (await self._newest(workflow, run_id, before, limit))[::-1]
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
-        found = await self._newest(workflow, run_id, None, 1)
-        return found[0] if found else None
+        entries = await self._newest(workflow, run_id, None, 1)
+        return entries[0] if entries else None
 
     async def _newest(
         self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
     ) -> list[Entry]:
         """Those committed last, the last one first."""
-        asked = {"run_id = {value}": run_id, PLACE: before}
+        wanted = {"run_id = {value}": run_id, PLACE: before}
         if run_id is None:
-            asked["workflow = {value}"] = workflow
-        rows = await self._search(NEWEST, asked, limit=limit)
-        found = [_entry(row) for row in rows]
-        return [entry for entry in found if workflow in (None, entry.workflow)]  # a run is of one workflow
+            wanted["workflow = {value}"] = workflow
+        rows = await self._search(NEWEST, wanted, limit=limit)
+        entries = [_entry(row) for row in rows]
+        return [entry for entry in entries if workflow in (None, entry.workflow)]  # a run is of one workflow
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        job = {"do": "remember", "run_id": shown(run_id), "place": place, "key": shown(key)}
+        job = {"do": "remember", "run_id": escape(run_id), "place": place, "key": escape(key)}
         if fence is not None:
             job["fence"] = fence
-        said = await self._db.write(_encode(job), body.decode())
-        if said == "fenced" and fence is not None:
+        answer = await self._db.write(_encode(job), body.decode())
+        if answer == "fenced" and fence is not None:
             raise fenced(run_id, fence)
-        return bool(said)
+        return bool(answer)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> PostgresTransaction:
         """As `Transacting` says; the connection is a `psycopg.Connection`."""
-        job = {"run_id": shown(run_id), "place": place, "key": shown(key)}
+        job = {"run_id": escape(run_id), "place": place, "key": escape(key)}
         if fence is not None:
             job["fence"] = fence
         return PostgresTransaction(self._db, self._schema, run_id, job, fence)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
-        return {meant(key): body for key, body in await self._read(RECALL, run_id, place)}
+        return {unescape(key): body for key, body in await self._read(RECALL, run_id, place)}
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        job = {"do": "post", "run_id": shown(run_id), "key": shown(key), "posting": uuid.uuid4().hex}
+        job = {"do": "post", "run_id": escape(run_id), "key": escape(key), "posting": uuid.uuid4().hex}
         return bool(await self._db.write(_encode(job), body.decode()))
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return [(meant(key), body) for key, body in await self._read(MAIL, run_id)]
+        return [(unescape(key), body) for key, body in await self._read(MAIL, run_id)]
 
     def mailed(self, run_ids: list[str]) -> list[str]:
         query = MAILED.replace("{schema}", self._schema).encode()
-        found = {row[0] for row in self._db.read_best_effort(query, [[shown(run_id) for run_id in run_ids]])}
-        return [run_id for run_id in run_ids if shown(run_id) in found]
+        with_mail = {row[0] for row in self._db.read_best_effort(query, [[escape(run_id) for run_id in run_ids]])}
+        return [run_id for run_id in run_ids if escape(run_id) in with_mail]
 
     async def pending(
         self,
@@ -251,18 +253,18 @@ class PostgresStore:
         past: Pending | None = None,
         limit: int | None = None,
     ) -> list[Pending]:
-        values = Values()
+        values = QueryValues()
         query = inbox_query(values, {"workflow": workflow, "run_id": run_id}, asked_by, due_by, past, limit)
-        return [Pending(*all_meant(row)) for row in await self._read(query, *values.given)]
+        return [Pending(*unescape_row(row)) for row in await self._read(query, *values.bound)]
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         rows = await self._search(
             WAKES, {"wake <= {value}": before, "workflow = {value}": workflow}, "wake IS NOT NULL"
         )
-        return [Wake(*all_meant(row)) for row in rows]
+        return [Wake(*unescape_row(row)) for row in rows]
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
-        job = {"do": "claim", "run_id": shown(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
+        job = {"do": "claim", "run_id": escape(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
         while not isinstance(held := await self._db.write(_encode(job)), int):
             if held is None:  # whoever held it let go just now
                 continue
@@ -273,12 +275,12 @@ class PostgresStore:
         return held
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
-        told = {shown(run_id): fence for run_id, fence in fences.items()}
-        job = {"do": "renew", "fences": told, "seconds": seconds, "ahead": _ahead()}
-        return [meant(run_id) for run_id in self._db.write_blocking(_encode(job))]
+        by_run = {escape(run_id): fence for run_id, fence in fences.items()}
+        job = {"do": "renew", "fences": by_run, "seconds": seconds, "ahead": _ahead()}
+        return [unescape(run_id) for run_id in self._db.write_blocking(_encode(job))]
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        await self._db.write_best_effort(_encode({"do": "release", "run_id": shown(run_id), "owner": asdict(owner)}))
+        await self._db.write_best_effort(_encode({"do": "release", "run_id": escape(run_id), "owner": asdict(owner)}))
 
     async def compact(self) -> int:
         before = await self._size()
@@ -296,30 +298,30 @@ class PostgresStore:
         return [Record(_entry(row[:-1]), row[-1]) for row in await self._read(query, run_id, *values)]
 
     async def _search(
-        self, query: str, asked: dict[str, str | None], *conditions: str, limit: int | None = None
+        self, query: str, conditional: dict[str, str | None], *conditions: str, limit: int | None = None
     ) -> list[Row]:
         """The rows that meet the conditions, and those for which a value is given."""
-        values = Values()
-        given = {condition: value for condition, value in asked.items() if value is not None}
-        met = [*conditions, *(condition.replace("{value}", values(value)) for condition, value in given.items())]
+        values = QueryValues()
+        wanted = {condition: value for condition, value in conditional.items() if value is not None}
+        met = [*conditions, *(condition.replace("{value}", values(value)) for condition, value in wanted.items())]
         query = query.replace("{where}", f"WHERE {' AND '.join(met)}" if met else "")
         if "{limit}" in query:
             query = query.replace("{limit}", f"{values(limit)}::bigint")
-        return await self._read(query, *values.given)
+        return await self._read(query, *values.bound)
 
     async def _read(self, query: str, *values: str | int | None) -> list[Row]:
-        given = [shown(value) if isinstance(value, str) else value for value in values]
-        return await self._db.read(query.replace("{schema}", self._schema).encode(), given)
+        escaped = [escape(value) if isinstance(value, str) else value for value in values]
+        return await self._db.read(query.replace("{schema}", self._schema).encode(), escaped)
 
 
 def _along(along: Along) -> dict[str, Any]:
     """What goes along with a record, without what does not."""
-    asked = {p.request_id: _plain(p) for p in along.asked}
+    requests = {p.request_id: _plain(p) for p in along.asked}
     parts = {
         "settled": along.settled,
         "wake": along.wake,
-        "consumed": list({shown(key): None for key in along.consumed}),
-        "asked": list(asked.values()),
+        "consumed": list({escape(key): None for key in along.consumed}),
+        "asked": list(requests.values()),
         "about": along.about and _about(along.about),
         "drop_below": along.drop_below,
         "fence": along.fence,
@@ -332,13 +334,13 @@ def _columns(record: Record, along: Along) -> tuple[bytes | None, ...]:
     """A record, and what most often goes along with it, as `add` wants to know them."""
     entry = record.entry
     return (
-        shown(entry.run_id).encode(),
+        escape(entry.run_id).encode(),
         b"%d" % entry.number,
-        shown(entry.checkpoint_id).encode(),
-        shown(entry.workflow).encode(),
-        shown(entry.status).encode(),
+        escape(entry.checkpoint_id).encode(),
+        escape(entry.workflow).encode(),
+        escape(entry.status).encode(),
         b"%d" % entry.iteration,
-        shown(entry.at).encode(),
+        escape(entry.at).encode(),
         b"t" if entry.frame else b"f",
         b"t" if entry.outputs else b"f",
         b"t" if entry.fleeting else b"f",
@@ -350,15 +352,15 @@ def _columns(record: Record, along: Along) -> tuple[bytes | None, ...]:
 
 
 def _about(about: About) -> dict[str, Any]:
-    tags = {shown(name): shown(value) for name, value in about.tags.items()}
-    return {"tags": tags, "caller": None if about.caller is None else shown(about.caller)}
+    tags = {escape(name): escape(value) for name, value in about.tags.items()}
+    return {"tags": tags, "caller": None if about.caller is None else escape(about.caller)}
 
 
 def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -> CommitConflict:
     """The error for a record that was not taken, and where its run stands."""
     if fence is not None and (standing["fence"] or 0) > fence:
         return fenced(entry.run_id, fence)
-    workflow = standing["workflow"] and meant(standing["workflow"])
+    workflow = standing["workflow"] and unescape(standing["workflow"])
     if workflow not in (None, entry.workflow):
         return CommitConflict(
             f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "
@@ -380,8 +382,8 @@ def _ahead() -> float:
 
 def _plain(value: Entry | Pending) -> dict[str, Any]:
     """The fields, each as it is stored."""
-    found = {name: getattr(value, name) for name in _NAMES[type(value)]}
-    return {name: shown(field) if isinstance(field, str) else field for name, field in found.items()}
+    fields = {name: getattr(value, name) for name in _NAMES[type(value)]}
+    return {name: escape(field) if isinstance(field, str) else field for name, field in fields.items()}
 
 
 def _with_body(record: Record) -> dict[str, Any]:
@@ -389,7 +391,7 @@ def _with_body(record: Record) -> dict[str, Any]:
 
 
 def _entry(row: Row) -> Entry:
-    return Entry(*all_meant(row))
+    return Entry(*unescape_row(row))
 
 
 def _lease(run_id: str, held: Any) -> Lease:
@@ -399,10 +401,10 @@ def _lease(run_id: str, held: Any) -> Lease:
         owner = msgspec.convert(held, Owner)
         return Lease(owner, owner.clock() + left)
     except (AttributeError, TypeError, KeyError, ValueError) as error:
-        raise damaged(f"the claim on run {run_id!r}", error) from error
+        raise damage_error(f"the claim on run {run_id!r}", error) from error
 
 
 def _run_entry(row: Row) -> RunEntry:
-    *known, tags, caller = row
-    named = {meant(name): meant(value) for name, value in (tags or {}).items()}
-    return RunEntry(*all_meant((*known, About(named, caller and meant(caller)))))
+    *columns, tags, caller = row
+    named = {unescape(name): unescape(value) for name, value in (tags or {}).items()}
+    return RunEntry(*unescape_row((*columns, About(named, caller and unescape(caller)))))

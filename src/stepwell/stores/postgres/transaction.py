@@ -20,7 +20,7 @@ from psycopg.pq.abc import PGresult
 
 from stepwell.errors import StoreUnavailable
 from stepwell.storage.port import fenced
-from stepwell.stores.postgres.access import Database
+from stepwell.stores.postgres.access import PostgresDatabase
 from stepwell.stores.postgres.connection import Guest
 from stepwell.stores.postgres.errors import first_line
 from stepwell.stores.postgres.tables import FORMAT
@@ -32,7 +32,7 @@ FENCED, REMEMBERED, ENDED, SPOILT = "HF001", "HF002", "HF003", "25P02"  # the fi
 class PostgresTransaction:
     """One use of a connection that was opened for it."""
 
-    def __init__(self, db: Database, schema: str, run_id: str, job: dict[str, Any], fence: int | None) -> None:
+    def __init__(self, db: PostgresDatabase, schema: str, run_id: str, job: dict[str, Any], fence: int | None) -> None:
         """`schema` is quoted, and what is in the job is as it is stored."""
         self._db, self._schema = db, schema
         self._run_id, self._job, self._fence = run_id, job, fence
@@ -40,17 +40,17 @@ class PostgresTransaction:
         self._cancel: Callable[[], None] | None = None
 
     def do(self, work: Callable[[Any], bytes]) -> bytes | None:
-        known = self._known()
-        if known is not None:
-            return known
+        result = self._find_result()
+        if result is not None:
+            return result
         with self._db.guest() as guest:
             self._cancel = guest.canceller()
             step = uuid.uuid4().hex
             self._go_on(guest, f"BEGIN; SET LOCAL stepwell.step = '{step}'".encode())  # gone with this transaction
-            body = self._written(work, guest)
+            body = self._run_work(work, guest)
             return self._finish(guest, step, body)
 
-    def _written(self, work: Callable[[Any], bytes], guest: Guest) -> bytes:
+    def _run_work(self, work: Callable[[Any], bytes], guest: Guest) -> bytes:
         try:
             return work(guest)
         except psycopg.OperationalError as error:
@@ -87,10 +87,10 @@ class PostgresTransaction:
         if result.status == ExecStatus.COMMAND_OK:
             return None
         if guest.pgconn.status == ConnStatus.BAD:
-            return self._found_out(guest, body)
-        return self._refused(result, guest)
+            return self._find_outcome(guest, body)
+        return self._translate_refusal(result, guest)
 
-    def _refused(self, result: PGresult, guest: Guest) -> bytes | None:
+    def _translate_refusal(self, result: PGresult, guest: Guest) -> bytes | None:
         state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
         if state == FENCED and self._fence is not None:
             raise fenced(self._run_id, self._fence)
@@ -104,23 +104,23 @@ class PostgresTransaction:
                 f"{self} went on after a statement had failed, so all of it was undone; put what may fail into "
                 f"`with connection.transaction():`"
             )
-        known = self._known() if state == REMEMBERED else None
-        if known is None:
+        stored = self._find_result() if state == REMEMBERED else None
+        if stored is None:
             raise psycopg.errors.error_from_result(result, guest.info.encoding)
-        return known
+        return stored
 
-    def _found_out(self, guest: Guest, body: bytes) -> bytes | None:
+    def _find_outcome(self, guest: Guest, body: bytes) -> bytes | None:
         """What became of a commit whose answer was lost."""
-        known = self._known(best_effort=True)
-        if known is None:
-            said = guest.line.lost or guest.pgconn.error_message.decode("utf-8", "replace").strip()
+        stored = self._find_result(best_effort=True)
+        if stored is None:
+            reason = guest.line.lost or guest.pgconn.error_message.decode("utf-8", "replace").strip()
             raise StoreUnavailable(
-                f"the connection broke when {self} was being committed ({said}); "
+                f"the connection broke when {self} was being committed ({reason}); "
                 f"all of it was undone, or the next attempt finds it done"
             )
-        return None if known == body else known
+        return None if stored == body else stored
 
-    def _known(self, *, best_effort: bool = False) -> bytes | None:
+    def _find_result(self, *, best_effort: bool = False) -> bytes | None:
         place = [self._job["run_id"], self._job["place"], self._job["key"]]
         read = self._db.read_best_effort if best_effort else self._db.read_blocking
         rows = read(KNOWN.replace("{schema}", self._schema).encode(), place)

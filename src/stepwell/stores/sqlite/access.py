@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.storage.permissions import OWNER_ONLY
-from stepwell.stores.sqlite.connections import FOREIGN, Connections, Prepare, patiently, translated
+from stepwell.stores.sqlite.connections import FOREIGN, Connections, Prepare, patiently, translate
 
 if TYPE_CHECKING:
     from stepwell.stores.thread_work import Awaited
@@ -36,7 +36,7 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 
-class Database:
+class SQLiteDatabase:
     """Runs work on the file. Opens, starts threads and creates folders at the first use, and again after `close`."""
 
     def __init__(self, path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> None:
@@ -44,7 +44,7 @@ class Database:
         `mode` is that of a file that is new."""
         self._path, self._prepare, self._mode = path, prepare, mode
         self._lock = threading.Lock()
-        self._lanes: _Lanes | None = None
+        self._lanes: _SQLiteLanes | None = None
         self._exiting = False
         _DATABASES.add(self)
 
@@ -96,7 +96,7 @@ class Database:
         if (lanes := self._give_up_lanes()) is not None:
             lanes.end_writing(GOODBYE)
 
-    def _give_up_lanes(self) -> _Lanes | None:
+    def _give_up_lanes(self) -> _SQLiteLanes | None:
         with self._lock:
             lanes, self._lanes = self._lanes, None
             if lanes is not None:
@@ -115,11 +115,11 @@ class Database:
         with self._lock:
             self._open_lanes().jobs.put(job)
 
-    def _open_lanes(self) -> _Lanes:
+    def _open_lanes(self) -> _SQLiteLanes:
         if self._exiting:
             raise StoreUnavailable("the program is ending, so the store is not used any more")
         if self._lanes is None:
-            self._lanes = _Lanes(self._path, self._prepare, self._mode, self)
+            self._lanes = _SQLiteLanes(self._path, self._prepare, self._mode, self)
         return self._lanes
 
     def before_fork(self) -> None:
@@ -136,10 +136,10 @@ class Database:
         self._lock.release()
 
 
-class _Lanes:
+class _SQLiteLanes:
     """The threads and connections of a database from its first use to its closing."""
 
-    def __init__(self, path: str, prepare: Prepare, mode: int, owner: Database) -> None:
+    def __init__(self, path: str, prepare: Prepare, mode: int, owner: SQLiteDatabase) -> None:
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="stepwell-sqlite-read")
         self._for_reading = Connections(path, prepare, mode)
@@ -202,14 +202,14 @@ class _Job:
             if not db.in_transaction:  # a full disk makes SQLite give up the whole transaction, not only this work
                 raise
             db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
-            self._error = translated(error, path) if isinstance(error, FOREIGN) else error
+            self._error = translate(error, path) if isinstance(error, FOREIGN) else error
         if not alone:
             db.execute("RELEASE job")
 
     def fail(self, error: Exception) -> None:
         self._error = error
 
-    def tell(self) -> None:
+    def settle(self) -> None:
         if self._error is not None:
             self.waiting.set_exception(self._error)
         else:
@@ -231,7 +231,7 @@ def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], connections: Connectio
         batch = [job for job in waiting if job is not None]
         if batch:
             _commit(batch, connections)
-            _tell(batch)
+            _settle_all(batch)
     connections.retire()
     for_reading.retire()
 
@@ -240,23 +240,23 @@ def _commit(batch: list[_Job], connections: Connections) -> None:
     try:
         with connections.lend() as db:
             _begin(db)
-            if len(batch) == 1 or not _all_done(batch, db):
+            if len(batch) == 1 or not _do_all(batch, db):
                 for job in batch:
                     job.attempt(db, connections.path, alone=len(batch) == 1)
             if db.in_transaction:  # else the only job gave it up
                 db.execute("COMMIT")
     except Exception as error:  # noqa: BLE001 - whatever it was: nothing is applied, and the writer must live on
         for job in batch:  # each its own: an exception raised in several tasks would mix their tracebacks
-            again = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))
-            again.__cause__ = error
-            job.fail(again)
+            own_error = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))
+            own_error.__cause__ = error
+            job.fail(own_error)
 
 
 def _begin(db: sqlite3.Connection) -> None:
     patiently(lambda: db.execute("BEGIN IMMEDIATE"))
 
 
-def _all_done(batch: list[_Job], db: sqlite3.Connection) -> bool:
+def _do_all(batch: list[_Job], db: sqlite3.Connection) -> bool:
     """Whether all jobs were done; if not, none was, and the transaction is a new one.
 
     Mostly none is refused. So what it takes to undo one of them alone is not done before that is needed.
@@ -272,9 +272,9 @@ def _all_done(batch: list[_Job], db: sqlite3.Connection) -> bool:
     return True
 
 
-def _tell(batch: list[_Job]) -> None:
+def _settle_all(batch: list[_Job]) -> None:
     for job in batch:
-        job.tell()
+        job.settle()
     awaited = [job.waiting for job in batch if not isinstance(job.waiting, Future)]
     if awaited:
         from stepwell.stores.thread_work import wake_up
@@ -290,9 +290,9 @@ def _in_a_loop() -> bool:
 
 # SQLite books its locks per process. A child that inherited open connections would believe in locks it does
 # not have, even on connections of its own, and commits could be lost. So nothing is open while we fork.
-_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
+_DATABASES: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
 _forking = threading.Lock()
-_stopped: list[Database] = []
+_stopped: list[SQLiteDatabase] = []
 
 
 def _before_fork() -> None:

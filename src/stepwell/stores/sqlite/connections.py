@@ -46,13 +46,13 @@ class Connections:
             yield db
             sound = True
         except FOREIGN as error:
-            raise translated(error, self.path) from error
+            raise translate(error, self.path) from error
         finally:
             with self._change:
-                kept = sound and not self._retired
-                if db is not None and kept:
+                reusable = sound and not self._retired
+                if db is not None and reusable:
                     self._idle.append(db)
-            if db is not None and not kept:
+            if db is not None and not reusable:
                 db.close()  # rolls back what is open
             with self._change:
                 self._lent -= 1
@@ -113,20 +113,20 @@ def patiently(action: Callable[[], T]) -> T:
 def flaws(db: sqlite3.Connection) -> list[str]:
     """What SQLite finds when it compares its pages, tables and indexes with each other; not all, if it is much."""
     path = db.execute("PRAGMA database_list").fetchone()[2]
-    found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
-    return [] if found == ["ok"] else [_damaged(path, " ".join(words.split())) for words in found]
+    findings = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
+    return [] if findings == ["ok"] else [_damage_text(path, " ".join(finding.split())) for finding in findings]
 
 
-def _damaged(path: str, why: object) -> str:
-    what = f"the database {path} is damaged ({why}); restore it from a backup, "
-    return f"{what}or save what can be read with the sqlite3 command `.recover`"
+def _damage_text(path: str, why: object) -> str:
+    sentence = f"the database {path} is damaged ({why}); restore it from a backup, "
+    return f"{sentence}or save what can be read with the sqlite3 command `.recover`"
 
 
-def translated(error: Exception, path: str) -> DurabilityError:
+def translate(error: Exception, path: str) -> DurabilityError:
     """The error in our words, with SQLite's own."""
     is_not_text = isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode to UTF-8")
     if is_not_text or _code(error) == sqlite3.SQLITE_CORRUPT:
-        return CheckpointCorrupt(_damaged(path, error))
+        return CheckpointCorrupt(_damage_text(path, error))
     if _code(error) == sqlite3.SQLITE_NOTADB:
         return StoreUnavailable(f"{path} is not a SQLite database; it was left as it is. Name another file")
     return StoreUnavailable(f"the store {path} cannot be used: {error}")

@@ -8,35 +8,35 @@ from collections.abc import Sequence
 
 from stepwell.errors import StoreUnavailable
 from stepwell.storage.port import Record, needs_follower, newest_stays
-from stepwell.stores.sqlite import queries as sql
+from stepwell.stores.sqlite import queries
 from stepwell.stores.sqlite.connections import patiently
 from stepwell.stores.sqlite.rows import refuse_another_workflow, row_of
 
 
 def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
     """As the port says, inside a transaction."""
-    run = db.execute(sql.STANDING, (run_id,)).fetchone()
+    run = db.execute(queries.STANDING, (run_id,)).fetchone()
     if run is None:
         return 0
     latest, workflow = run[:2]
     span = (min(numbers), max(numbers) + 1) if numbers else (0, -1)
-    stored = dict(db.execute(sql.FRAMES, (run_id, *span)).fetchall())
+    stored = dict(db.execute(queries.FRAMES, (run_id, *span)).fetchall())
     going = set(numbers) & stored.keys()
     if latest in going:
         raise newest_stays(run_id, latest)
-    given = {one.entry.number: one for one in whole}
+    replacements = {record.entry.number: record for record in whole}
     for number in going:
-        if number + 1 in stored and number + 1 not in going | given.keys() and not stored[number + 1]:
+        if number + 1 in stored and number + 1 not in going | replacements.keys() and not stored[number + 1]:
             raise needs_follower(run_id, number)
-    for number, one in given.items():
-        if number not in going and db.execute(sql.IS_FRAME, (run_id, number)).fetchone() is not None:
-            refuse_another_workflow(workflow, one.entry)
-            db.execute(sql.REPLACE, row_of(one))
-    db.executemany(sql.REMOVE, [(run_id, number) for number in going])
+    for number, record in replacements.items():
+        if number not in going and db.execute(queries.IS_FRAME, (run_id, number)).fetchone() is not None:
+            refuse_another_workflow(workflow, record.entry)
+            db.execute(queries.REPLACE, row_of(record))
+    db.executemany(queries.REMOVE, [(run_id, number) for number in going])
     return len(going)
 
 
-def compacted(db: sqlite3.Connection) -> int:
+def compact_file(db: sqlite3.Connection) -> int:
     """Write the file anew without what is free in it, outside of any transaction. How many bytes smaller it is."""
     path = db.execute("PRAGMA database_list").fetchone()[2]
     before = _size(path)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.storage.damage import decoded
+from stepwell.storage.damage import decode_stored
 from stepwell.storage.port import ANY_RUN, About, Pending, RunEntry, Sieve, past_prefix, plain
 from stepwell.stores.sqlite.queries import (
     HAS_TAG,
@@ -29,9 +29,9 @@ _read_tags = msgspec.json.Decoder(dict[str, str]).decode
 NO_END = -1  # a LIMIT that is none
 
 
-def listed(
+def list_runs(
     db: sqlite3.Connection,
-    asked: Mapping[str, str | None],
+    columns: Mapping[str, str | None],
     tags: Mapping[str, str],
     inner: bool,
     sieve: Sieve,
@@ -39,14 +39,14 @@ def listed(
     limit: int | None,
 ) -> list[RunEntry]:
     """The runs whose columns and tags are those asked for, those that began last first."""
-    query, values = search(asked, tags, past, sieve)
+    query, values = search(columns, tags, past, sieve)
     sides = (0, 1) if inner else (0,)  # apart, so that each is read from an index in its order
     end = NO_END if limit is None else limit
     rows = [row for called in sides for row in db.execute(query, (*values, called, end))]
-    found = [_run(row) for row in rows]
+    runs = [_run(row) for row in rows]
     if inner:
-        found.sort(key=lambda run: (run.began, run.run_id), reverse=True)
-    return found[:limit]
+        runs.sort(key=lambda run: (run.began, run.run_id), reverse=True)
+    return runs[:limit]
 
 
 def run_of(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
@@ -56,7 +56,7 @@ def run_of(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
 
 
 def search(
-    asked: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None, sieve: Sieve = ANY_RUN
+    columns: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None, sieve: Sieve = ANY_RUN
 ) -> tuple[str, list[Any]]:
     """The query and its values, up to the last two: whether the runs have callers, and the limit."""
     order = "tags" if tags else "runs"  # where they are read in order; the first tag leads, the others are looked up
@@ -65,7 +65,7 @@ def search(
     conditions: list[str] = [HAS_TAG] * (len(tags) - 1)
     values: list[Any] = [text for tag in tags.items() for text in tag]
     for condition, value in (
-        *((f"{plus}runs.{column} = ?", value) for column, value in asked.items()),
+        *((f"{plus}runs.{column} = ?", value) for column, value in columns.items()),
         (f"{order}.run_id >= ?", sieve.prefix),
         (f"{order}.run_id < ?", past_prefix(sieve.prefix) if sieve.prefix else None),
         (f"{order}.began >= ?", sieve.since),
@@ -87,14 +87,14 @@ def search(
 
 
 def inbox(
-    asked: Mapping[str, str | None], asked_by: str | None, due_by: str | None, past: Pending | None
+    columns: Mapping[str, str | None], asked_by: str | None, due_by: str | None, past: Pending | None
 ) -> tuple[str, list[Any]]:
     """The query for open questions and its values, up to the last one: the limit."""
     order = "at" if due_by is None else "deadline"
     conditions = ["TRUE"] if due_by is None else ["deadline IS NOT NULL"]
     values: list[Any] = []
     for condition, value in (
-        *((f"{column} = ?", value) for column, value in asked.items()),
+        *((f"{column} = ?", value) for column, value in columns.items()),
         ("at <= ?", asked_by),
         ("deadline <= ?", due_by),
     ):
@@ -109,7 +109,7 @@ def inbox(
 
 def _run(row: tuple[Any, ...]) -> RunEntry:
     run_id, workflow, status, number, checkpoint_id, iteration, at, began, caller, tags = row
-    about = About(decoded(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
+    about = About(decode_stored(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
     return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, about)
 
 

@@ -152,14 +152,14 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
     """Make sure that the file is ours, and create or complete its tables. Nothing is changed before that is sure."""
     if db.in_transaction:  # left by an attempt that met a lock
         db.execute("ROLLBACK")
-    found = _format(db, path)
+    version = _format(db, path)
     if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
         raise StoreUnavailable(f"the store {path} is on a file system without the locks that SQLite's WAL mode needs")
     db.execute("PRAGMA synchronous = FULL")
     # pages: a log that is written anew is synced in half the time that one takes which grows, so it may not grow long;
     # in a much shorter one, pages that every commit changes would be copied too often
     db.execute("PRAGMA wal_autocheckpoint = 1000")
-    if found < FORMAT:
+    if version < FORMAT:
         db.execute("BEGIN IMMEDIATE")
         _bring_up_to_date(db, path)
         db.execute("COMMIT")

@@ -13,7 +13,7 @@ from stepwell.model.superstep import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Lease, Owner, lease_end
-from stepwell.storage.permissions import OWNER_ONLY, checked_mode
+from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.port import (
     ANY_RUN,
     NOTHING_ALONG,
@@ -29,12 +29,12 @@ from stepwell.storage.port import (
     needs_follower,
     past_prefix,
 )
-from stepwell.stores.sqlite import queries as sql
-from stepwell.stores.sqlite.access import Database
+from stepwell.stores.sqlite import queries
+from stepwell.stores.sqlite.access import SQLiteDatabase
 from stepwell.stores.sqlite.connections import flaws
-from stepwell.stores.sqlite.removal import compacted, thin_out
+from stepwell.stores.sqlite.removal import compact_file, thin_out
 from stepwell.stores.sqlite.rows import entry_in, refuse_another_workflow, row_of
-from stepwell.stores.sqlite.run_list import inbox, listed, note, run_of
+from stepwell.stores.sqlite.run_list import inbox, list_runs, note, run_of
 from stepwell.stores.sqlite.schema import prepare
 from stepwell.stores.sqlite.survey import list_flaws, numbers, survey
 
@@ -54,7 +54,7 @@ class SQLiteStore:
             raise ValueError(
                 "a SQLite store is a file; for runs that need not outlive the process: InMemoryCheckpointStorage()"
             )
-        self._db = Database(os.path.abspath(os.fspath(path)), prepare, checked_mode(mode))
+        self._db = SQLiteDatabase(os.path.abspath(os.fspath(path)), prepare, validate_mode(mode))
 
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
@@ -67,11 +67,11 @@ class SQLiteStore:
                     f"run {entry.run_id!r} is at commit {run.latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
-            db.execute(sql.ADD, row)
+            db.execute(queries.ADD, row)
             _settle(db, entry, along, run)
             _sweep(db, entry.run_id, run.swept, along.drop_below)
             if along.closed:
-                db.executemany(sql.CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
+                db.executemany(queries.CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
             _open(db, entry.run_id, entry.workflow, along, sleeps=run.sleeps)
 
         await self._db.write(work)
@@ -82,15 +82,15 @@ class SQLiteStore:
 
         def work(db: sqlite3.Connection) -> None:
             run = _standing(db, entry, along.fence)
-            db.execute(sql.PUT, row)
+            db.execute(queries.PUT, row)
             _settle(db, entry, along, run)
             if entry.number < run.swept:  # the next sweep has to begin with it
-                db.execute(sql.SWEPT, (entry.number, entry.run_id))
+                db.execute(queries.SWEPT, (entry.number, entry.run_id))
             _sweep(db, entry.run_id, min(entry.number, run.swept), along.drop_below)
             if entry.number < run.latest:
-                db.execute(sql.MIX, (entry.run_id,))
+                db.execute(queries.MIX, (entry.run_id,))
             else:
-                db.execute(sql.CLOSE_ALL, (entry.run_id,))
+                db.execute(queries.CLOSE_ALL, (entry.run_id,))
                 _open(db, entry.run_id, entry.workflow, along)
 
         await self._db.write(work)
@@ -105,22 +105,22 @@ class SQLiteStore:
         wake: str | None = None,
     ) -> bool:
         def work(db: sqlite3.Connection) -> bool:
-            if db.execute(sql.REMOVE, (run_id, number)).rowcount == 0:
+            if db.execute(queries.REMOVE, (run_id, number)).rowcount == 0:
                 return False
-            after = db.execute(sql.IS_FRAME, (run_id, number + 1)).fetchone()
+            after = db.execute(queries.IS_FRAME, (run_id, number + 1)).fetchone()
             if after is not None and follower is None and not after[0]:
                 raise needs_follower(run_id, number)
             if after is not None and follower is not None:
                 _standing(db, follower.entry, None)
-                db.execute(sql.REPLACE, row_of(follower))
-            row = db.execute(sql.STANDING, (run_id,)).fetchone()
+                db.execute(queries.REPLACE, row_of(follower))
+            row = db.execute(queries.STANDING, (run_id,)).fetchone()
             if row is None:
                 _clear(db, run_id)
                 return True
             latest, workflow = row[:2]
-            db.execute(sql.FORGET_AFTER, (run_id, latest))
+            db.execute(queries.FORGET_AFTER, (run_id, latest))
             if latest < number:
-                db.execute(sql.CLOSE_ALL, (run_id,))
+                db.execute(queries.CLOSE_ALL, (run_id,))
                 _open(db, run_id, workflow, Along(asked=asked, wake=wake))
             return True
 
@@ -132,9 +132,9 @@ class SQLiteStore:
     async def drop(self, run_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
             # the row of the run first: then no record that goes is its newest, for which another would be looked for
-            if db.execute(sql.DROP_RUN, (run_id,)).rowcount == 0:
+            if db.execute(queries.DROP_RUN, (run_id,)).rowcount == 0:
                 return False
-            for query in sql.DROP_RECORDS:
+            for query in queries.DROP_RECORDS:
                 db.execute(query, (run_id,))
             _clear(db, run_id)
             return True
@@ -152,18 +152,18 @@ class SQLiteStore:
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
-        asked = {"workflow": workflow, "status": status}
-        return await self._db.read(lambda db: listed(db, asked, tags or {}, inner, sieve, past, limit))
+        columns = {"workflow": workflow, "status": status}
+        return await self._db.read(lambda db: list_runs(db, columns, tags or {}, inner, sieve, past, limit))
 
     async def run(self, run_id: str) -> RunEntry | None:
         return await self._db.read(lambda db: run_of(db, run_id))
 
     async def head(self, run_id: str) -> Record | None:
-        found = await self._records(sql.HEAD, (run_id,))
-        return found[0] if found else None
+        records = await self._records(queries.HEAD, (run_id,))
+        return records[0] if records else None
 
     async def chain(self, run_id: str, number: int) -> list[Record]:
-        links = await self._records(sql.CHAIN, {"run_id": run_id, "number": number})
+        links = await self._records(queries.CHAIN, {"run_id": run_id, "number": number})
         if not links or links[-1].entry.number != number:
             return []
         if not links[0].entry.frame:
@@ -182,16 +182,16 @@ class SQLiteStore:
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
     ) -> list[Record]:
-        query = sql.HISTORY_OF_OUTPUTS if outputs_only else sql.HISTORY
-        return await self._records(query, (run_id, after, sql.NO_LIMIT if upto is None else upto))
+        query = queries.HISTORY_OF_OUTPUTS if outputs_only else queries.HISTORY
+        return await self._records(query, (run_id, after, queries.NO_LIMIT if upto is None else upto))
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
-        row = await self._db.read(lambda db: db.execute(sql.LOCATE, (checkpoint_id,)).fetchone())
+        row = await self._db.read(lambda db: db.execute(queries.LOCATE, (checkpoint_id,)).fetchone())
         return entry_in(row) if row else None
 
     async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
         where, values = _where({"checkpoint_id >= ?": prefix, "checkpoint_id < ?": past_prefix(prefix)})
-        query = sql.CHECKPOINTS.format(where=where)
+        query = queries.CHECKPOINTS.format(where=where)
         return await self._db.read(lambda db: [entry_in(row) for row in db.execute(query, (*values, limit))])
 
     async def entries(
@@ -204,25 +204,25 @@ class SQLiteStore:
     ) -> list[Entry]:
         # of a run, which has one workflow, the workflow is no help in finding: the plus keeps its index out
         by_workflow = "workflow = ?" if run_id is None else "+workflow = ?"
-        where, values = _where({by_workflow: workflow, "run_id = ?": run_id, sql.BEFORE: before})
-        end = sql.NO_LIMIT if limit is None else limit
+        where, values = _where({by_workflow: workflow, "run_id = ?": run_id, queries.BEFORE: before})
+        end = queries.NO_LIMIT if limit is None else limit
 
         def work(db: sqlite3.Connection) -> list[Entry]:
-            mixed = run_id is None or db.execute(sql.MIXED, (run_id,)).fetchone() == (1,)
-            query = (sql.ENTRIES if mixed else sql.ENTRIES_OF_RUN).format(where=where)
+            mixed = run_id is None or db.execute(queries.MIXED, (run_id,)).fetchone() == (1,)
+            query = (queries.ENTRIES if mixed else queries.ENTRIES_OF_RUN).format(where=where)
             return [entry_in(row) for row in db.execute(query, (*values, end))][::-1]
 
         return await self._db.read(work)
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
-        found = await self.entries(workflow=workflow, run_id=run_id, limit=1)
-        return found[0] if found else None
+        entries = await self.entries(workflow=workflow, run_id=run_id, limit=1)
+        return entries[0] if entries else None
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         row = {"run_id": run_id, "place": place, "key": key, "body": body.decode(), "fence": fence}
 
         def work(db: sqlite3.Connection) -> bool:
-            if db.execute(sql.REMEMBER, row).rowcount == 1:
+            if db.execute(queries.REMEMBER, row).rowcount == 1:
                 return True
             _check(run_id, fence, _fence(db, run_id))
             return False
@@ -230,18 +230,18 @@ class SQLiteStore:
         return await self._db.write(work)
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
-        return await self._db.read(lambda db: dict(db.execute(sql.RECALL, (run_id, place)).fetchall()))
+        return await self._db.read(lambda db: dict(db.execute(queries.RECALL, (run_id, place)).fetchall()))
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
         row = (run_id, key, body.decode())
-        return await self._db.write(lambda db: db.execute(sql.POST, row).rowcount == 1)
+        return await self._db.write(lambda db: db.execute(queries.POST, row).rowcount == 1)
 
     async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return await self._db.read(lambda db: db.execute(sql.MAIL, (run_id,)).fetchall())
+        return await self._db.read(lambda db: db.execute(queries.MAIL, (run_id,)).fetchall())
 
     def mailed(self, run_ids: list[str]) -> list[str]:
-        asked = json.dumps([_disguised(run_id) for run_id in run_ids])
-        return self._db.read_blocking(lambda db: [run_ids[row[0]] for row in db.execute(sql.MAILED, (asked,))])
+        ids = json.dumps([_escape_nul(run_id) for run_id in run_ids])
+        return self._db.read_blocking(lambda db: [run_ids[row[0]] for row in db.execute(queries.MAILED, (ids,))])
 
     async def pending(
         self,
@@ -254,22 +254,22 @@ class SQLiteStore:
         limit: int | None = None,
     ) -> list[Pending]:
         query, values = inbox({"workflow": workflow, "run_id": run_id}, asked_by, due_by, past)
-        end = sql.NO_LIMIT if limit is None else limit
+        end = queries.NO_LIMIT if limit is None else limit
         return await self._db.read(lambda db: [Pending(*row) for row in db.execute(query, (*values, end))])
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         where, values = _where({"at <= ?": before, "workflow = ?": workflow})
-        query = sql.WAKES.format(where=where)
+        query = queries.WAKES.format(where=where)
         return await self._db.read(lambda db: [Wake(*row) for row in db.execute(query, values)])
 
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         def work(db: sqlite3.Connection) -> int:
-            row = db.execute(sql.LEASE, (run_id,)).fetchone()
+            row = db.execute(queries.LEASE, (run_id,)).fetchone()
             lease = Lease(Owner(*row[:-2]), row[-2]) if row else None
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
             fence: int = row[-1] + 1 if row else 1
-            db.execute(sql.CLAIM, (run_id, *_fields(owner), owner.clock() + seconds, fence))
+            db.execute(queries.CLAIM, (run_id, *_fields(owner), owner.clock() + seconds, fence))
             return fence
 
         return await self._db.write(work)
@@ -277,20 +277,20 @@ class SQLiteStore:
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
         def work(db: sqlite3.Connection) -> list[str]:
             until = lease_end(seconds)
-            db.executemany(sql.RENEW, [(until, run_id, fence) for run_id, fence in fences.items()])
+            db.executemany(queries.RENEW, [(until, run_id, fence) for run_id, fence in fences.items()])
             return [run_id for run_id, fence in fences.items() if _fence(db, run_id) > fence]
 
         return self._db.write_blocking(work)
 
     async def release(self, run_id: str, owner: Owner) -> None:
         def work(db: sqlite3.Connection) -> None:
-            db.execute(sql.RELEASE, (run_id, *_fields(owner)))
-            db.execute(sql.FORGET_CLAIM, {"run_id": run_id})
+            db.execute(queries.RELEASE, (run_id, *_fields(owner)))
+            db.execute(queries.FORGET_CLAIM, {"run_id": run_id})
 
         await self._db.write(work)
 
     async def compact(self) -> int:
-        return await self._db.read(compacted)
+        return await self._db.read(compact_file)
 
     async def flaws(self) -> list[str]:
         """What is wrong with the file itself, in words: a list that leaves something out is found nowhere else."""
@@ -324,7 +324,7 @@ class _Standing(NamedTuple):
 
 def _standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _Standing:
     """Raises CommitConflict if it is another workflow's run, or if it was claimed by somebody else since `fence`."""
-    row = db.execute(sql.STANDING, (entry.run_id,)).fetchone()
+    row = db.execute(queries.STANDING, (entry.run_id,)).fetchone()
     if row is None:
         _check(entry.run_id, fence, _fence(db, entry.run_id))
         return _Standing(-1, 0, remembers=True, sleeps=True)  # or so it may be: nobody has looked
@@ -335,7 +335,7 @@ def _standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _Stand
 
 
 def _fence(db: sqlite3.Connection, run_id: str) -> int:
-    row = db.execute(sql.FENCE, (run_id,)).fetchone()
+    row = db.execute(queries.FENCE, (run_id,)).fetchone()
     return row[0] if row else 0
 
 
@@ -348,12 +348,12 @@ def _check(run_id: str, fence: int | None, claimed: int) -> None:
 def _settle(db: sqlite3.Connection, entry: Entry, along: Along, run: _Standing) -> None:
     """Forget the memory and consume the mail that led to a record, and note what it says of its run."""
     if along.settled is not None and run.remembers:
-        db.execute(sql.SETTLE, (entry.run_id, along.settled))
+        db.execute(queries.SETTLE, (entry.run_id, along.settled))
     if along.consumed:
-        db.executemany(sql.CONSUME, [(entry.run_id, key) for key in along.consumed])
-    for kept in along.reduced:
-        e = kept.entry
-        db.execute(sql.REDUCE, (e.frame, kept.body.decode(), e.run_id, e.number, e.checkpoint_id))
+        db.executemany(queries.CONSUME, [(entry.run_id, key) for key in along.consumed])
+    for record in along.reduced:
+        e = record.entry
+        db.execute(queries.REDUCE, (e.frame, record.body.decode(), e.run_id, e.number, e.checkpoint_id))
     if along.about is not None:
         note(db, entry.run_id, along.about, is_new=run.latest < 0)
 
@@ -361,8 +361,8 @@ def _settle(db: sqlite3.Connection, entry: Entry, along: Along, run: _Standing) 
 def _sweep(db: sqlite3.Connection, run_id: str, swept: int, below: int | None) -> None:
     """Let records before a number go, except those with outputs. What was swept before is not looked at again."""
     if below is not None and below > swept:
-        db.execute(sql.SWEEP, (run_id, swept, below))
-        db.execute(sql.SWEPT, (below, run_id))
+        db.execute(queries.SWEEP, (run_id, swept, below))
+        db.execute(queries.SWEPT, (below, run_id))
 
 
 def _open(db: sqlite3.Connection, run_id: str, workflow: str, along: Along, *, sleeps: bool = True) -> None:
@@ -370,27 +370,27 @@ def _open(db: sqlite3.Connection, run_id: str, workflow: str, along: Along, *, s
     if along.asked:
         _ask(db, along.asked)
     if along.wake is not None:
-        db.execute(sql.WAKE, (run_id, workflow, along.wake))
+        db.execute(queries.WAKE, (run_id, workflow, along.wake))
     elif sleeps:
-        db.execute(sql.LET_SLEEP, (run_id,))
+        db.execute(queries.LET_SLEEP, (run_id,))
 
 
 def _clear(db: sqlite3.Connection, run_id: str) -> None:
     """Forget what lies beside a run that is gone. A claim that is held stays."""
-    for query in sql.DROP_BESIDE:
+    for query in queries.DROP_BESIDE:
         db.execute(query, (run_id,))
-    db.execute(sql.FORGET_CLAIM, {"run_id": run_id})
+    db.execute(queries.FORGET_CLAIM, {"run_id": run_id})
 
 
-def _ask(db: sqlite3.Connection, asked: tuple[Pending, ...]) -> None:
+def _ask(db: sqlite3.Connection, requests: tuple[Pending, ...]) -> None:
     rows = [
         (p.run_id, p.request_id, p.workflow, p.executor, p.request_type, p.response_type, p.schema, p.at, p.deadline)
-        for p in asked
+        for p in requests
     ]
-    db.executemany(sql.ASK, rows)
+    db.executemany(queries.ASK, rows)
 
 
-def _disguised(run_id: str) -> str:
+def _escape_nul(run_id: str) -> str:
     """The id without NULs, and never the same for two ids."""
     return run_id.replace("~", "~1").replace("\0", "~0")
 
@@ -399,10 +399,10 @@ def _fields(owner: Owner) -> tuple[str | int, ...]:
     return (owner.host, owner.machine, owner.pid, owner.started, owner.drive)
 
 
-def _where(asked: dict[str, str | None]) -> tuple[str, list[str]]:
+def _where(conditions: dict[str, str | None]) -> tuple[str, list[str]]:
     """The WHERE of a search, and its values."""
-    given = {condition: value for condition, value in asked.items() if value is not None}
-    return (f"WHERE {' AND '.join(given)}" if given else ""), list(given.values())
+    wanted = {condition: value for condition, value in conditions.items() if value is not None}
+    return (f"WHERE {' AND '.join(wanted)}" if wanted else ""), list(wanted.values())
 
 
 class SQLiteCheckpointStorage(BuiltInStorage):

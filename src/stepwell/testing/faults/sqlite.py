@@ -6,7 +6,7 @@ import os
 import sqlite3
 from typing import TypeVar
 
-from stepwell.stores.sqlite.access import Database, Work
+from stepwell.stores.sqlite.access import SQLiteDatabase, Work
 from stepwell.stores.sqlite.store import SQLiteStore
 
 T = TypeVar("T")
@@ -29,10 +29,10 @@ class ConfinedSQLiteStore(SQLiteStore):
         self._db = _ConfinedDatabase(self._db, self)
 
 
-class _ConfinedDatabase(Database):
+class _ConfinedDatabase(SQLiteDatabase):
     """Does every piece of writing under the limits of its store."""
 
-    def __init__(self, like: Database, store: ConfinedSQLiteStore) -> None:
+    def __init__(self, like: SQLiteDatabase, store: ConfinedSQLiteStore) -> None:
         super().__init__(like._path, like._prepare, like._mode)
         self._store = store
 
