@@ -23,8 +23,8 @@ from stepwell.graph.edges import (
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, OnUnroutable, OutputKind
 from stepwell.graph.migration import Migration, version_of, wrong_migrations
-from stepwell.graph.subworkflow import unsent
-from stepwell.graph.validation import problems
+from stepwell.graph.subworkflow import find_unrouted_outputs
+from stepwell.graph.validation import find_problems
 from stepwell.model.state import Reducer
 from stepwell.model.superstep import is_text
 from stepwell.storage.checkpoint_storage import CheckpointStorage
@@ -154,9 +154,9 @@ class WorkflowBuilder:
         nodes = {id: frozen(node) for id, node in self._nodes.items()}
         patterns = {id: node.pattern for id, node in nodes.items()}
         outputs, unclear = self._outputs()
-        found = [*self._problems, *problems(self._start, patterns, self._edges), *unclear, *self._wrong_settings()]
+        found = [*self._problems, *find_problems(self._start, patterns, self._edges), *unclear, *self._wrong_settings()]
         if self._on_unroutable == "fail":
-            found += unsent(patterns, self._edges)
+            found += find_unrouted_outputs(patterns, self._edges)
         if found or self._start is None:
             raise DefinitionError(list(dict.fromkeys(found)))
         # the graph can be looked at from outside: what is done to its executors must not reach those of a run
