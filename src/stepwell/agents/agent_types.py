@@ -32,7 +32,7 @@ def agent_of(given: Any) -> Agent:
             return found
     if inspect.iscoroutinefunction(given):
         return FunctionAgent(given)
-    if hasattr(given, "workflow") and hasattr(given, "spoken_to"):
+    if hasattr(given, "workflow") and hasattr(given, "as_input"):
         raise DefinitionError(f"{given!r:.80} is a workflow: give it to the builder as it is, without an AgentExecutor")
     raise DefinitionError(
         f"{given!r:.80} is no agent: give an object with `name` and `take_turn`, an async function, or an agent of "
