@@ -103,7 +103,7 @@ def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> b
         schema = defined.get(str(schema["$ref"]).rpartition("/")[2], {})
     for union in ("anyOf", "oneOf"):
         if union in schema:
-            return any(_fits(data, one, defined) for one in schema[union])
+            return any(_fits(data, part, defined) for part in schema[union])
     if "enum" in schema or "const" in schema:
         return data in schema.get("enum", [schema.get("const")])
     if "type" not in schema or type(data) not in _PLAIN:
@@ -115,7 +115,7 @@ def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> b
         return set(schema.get("required", ())) <= set(data)
     items = schema.get("items")
     if isinstance(items, Mapping) and type(data) in _JSON["array"]:
-        return all(_fits(one, items, defined) for one in data)
+        return all(_fits(part, items, defined) for part in data)
     return True
 
 

@@ -71,7 +71,7 @@ class WorkflowBuilder:
         self._version, self._migrations = version, migrations
         self._specs: dict[str, ExecutorSpec] = {}
         self._by_object: dict[Hashable, ExecutorSpec] = {}
-        self._kept: list[object] = []  # what `_by_object` names by identity must not be collected
+        self._referenced: list[object] = []  # what `_by_object` names by identity must not be collected
         self._edges: list[Edge] = []
         self._problems: list[str] = []
         self._start: str | None = None
@@ -218,7 +218,7 @@ class WorkflowBuilder:
                 self._problems += error.problems
                 return getattr(executor, "__name__", None) or repr(executor)
             self._by_object[identity(executor)] = spec
-            self._kept.append(executor)
+            self._referenced.append(executor)
             if spec.id in self._specs:
                 self._problems.append(f"duplicate executor: two different executors are called {spec.id!r}")
             else:

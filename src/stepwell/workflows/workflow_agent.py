@@ -79,16 +79,16 @@ class AgentStream:
     """What an agent says, piece by piece: iterate it, and await it for the whole response."""
 
     def __init__(self, said: AsyncIterator[AgentResponseUpdate], whole: Callable[[], AgentResponse]) -> None:
-        self._said, self._whole = said, whole
+        self._updates, self._whole = said, whole
 
     def __aiter__(self) -> AsyncIterator[AgentResponseUpdate]:
-        return self._said
+        return self._updates
 
     def __await__(self) -> Generator[Any, None, AgentResponse]:
         return self._read_response().__await__()
 
     async def _read_response(self) -> AgentResponse:
-        async for _ in self._said:
+        async for _ in self._updates:
             pass
         return self._whole()
 

@@ -42,9 +42,9 @@ _SIGNALS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException
 """Errors by which a tool or a middleware steers the library; not results of a tool."""
 
 
-def adapt(given: Any) -> Agent | None:
+def adapt(agent: Any) -> Agent | None:
     """The agent, if it is one of Agent Framework."""
-    return AgentFrameworkAgent(given) if isinstance(given, FrameworkAgent) else None
+    return AgentFrameworkAgent(agent) if isinstance(agent, FrameworkAgent) else None
 
 
 class AgentFrameworkAgent:
@@ -238,13 +238,13 @@ class _History(HistoryProvider):
     def __init__(self, turn: Turn, session: AgentSession) -> None:
         # what a service keeps under an id of its own must not be sent to it again
         super().__init__("stepwell", load_messages=session.service_session_id is None)
-        self._known = turn.history
+        self._stored = turn.history
         self.new: list[Any] = []
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[FrameworkMessage]:
-        return [FrameworkMessage.from_dict(data) for data in self._known]
+        return [FrameworkMessage.from_dict(data) for data in self._stored]
 
     async def save_messages(
         self,

@@ -52,9 +52,9 @@ _CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 _RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
 
 
-def adapt(given: Any) -> Agent | None:
+def adapt(agent: Any) -> Agent | None:
     """The agent, if it is one of pydantic-ai."""
-    return PydanticAIAgent(given) if isinstance(given, AbstractAgent) else None
+    return PydanticAIAgent(agent) if isinstance(agent, AbstractAgent) else None
 
 
 class PydanticAIAgent:

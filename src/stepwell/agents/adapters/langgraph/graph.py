@@ -47,9 +47,9 @@ class Course:
 COURSE: ContextVar[Course | None] = ContextVar("stepwell_langchain_turn", default=None)
 
 
-def adapt(given: Any) -> Agent | None:
+def adapt(agent: Any) -> Agent | None:
     """The agent, if it is a compiled graph."""
-    return LangChainAgent(given) if isinstance(given, CompiledStateGraph) else None
+    return LangChainAgent(agent) if isinstance(agent, CompiledStateGraph) else None
 
 
 class LangChainAgent:

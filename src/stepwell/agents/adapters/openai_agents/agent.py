@@ -43,9 +43,9 @@ REWRITTEN = {"stepwell": "what was said before was rewritten to this"}
 """Stands in the history where the SDK replaced the conversation, as filters of handoffs do."""
 
 
-def adapt(given: Any) -> Agent | None:
+def adapt(agent: Any) -> Agent | None:
     """The agent, if it is one of the OpenAI Agents SDK."""
-    return OpenAIAgent(given) if isinstance(given, SDKAgent) else None
+    return OpenAIAgent(agent) if isinstance(agent, SDKAgent) else None
 
 
 class OpenAIAgent:

@@ -106,9 +106,9 @@ class StepModel(Model):
         self._steps.calls |= {call.id: call for call in reply.calls}
         return _response(reply.data)
 
-    async def stream_response(self, *given: Any, **known: Any) -> AsyncIterator[TResponseStreamEvent]:
+    async def stream_response(self, *arguments: Any, **options: Any) -> AsyncIterator[TResponseStreamEvent]:
         """For agents used as tools whose events somebody listens to: they hear of the whole reply once it is there."""
-        response = await self.get_response(*given, **known)
+        response = await self.get_response(*arguments, **options)
         yield ResponseCompletedEvent(type="response.completed", response=_as_response(response), sequence_number=0)
 
     async def _request(self, arguments: tuple[Any, ...], options: dict[str, Any], *, emit: bool) -> ModelResponse:
