@@ -418,7 +418,7 @@ EDGES = (
     Bug(
         "the provider of an OpenAI agent is never closed",
         "agents/adapters/openai_agents/agent.py",
-        "                await given.model_provider.aclose()\n",
+        "                await base.model_provider.aclose()\n",
         "                pass\n",
         ("agents/test_openai_agents_settling.py",),
     ),

@@ -227,8 +227,8 @@ async def test_without_names_all_agents_are_reviewed_also_from_a_form() -> None:
 
 async def test_what_a_class_of_ones_own_does_with_an_answer_it_does_once_that_has_passed() -> None:
     class Loud(AgentExecutor):
-        async def responded(self, response: AgentExecutorResponse, ctx: Any) -> None:
-            await super().responded(response.with_text(response.agent_response.text.upper()), ctx)
+        async def send_response(self, response: AgentExecutorResponse, ctx: Any) -> None:
+            await super().send_response(response.with_text(response.agent_response.text.upper()), ctx)
 
     team = [Loud(ScriptedAgent("writer", ["draft", "better"]))]
     builder = SequentialBuilder(participants=team, checkpoint_storage=InMemoryCheckpointStorage())

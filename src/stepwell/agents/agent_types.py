@@ -27,12 +27,12 @@ def agent_of(given: Any) -> Agent:
         raise DefinitionError(f"{given.__name__} is a class: make an agent of it first")
     if isinstance(given, Agent):
         return given
-    for adapted in _adapters():
-        if (found := adapted(given)) is not None:
-            return found
+    for adapt in _adapters():
+        if (agent := adapt(given)) is not None:
+            return agent
     if inspect.iscoroutinefunction(given):
         return FunctionAgent(given)
-    if hasattr(given, "workflow") and hasattr(given, "spoken_to"):
+    if hasattr(given, "workflow") and hasattr(given, "as_input"):
         raise DefinitionError(f"{given!r:.80} is a workflow: give it to the builder as it is, without an AgentExecutor")
     raise DefinitionError(
         f"{given!r:.80} is no agent: give an object with `name` and `take_turn`, an async function, or an agent of "
@@ -44,7 +44,7 @@ def is_agent(given: Any) -> bool:
     """Whether something is an agent that may stand where an executor is expected. A bare function may not."""
     if isinstance(given, type) or inspect.isroutine(given):
         return False
-    return isinstance(given, Agent) or any(adapted(given) is not None for adapted in _adapters())
+    return isinstance(given, Agent) or any(adapt(given) is not None for adapt in _adapters())
 
 
 def name_of_agent(agent: Agent) -> str:
@@ -61,5 +61,5 @@ def _adapters() -> Iterator[Callable[[Any], Agent | None]]:
     """Those for the libraries that the program has loaded: only then can there be an agent of theirs."""
     for library, adapter in _ADAPTERS.items():
         if library in sys.modules:
-            adapted: Callable[[Any], Agent | None] = import_module(f".adapters.{adapter}", __package__).adapted
-            yield adapted
+            adapt: Callable[[Any], Agent | None] = import_module(f".adapters.{adapter}", __package__).adapt
+            yield adapt

@@ -15,8 +15,8 @@ AgentContext = WorkflowContext[AgentExecutorResponse, AgentResponse]
 
 def conversation_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> list[Message]:
     """Everything that an agent has heard and said."""
-    found: list[Message] = ctx.get_state(conversation_key(executor_id), [])
-    return found
+    conversation: list[Message] = ctx.get_state(conversation_key(executor_id), [])
+    return conversation
 
 
 def length_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> int:
@@ -27,14 +27,14 @@ def length_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> int:
 
 def hear(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> None:
     """Add what is new to the conversation. Messages have ids: what was heard before is not heard again."""
-    known = any(one.id is not None for one in messages)
-    heard = {message.id for message in conversation_of(executor_id, ctx)} if known else set()
-    _append(executor_id, [one for one in messages if one.id is None or one.id not in heard], ctx)
+    any_ids = any(message.id is not None for message in messages)
+    heard = {message.id for message in conversation_of(executor_id, ctx)} if any_ids else set()
+    _append(executor_id, [message for message in messages if message.id is None or message.id not in heard], ctx)
 
 
 def say(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> list[Message]:
     """Add what the agent says itself, signed; gives it as it is in the conversation."""
-    signed = [replace(one, author_name=one.author_name or executor_id, id=None) for one in messages]
+    signed = [replace(message, author_name=message.author_name or executor_id, id=None) for message in messages]
     return _append(executor_id, signed, ctx)
 
 
@@ -46,9 +46,11 @@ def forget(executor_id: str, ctx: WorkflowContext[Any, Any]) -> None:
 
 def _append(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> list[Message]:
     before = length_of(executor_id, ctx)
-    named = [replace(one, id=one.id or f"{ctx.idempotency_key}/{before + n}") for n, one in enumerate(messages)]
-    ctx.append_state(conversation_key(executor_id), *named)
-    return named
+    identified = [
+        replace(message, id=message.id or f"{ctx.idempotency_key}/{before + n}") for n, message in enumerate(messages)
+    ]
+    ctx.append_state(conversation_key(executor_id), *identified)
+    return identified
 
 
 async def send_on(response: AgentExecutorResponse, ctx: AgentContext) -> None:

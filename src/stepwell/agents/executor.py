@@ -37,7 +37,7 @@ from stepwell.agents.requests import (
     ToolOutcomeResponse,
 )
 from stepwell.agents.turn import Turn, give_way
-from stepwell.agents.turn_input import Given, Past, Rules, tool_names
+from stepwell.agents.turn_input import Past, Rules, TurnInput, tool_names
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
@@ -62,7 +62,7 @@ class OpenTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class AgentProgress:
     """Where an agent is between its turns."""
 
     seen: int = 0  # how many messages of the conversation it has answered
@@ -123,8 +123,8 @@ class AgentExecutor(Executor):
     @property
     def description(self) -> str | None:  # type: ignore[override]
         """What the agent says it is for."""
-        found = getattr(self.agent, "description", None)
-        return found if isinstance(found, str) else None
+        description = getattr(self.agent, "description", None)
+        return description if isinstance(description, str) else None
 
     def clone(self) -> AgentExecutor:
         twin = super().clone()
@@ -132,7 +132,7 @@ class AgentExecutor(Executor):
         return twin
 
     @handler
-    async def asked(self, request: AgentExecutorRequest, ctx: _Context) -> None:
+    async def handle_request(self, request: AgentExecutorRequest, ctx: _Context) -> None:
         if request.afresh:
             self.forget(ctx)
         self.hear(request.messages, ctx)
@@ -140,51 +140,51 @@ class AgentExecutor(Executor):
             await self.respond(ctx)
 
     @handler
-    async def told(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+    async def handle_executor_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         self.hear(self._from_other(response, ctx), ctx)
         await self.respond(ctx)
 
     @handler
-    async def told_response(self, response: AgentResponse, ctx: _Context) -> None:
+    async def handle_agent_response(self, response: AgentResponse, ctx: _Context) -> None:
         """What a team of agents, a workflow inside this one, came to."""
         self.hear(response.messages, ctx)
         await self.respond(ctx)
 
     @handler
-    async def told_text(self, text: str, ctx: _Context) -> None:
+    async def handle_text(self, text: str, ctx: _Context) -> None:
         self.hear(messages_of(text), ctx)
         await self.respond(ctx)
 
     @handler
-    async def told_message(self, message: Message, ctx: _Context) -> None:
+    async def handle_message(self, message: Message, ctx: _Context) -> None:
         self.hear([message], ctx)
         await self.respond(ctx)
 
     @handler
-    async def told_messages(self, messages: list[str | Message], ctx: _Context) -> None:
+    async def handle_messages(self, messages: list[str | Message], ctx: _Context) -> None:
         self.hear(messages_of(messages), ctx)
         await self.respond(ctx)
 
     @response_handler
-    async def approved(self, asked: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: _Context) -> None:
+    async def handle_approval(self, request: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: _Context) -> None:
         if reply.decision == "approve" and reply.arguments is None and self._is_ours(ctx):
-            reply = replace(reply, arguments=asked.arguments)  # those, whatever the agent says the next time
-        await self._answered(reply, ctx)
+            reply = replace(reply, arguments=request.arguments)  # those, whatever the agent says the next time
+        await self._apply_reply(reply, ctx)
 
     @response_handler
-    async def outcome_known(self, asked: ToolOutcomeRequest, reply: ToolOutcomeResponse, ctx: _Context) -> None:
-        await self._answered(reply, ctx)
+    async def handle_outcome(self, request: ToolOutcomeRequest, reply: ToolOutcomeResponse, ctx: _Context) -> None:
+        await self._apply_reply(reply, ctx)
 
     @response_handler
-    async def budget_raised(self, asked: BudgetRequest, reply: BudgetResponse, ctx: _Context) -> None:
-        stand: Stand = ctx.get_state(self._key("stand"), Stand())
-        raised = {**stand.raised, _limit_of(asked.budget, asked.whole_run): reply.limit}
-        ctx.set_state(self._key("stand"), replace(stand, raised=raised))
-        await self._answered(reply, ctx)
+    async def handle_budget(self, request: BudgetRequest, reply: BudgetResponse, ctx: _Context) -> None:
+        progress: AgentProgress = ctx.get_state(self._key("stand"), AgentProgress())
+        raised = {**progress.raised, _limit_of(request.budget, request.whole_run): reply.limit}
+        ctx.set_state(self._key("stand"), replace(progress, raised=raised))
+        await self._apply_reply(reply, ctx)
 
     @response_handler
-    async def input_given(self, asked: AgentInputRequest, reply: AgentInputResponse, ctx: _Context) -> None:
-        await self._answered(reply, ctx)
+    async def handle_input(self, request: AgentInputRequest, reply: AgentInputResponse, ctx: _Context) -> None:
+        await self._apply_reply(reply, ctx)
 
     def _from_other(self, response: AgentExecutorResponse, ctx: _Context) -> Sequence[Message]:
         if self.context_mode == "last_agent":
@@ -210,40 +210,48 @@ class AgentExecutor(Executor):
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         return waiting is not None and waiting.asked.get(ctx.request_id or "", "").startswith("approve ")
 
-    async def _answered(self, reply: Reply, ctx: _Context) -> None:
+    async def _apply_reply(self, reply: Reply, ctx: _Context) -> None:
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         if waiting is None or ctx.request_id not in waiting.asked:
             return  # the turn was forgotten meanwhile
         place = waiting.asked[ctx.request_id]
-        left = {id: at for id, at in waiting.asked.items() if id != ctx.request_id}
-        now = replace(waiting, asked=left, replies={**waiting.replies, place: reply})
-        if left:
-            ctx.set_state(self._key("turn"), now)
+        remaining = {id: at for id, at in waiting.asked.items() if id != ctx.request_id}
+        updated = replace(waiting, asked=remaining, replies={**waiting.replies, place: reply})
+        if remaining:
+            ctx.set_state(self._key("turn"), updated)
         else:
-            await self._take(now, ctx)
+            await self._take(updated, ctx)
 
-    async def _take(self, begun: OpenTurn, ctx: _Context) -> None:
-        stand: Stand = ctx.get_state(self._key("stand"), Stand())
-        said = conversation_of(self.id, ctx)[: begun.seen]
+    async def _take(self, open_turn: OpenTurn, ctx: _Context) -> None:
+        progress: AgentProgress = ctx.get_state(self._key("stand"), AgentProgress())
+        conversation = conversation_of(self.id, ctx)[: open_turn.seen]
         history = ctx.get_state(self._key("history"), [])
-        new = [message for message in said[stand.seen :] if not self._is_own(message)]
-        given = Given(begun.id, new, said, history, stand.state, self.handoffs, "+" * begun.id.count("+"))
-        turn = Turn(_here(ctx), given, self.rules, self._past(begun, stand, ctx))
+        new = [message for message in conversation[progress.seen :] if not self._is_own(message)]
+        turn_input = TurnInput(
+            id=open_turn.id,
+            messages=new,
+            conversation=conversation,
+            history=history,
+            state=progress.state,
+            handoffs=self.handoffs,
+            prefix="+" * open_turn.id.count("+"),
+        )
+        turn = Turn(_here(ctx), turn_input, self.rules, self._past(open_turn, progress, ctx))
         answer: Answer | None = None
         try:
             await give_way()
             answer = await self.take_turn(turn, ctx)
         except BaseException as error:
-            if not turn.interrupted or isinstance(error, STOPS) or _being_stopped():
+            if not turn.interrupted or isinstance(error, STOPS) or _is_being_stopped():
                 raise
-        ctx.set_state(usage_key(self.id), begun.usage + turn.usage)
-        if turn.asked:
-            await self._wait(begun, turn, ctx)
+        ctx.set_state(usage_key(self.id), open_turn.usage + turn.usage)
+        if turn.questions:
+            await self._wait(open_turn, turn, ctx)
             return
         if answer is None:  # it let go of the turn when it handed over
             last = turn.last_reply.text if turn.last_reply is not None else ""
-            answer = Answer([Message("assistant", last)] if last else [], state=stand.state, handoff=turn.handoff)
-        await self._finish(begun, stand, turn, answer, ctx)
+            answer = Answer([Message("assistant", last)] if last else [], state=progress.state, handoff=turn.handoff)
+        await self._finish(open_turn, progress, turn, answer, ctx)
 
     async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
         """Come to an answer. It may be called again for the same turn: what was done through the turn is recalled."""
@@ -251,61 +259,63 @@ class AgentExecutor(Executor):
 
     def forget(self, ctx: _Context) -> None:
         """Begin anew, with nothing said so far. What it used up stays, and so do limits that were raised."""
-        raised = ctx.get_state(self._key("stand"), Stand()).raised
+        raised = ctx.get_state(self._key("stand"), AgentProgress()).raised
         for key in ("conversation", "history", "turn", "done"):
             self._drop(key, ctx)
-        ctx.set_state(self._key("stand"), Stand(raised=raised))
+        ctx.set_state(self._key("stand"), AgentProgress(raised=raised))
 
     def _drop(self, key: str, ctx: _Context) -> None:
         if ctx.get_state(self._key(key)) is not None:
             ctx.delete_state(self._key(key))
 
-    def _past(self, begun: OpenTurn, stand: Stand, ctx: _Context) -> Past:
+    def _past(self, open_turn: OpenTurn, progress: AgentProgress, ctx: _Context) -> Past:
         done = dict(ctx.get_state(self._key("done"), []))
-        spent, raised = begun.usage, dict(stand.raised)
+        spent, raised = open_turn.usage, dict(progress.raised)
         if self.rules.budget is not None and self.rules.budget.whole_run:
-            for other in (stand, *self._others("stand", ctx)):
+            for other in (progress, *self._others("stand", ctx)):
                 for kind in get_args(BudgetKind):
                     if (limit := other.raised.get(_limit_of(kind, whole_run=True))) is not None:
                         raised[kind] = max(limit, raised.get(kind, limit))
             spent = total([spent, *self._others("usage", ctx)])
-        return Past(done, begun.replies, spent, raised)
+        return Past(done, open_turn.replies, spent, raised)
 
     def _others(self, what: str, ctx: _Context) -> list[Any]:
         """What the other agents of the run keep under that name."""
         keys = [key for key in _here(ctx).state_keys() if key.startswith("agents/") and key.endswith(f"/{what}")]
         return [ctx.get_state(key) for key in keys if key != self._key(what)]
 
-    async def _wait(self, begun: OpenTurn, turn: Turn, ctx: _Context) -> None:
+    async def _wait(self, open_turn: OpenTurn, turn: Turn, ctx: _Context) -> None:
         """Ask, and keep what the turn has come to."""
-        asked = dict(begun.asked)
-        for place, question in turn.asked.items():
-            asked[await self._ask(question, ctx)] = place
+        places = dict(open_turn.asked)
+        for place, question in turn.questions.items():
+            places[await self._ask(question, ctx)] = place
         ctx.append_state(self._key("done"), *([name, result] for name, result in turn.done.items()))
         current: OpenTurn | None = ctx.get_state(self._key("turn"))
         again = current is not None and current.again
-        now = replace(begun, asked=asked, replies=dict(turn.replies), again=again or begun.again)
-        ctx.set_state(self._key("turn"), now)
+        updated = replace(open_turn, asked=places, replies=dict(turn.replies), again=again or open_turn.again)
+        ctx.set_state(self._key("turn"), updated)
 
     async def _ask(self, question: Question, ctx: _Context) -> str:
         return await ctx.request_info(question, ANSWERED_BY[type(question)])
 
-    async def _finish(self, begun: OpenTurn, stand: Stand, turn: Turn, answer: Answer, ctx: _Context) -> None:
+    async def _finish(
+        self, open_turn: OpenTurn, progress: AgentProgress, turn: Turn, answer: Answer, ctx: _Context
+    ) -> None:
         before = length_of(self.id, ctx)
-        said = say(self.id, answer.messages, ctx)
+        messages = say(self.id, answer.messages, ctx)
         if answer.history:
             ctx.append_state(self._key("history"), *answer.history)
-        seen = begun.seen if before > begun.seen else begun.seen + len(said)
-        ctx.set_state(self._key("stand"), replace(stand, seen=seen, state=answer.state))
+        seen = open_turn.seen if before > open_turn.seen else open_turn.seen + len(messages)
+        ctx.set_state(self._key("stand"), replace(progress, seen=seen, state=answer.state))
         self._drop("turn", ctx)
         self._drop("done", ctx)
-        response = AgentResponse(said, turn.usage, answer.value, answer.handoff)
-        await self.responded(AgentExecutorResponse(self.id, response, before), ctx)
-        if begun.again and answer.handoff is None:  # whoever is handed over to has heard it, and goes on
+        response = AgentResponse(messages, turn.usage, answer.value, answer.handoff)
+        await self.send_response(AgentExecutorResponse(self.id, response, before), ctx)
+        if open_turn.again and answer.handoff is None:  # whoever is handed over to has heard it, and goes on
             usage = ctx.get_state(usage_key(self.id), Usage())
-            await self._take(OpenTurn(f"{begun.id}+", before + len(said), usage, {}), ctx)
+            await self._take(OpenTurn(f"{open_turn.id}+", before + len(messages), usage, {}), ctx)
 
-    async def responded(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+    async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         """The agent has answered: its answer is an output, and goes to whoever comes after it."""
         await send_on(response, ctx)
 
@@ -321,7 +331,7 @@ def _here(ctx: WorkflowContext[Any, Any]) -> HandlerContext:
     return ctx
 
 
-def _being_stopped() -> bool:
+def _is_being_stopped() -> bool:
     """Whether somebody outside wants the handler to stop; otherwise a cancellation is the agent's own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -33,15 +33,15 @@ class FunctionAgent:
         self._takes_turn = len(parameters) == 2
 
     async def take_turn(self, turn: Turn) -> Answer:
-        said: Any = _last_text(turn) if self._takes_text else turn.conversation
+        input: Any = _last_text(turn) if self._takes_text else turn.conversation
         if self._takes_turn:
-            return _answer(await self._function(said, turn), self.name)
+            return _answer(await self._function(input, turn), self.name)
 
         async def call() -> ModelReply:
-            given = await self._function(said)
-            answer = _answer(given, self.name)
-            usage = given.usage if isinstance(given, AgentResponse) and given.usage.calls else ONE_CALL
-            return ModelReply(answer, "\n".join(one.text for one in answer.messages), usage=usage)
+            response = await self._function(input)
+            answer = _answer(response, self.name)
+            usage = response.usage if isinstance(response, AgentResponse) and response.usage.calls else ONE_CALL
+            return ModelReply(answer, "\n".join(message.text for message in answer.messages), usage=usage)
 
         answer: Answer = (await turn.model(call)).data
         return answer
@@ -51,8 +51,8 @@ class FunctionAgent:
 
 
 def _last_text(turn: Turn) -> str:
-    said = turn.messages or turn.conversation
-    return said[-1].text if said else ""
+    messages = turn.messages or turn.conversation
+    return messages[-1].text if messages else ""
 
 
 def _annotation(function: Any, parameter: inspect.Parameter) -> Any:
@@ -62,16 +62,18 @@ def _annotation(function: Any, parameter: inspect.Parameter) -> Any:
         return parameter.annotation if parameter.annotation != "str" else str
 
 
-def _answer(given: Any, name: str | None) -> Answer:
-    match given:
+def _answer(response: Any, name: str | None) -> Answer:
+    match response:
         case Answer():
-            return given
+            return response
         case AgentResponse():
-            return Answer(given.messages, value=given.value, handoff=given.handoff)
+            return Answer(response.messages, value=response.value, handoff=response.handoff)
         case Message():
-            return Answer([given])
+            return Answer([response])
         case str():
-            return Answer([Message("assistant", given)])
-        case list() if all(isinstance(one, Message) for one in given):
-            return Answer(given)
-    raise TypeError(f"the agent {name!r} answered with a {type(given).__name__}, not with text, messages or a response")
+            return Answer([Message("assistant", response)])
+        case list() if all(isinstance(item, Message) for item in response):
+            return Answer(response)
+    raise TypeError(
+        f"the agent {name!r} answered with a {type(response).__name__}, not with text, messages or a response"
+    )

@@ -31,12 +31,12 @@ def messages_of(said: MessagesLike) -> list[Message]:
     if isinstance(said, (bytes, Mapping)) or not isinstance(said, Iterable | Message):
         raise TypeError(f"say a text, a Message or a list of both, not a {type(said).__name__} like {said!r:.80}")
     several = [said] if isinstance(said, (str, Message)) else list(said)
-    for one in several:
-        if not isinstance(one, (str, Message)):
+    for item in several:
+        if not isinstance(item, (str, Message)):
             raise TypeError(
-                f"a conversation is made of messages and texts, not of a {type(one).__name__} like {one!r:.80}"
+                f"a conversation is made of messages and texts, not of a {type(item).__name__} like {item!r:.80}"
             )
-    return [Message("user", one) if isinstance(one, str) else one for one in several]
+    return [Message("user", item) if isinstance(item, str) else item for item in several]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Usage:
     cost: float | None = None  # None: not known
 
     def __add__(self, other: Usage) -> Usage:
-        known = [one.cost for one in (self, other) if one.cost is not None]
+        costs = [usage.cost for usage in (self, other) if usage.cost is not None]
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "cost"}
-        return Usage(**sums, cost=sum(known) if known else None)
+        return Usage(**sums, cost=sum(costs) if costs else None)
 
     @property
     def tokens(self) -> int:
@@ -130,8 +130,8 @@ class AgentExecutorResponse:
 
     def with_text(self, text: str) -> AgentExecutorResponse:
         """The same answer in other words; what came before it stays."""
-        said = self.agent_response.messages
-        author = said[-1].author_name if said else self.executor_id
+        messages = self.agent_response.messages
+        author = messages[-1].author_name if messages else self.executor_id
         reworded = replace(self.agent_response, messages=(Message("assistant", text, author),), value=None)
         return replace(self, agent_response=reworded)
 
@@ -148,11 +148,11 @@ def usage_key(executor_id: str) -> str:
 
 def usage_in(state: Any) -> dict[str, Usage]:
     """What each agent of a run used up so far, by the id of its executor, from the state of a checkpoint."""
-    found: dict[str, Usage] = {}
+    usages: dict[str, Usage] = {}
     for key in state:
         if key.startswith("agents/") and key.endswith("/usage"):
-            found[key.removeprefix("agents/").removesuffix("/usage")] = state[key]
-    return found
+            usages[key.removeprefix("agents/").removesuffix("/usage")] = state[key]
+    return usages
 
 
 def total(spent: Iterable[Usage]) -> Usage:

@@ -89,9 +89,9 @@ class ScriptedAgent:
 
     async def take_turn(self, turn: Turn) -> Answer:
         done: int = turn.state or 0  # moves of the script that were made in earlier turns
-        heard: list[Message] = []  # what tools gave in this turn
+        tool_messages: list[Message] = []  # what tools gave in this turn
         while True:
-            move = self._move(done, turn.conversation + heard)
+            move = self._move(done, turn.conversation + tool_messages)
             done += 1
             if isinstance(move, Fails):
                 await self._fail(move, done, turn)
@@ -104,12 +104,14 @@ class ScriptedAgent:
             except Interrupted:
                 if turn.handoff is None:
                     raise
-                said = turn.last_reply.text if turn.last_reply is not None else ""
-                return Answer([Message("assistant", said)] if said else [], state=done, handoff=turn.handoff)
+                text = turn.last_reply.text if turn.last_reply is not None else ""
+                return Answer([Message("assistant", text)] if text else [], state=done, handoff=turn.handoff)
             if not reply.calls:
                 return Answer([Message("assistant", reply.text)], state=done, value=reply.data)
-            given = await self._use_all(reply.calls, turn)
-            heard += [Message("tool", str(one), call.name) for call, one in zip(reply.calls, given, strict=True)]
+            results = await self._use_all(reply.calls, turn)
+            tool_messages += [
+                Message("tool", str(result), call.name) for call, result in zip(reply.calls, results, strict=True)
+            ]
 
     def _move(self, done: int, conversation: list[Message]) -> Move:
         if callable(self._script):
@@ -141,17 +143,17 @@ class ScriptedAgent:
             turn.delta(f"{piece} ")
         tools = move.tools if isinstance(move, Calls) else ()
         calls = [ToolCall(f"call-{n}", name, args, name in self._approve) for n, (name, args) in enumerate(tools)]
-        read = sum(len(message.text.split()) for message in turn.conversation)
-        usage = Usage(read * self._tokens, len(text.split()) * self._tokens, calls=1)
+        words_read = sum(len(message.text.split()) for message in turn.conversation)
+        usage = Usage(words_read * self._tokens, len(text.split()) * self._tokens, calls=1)
         return ModelReply(move.value if isinstance(move, Says) else None, text, calls, usage)
 
     async def _use_all(self, calls: Sequence[ToolCall], turn: Turn) -> list[Any]:
         """What all these tools gave. If one fails the others end first: what they give need not be done again."""
-        given = await asyncio.gather(*(self._use(call, turn) for call in calls), return_exceptions=True)
-        for one in given:
-            if isinstance(one, BaseException):
-                raise one
-        return given
+        results = await asyncio.gather(*(self._use(call, turn) for call in calls), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
 
     async def _use(self, call: ToolCall, turn: Turn) -> Any:
         async def run(arguments: dict[str, Any]) -> Any:

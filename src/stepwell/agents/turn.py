@@ -28,7 +28,7 @@ from stepwell.agents.requests import (
     ToolOutcomeResponse,
 )
 from stepwell.agents.tool_call_context import _CURRENT, CurrentToolCall
-from stepwell.agents.turn_input import Given, Past, Rules
+from stepwell.agents.turn_input import Past, Rules, TurnInput
 from stepwell.agents.turn_places import TurnPlaces
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.errors import RunError
@@ -65,14 +65,14 @@ async def give_way() -> None:
 class Turn:
     """One turn of an agent."""
 
-    def __init__(self, ctx: HandlerContext, given: Given, rules: Rules, past: Past) -> None:
-        self._ctx, self._given, self._rules, self._past = ctx, given, rules, past
+    def __init__(self, ctx: HandlerContext, turn_input: TurnInput, rules: Rules, past: Past) -> None:
+        self._ctx, self._input, self._rules, self._past = ctx, turn_input, rules, past
         self._places = TurnPlaces(ctx.steps)
-        self._asked: dict[str, Question] = {}
+        self._questions: dict[str, Question] = {}
         self._under_way: set[str] = set()
         self._calls: Counter[str] = Counter()  # of the model that were answered, by the part of the turn
         self._speaking = 1  # the call whose text is told
-        self._told: set[int] = set()
+        self._emitted: set[int] = set()
         self.usage = Usage()
         self.handoff: str | None = None
         self.last_reply: ModelReply | None = None
@@ -88,27 +88,27 @@ class Turn:
     @property
     def messages(self) -> list[Message]:
         """What was said since the agent's last turn, and is to be answered."""
-        return list(self._given.messages)
+        return list(self._input.messages)
 
     @property
     def conversation(self) -> list[Message]:
         """Everything that was said, the new messages included."""
-        return list(self._given.conversation)
+        return list(self._input.conversation)
 
     @property
     def history(self) -> list[Any]:
         """What the agent gave as `Answer.history` so far."""
-        return list(self._given.history)
+        return list(self._input.history)
 
     @property
     def state(self) -> Any:
         """What the agent gave as `Answer.state` last time; None at first."""
-        return self._given.state
+        return self._input.state
 
     @property
     def handoffs(self) -> Mapping[str, str]:
         """Tools to offer to the model beside the agent's own, by name, with descriptions: calling one ends the turn."""
-        return self._given.handoffs
+        return self._input.handoffs
 
     @property
     def private(self) -> Mapping[str, Any]:
@@ -132,7 +132,7 @@ class Turn:
     def delta(self, text: str) -> None:
         """Tell a piece of what the model is saying right now."""
         if text:
-            self._told.add(self._speaking)
+            self._emitted.add(self._speaking)
             self._ctx.tell_update(AgentResponseUpdate(text, self.executor_id, self._speaking))
 
     async def step(self, name: str, function: Callable[[], Awaitable[Any]], *, within: str | None = None) -> Any:
@@ -156,11 +156,11 @@ class Turn:
         reply: ModelReply
         reply, how = await self._once(name, lambda: self._timed_reply(call, number))
         self._calls[part] = number
-        if how == "recalled" and number not in self._told:
+        if how == "recalled" and number not in self._emitted:
             self.delta(reply.text)
         self.usage += reply.usage
         self.last_reply = reply
-        self._look_at(reply.calls, number, within)
+        self._check_calls(reply.calls, number, within)
         return reply
 
     async def tool(
@@ -177,43 +177,43 @@ class Turn:
         answer. `errors` are those that the agent is to see: they are results too, raised again as `as_error(text)`.
         """
         if self._places.of_call(call) is None:  # no reply asked for it: the agent itself does
-            self._look_at([call], 0, None)
+            self._check_calls([call], 0, None)
         place = self._place_of(call)
-        if self._asked.keys() & {f"approve {place}", f"outcome {place}"}:
+        if self._questions.keys() & {f"approve {place}", f"outcome {place}"}:
             raise Interrupted  # again: the agent did not let the first one through
         match self._past.replies.get(f"approve {place}"):
             case ToolApprovalResponse(decision="deny", reason=reason):
                 return denial(reason)
             case ToolApprovalResponse(decision="answer", result=result):
                 return result
-            case ToolApprovalResponse(arguments=dict() as approved) if approved != call.arguments:
-                call = replace(call, arguments=approved)  # edited, or the agent now says something else
+            case ToolApprovalResponse(arguments=dict() as arguments) if arguments != call.arguments:
+                call = replace(call, arguments=arguments)  # edited, or the agent now says something else
         match self._past.replies.get(f"outcome {place}"):
             case ToolOutcomeResponse(happened="ran", result=result):
                 return result
         name = f"tool {place} {call.name}"
         if call.name in self._rules.unsafe and not self._is_done(name):
             await self._begin(place, name, call)
-        news = self._given.prefix + name not in self._past.done
-        if news:
-            self._tell_tool("tool_called", call, call.arguments)
-        called = f"{call.name}({describe_value(call.arguments, self._ctx.scope.codec)})"
-        done, _ = await self._once(name, lambda: self._run_tool(name, call, run, errors), called)
-        self.usage += Usage(tool_calls=1, seconds=done.seconds)
-        if news:
-            self._tell_tool("tool_returned", call, done.error if done.error is not None else done.value)
-        if done.error is not None:
-            raise as_error(done.error)
-        return done.value
+        is_new = self._input.prefix + name not in self._past.done
+        if is_new:
+            self._emit_tool_update("tool_called", call, call.arguments)
+        description = f"{call.name}({describe_value(call.arguments, self._ctx.scope.codec)})"
+        outcome, _ = await self._once(name, lambda: self._run_tool(name, call, run, errors), description)
+        self.usage += Usage(tool_calls=1, seconds=outcome.seconds)
+        if is_new:
+            self._emit_tool_update("tool_returned", call, outcome.error if outcome.error is not None else outcome.value)
+        if outcome.error is not None:
+            raise as_error(outcome.error)
+        return outcome.value
 
     async def within(self, messages: Sequence[Message], take_turn: Callable[[Turn], Awaitable[Answer]]) -> Answer:
         """Let an agent answer these messages, and nothing else, as a part of this turn; one such call at a time."""
-        given = self._given
-        self._given = Given(given.id, messages, messages, prefix=given.prefix)
+        outer = self._input
+        self._input = TurnInput(outer.id, messages, messages, prefix=outer.prefix)
         try:
             return await take_turn(self)
         finally:
-            self._given = given
+            self._input = outer
 
     async def ask(self, name: str, data: Any, response_type: Any, *, within: str | None = None) -> Any:
         """Ask a person something of the agent's own, and give the answer. Raises Interrupted until it is there.
@@ -228,7 +228,7 @@ class Turn:
                 return answer_as(reply.value, [response_type])
             except NotOfType as problem:
                 request = replace(request, problem=str(problem))
-        self._asked[place] = request
+        self._questions[place] = request
         raise Interrupted
 
     async def approvals(self, wanted: Sequence[ToolApprovalRequest]) -> list[ToolApprovalResponse]:
@@ -236,45 +236,45 @@ class Turn:
 
         For libraries that stop by themselves. Raises Interrupted until all answers are there.
         """
-        asked = self._places.next("approval", "")
-        places = [f"{asked}/{n}" for n in range(len(wanted))]
+        part = self._places.next("approval", "")
+        places = [f"{part}/{n}" for n in range(len(wanted))]
         replies = [self._past.replies.get(place) for place in places]
-        given = [reply for reply in replies if isinstance(reply, ToolApprovalResponse)]
-        if len(given) == len(wanted):
-            return given
-        self._asked |= dict(zip(places, wanted, strict=True))
+        responses = [reply for reply in replies if isinstance(reply, ToolApprovalResponse)]
+        if len(responses) == len(wanted):
+            return responses
+        self._questions |= dict(zip(places, wanted, strict=True))
         raise Interrupted
 
     # for the executor
 
     @property
-    def asked(self) -> Mapping[str, Question]:
+    def questions(self) -> Mapping[str, Question]:
         """What a person is to answer before the turn can go on, by the place of the question."""
-        return self._asked
+        return self._questions
 
     @property
     def done(self) -> Mapping[str, Any]:
         """The steps of this turn that are noted and go with the superstep. All of them: an attempt that died may have
         come further than this one. As they are noted: whoever got a result may have changed it."""
-        kinds = tuple(f"{self._given.prefix}{kind} " for kind in ("model", "tool", "step", "began"))
+        kinds = tuple(f"{self._input.prefix}{kind} " for kind in ("model", "tool", "step", "began"))
         return {name: self._ctx.steps.stored(name) for name in self._ctx.steps.all_named() if name.startswith(kinds)}
 
     @property
     def replies(self) -> Mapping[str, Reply]:
         """What people answered and still holds: a tool that was called since may have run, whatever was said of it."""
-        began = f"{self._given.prefix}began "
-        gone = {f"outcome {name.removeprefix(began)}" for name in self.done if name.startswith(began)}
-        return {place: reply for place, reply in self._past.replies.items() if place not in gone}
+        began = f"{self._input.prefix}began "
+        outdated = {f"outcome {name.removeprefix(began)}" for name in self.done if name.startswith(began)}
+        return {place: reply for place, reply in self._past.replies.items() if place not in outdated}
 
     @property
     def interrupted(self) -> bool:
-        return bool(self._asked) or self.handoff is not None
+        return bool(self._questions) or self.handoff is not None
 
     async def _once(
         self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None
     ) -> tuple[Any, str]:
         """What came of a step, and how: done now, recalled, or of a part of the turn that was committed."""
-        name = self._given.prefix + name
+        name = self._input.prefix + name
         if name in self._past.done:
             return self._past.done[name], "committed"
         if name in self._under_way:
@@ -299,7 +299,7 @@ class Turn:
         return result, how
 
     def _is_done(self, name: str) -> bool:
-        name = self._given.prefix + name
+        name = self._input.prefix + name
         return name in self._past.done or self._ctx.steps.has_named(name)
 
     async def _timed_reply(self, call: Callable[[], Awaitable[ModelReply]], number: int) -> ModelReply:
@@ -307,14 +307,14 @@ class Turn:
         try:
             reply = await call()
         except BaseException:
-            if number in self._told:
+            if number in self._emitted:
                 self._ctx.tell_withdrawn(number)
-                self._told.discard(number)
+                self._emitted.discard(number)
             raise
-        used = replace(reply.usage, seconds=perf_counter() - began)
-        if self._rules.price is not None and used.cost is None:
-            used = replace(used, cost=self._rules.price(used))
-        return replace(reply, usage=used)
+        usage = replace(reply.usage, seconds=perf_counter() - began)
+        if self._rules.price is not None and usage.cost is None:
+            usage = replace(usage, cost=self._rules.price(usage))
+        return replace(reply, usage=usage)
 
     async def _run_tool(
         self,
@@ -334,9 +334,9 @@ class Turn:
 
     def _key(self, name: str) -> str:
         scope = self._ctx.scope
-        return idempotency_key(scope.run_id, scope.epoch, f"{self._given.id}/{name}")
+        return idempotency_key(scope.run_id, scope.epoch, f"{self._input.id}/{name}")
 
-    def _look_at(self, calls: Sequence[ToolCall], number: int, within: str | None) -> None:
+    def _check_calls(self, calls: Sequence[ToolCall], number: int, within: str | None) -> None:
         ids = [call.id for call in calls]
         if len(set(ids)) < len(ids):
             raise RunError(
@@ -352,7 +352,7 @@ class Turn:
         for call in calls:
             self._check_approval(call)
             self._check_outcome(call)
-        if self._asked:
+        if self._questions:
             raise Interrupted
 
     def _place_of(self, call: ToolCall) -> str:
@@ -363,7 +363,7 @@ class Turn:
     def _check_approval(self, call: ToolCall) -> None:
         place = f"approve {self._place_of(call)}"
         if (call.needs_approval or call.name in self._rules.approve) and place not in self._past.replies:
-            self._asked[place] = ToolApprovalRequest(
+            self._questions[place] = ToolApprovalRequest(
                 self.executor_id, call.name, call.arguments, call.id, call.description, call.parameters
             )
 
@@ -374,12 +374,12 @@ class Turn:
             self._ask_outcome(place, name, call)
 
     def _ask_outcome(self, place: str, name: str, call: ToolCall) -> None:
-        self._asked[f"outcome {place}"] = ToolOutcomeRequest(
+        self._questions[f"outcome {place}"] = ToolOutcomeRequest(
             self.executor_id, call.name, call.arguments, call.id, self._key(name)
         )
 
     def _has_begun(self, place: str) -> bool:
-        name = f"{self._given.prefix}began {place}"
+        name = f"{self._input.prefix}began {place}"
         committed = name in self._past.done and f"outcome {place}" not in self._past.replies
         return committed or self._ctx.steps.has_named(name)
 
@@ -392,7 +392,7 @@ class Turn:
         async def begin() -> None:
             return None
 
-        await self._ctx.named_step(f"{self._given.prefix}began {place}", begin)
+        await self._ctx.named_step(f"{self._input.prefix}began {place}", begin)
 
     def _check_budget(self, number: int) -> None:
         budget = self._rules.budget
@@ -407,13 +407,13 @@ class Turn:
             )
         for kind, limit, spent in budget.used_up(so_far, self._past.raised):
             place = f"budget {kind} {number}"
-            self._asked[place] = BudgetRequest(self.executor_id, kind, limit, spent, budget.whole_run)
-        if self._asked:
+            self._questions[place] = BudgetRequest(self.executor_id, kind, limit, spent, budget.whole_run)
+        if self._questions:
             raise Interrupted
 
-    def _tell_tool(self, kind: Any, call: ToolCall, data: Any) -> None:
-        known = {"kind": kind, "tool": call.name, "tool_call_id": call.id, "data": data}
-        self._ctx.tell_update(AgentResponseUpdate("", self.executor_id, self._speaking, **known))
+    def _emit_tool_update(self, kind: Any, call: ToolCall, data: Any) -> None:
+        details = {"kind": kind, "tool": call.name, "tool_call_id": call.id, "data": data}
+        self._ctx.tell_update(AgentResponseUpdate("", self.executor_id, self._speaking, **details))
 
 
 def denial(reason: str) -> str:

@@ -12,7 +12,7 @@ from stepwell.agents.requests import Reply
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class TurnInput:
     """What a turn begins with."""
 
     id: str  # the delivery it began with, which it keeps however often it is taken again
@@ -34,13 +34,13 @@ class Rules:
     price: Callable[[Usage], float] | None = None
 
 
-def tool_names(given: Any, what: str) -> frozenset[str]:
+def tool_names(listed: Any, what: str) -> frozenset[str]:
     """The names of tools in a list. Raises TypeError: a text would be read as its letters, and no tool be meant."""
-    if isinstance(given, str):
-        raise TypeError(f"{what} is a list of the names of tools, not one text: {what}=[{given!r}]")
-    names: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+    if isinstance(listed, str):
+        raise TypeError(f"{what} is a list of the names of tools, not one text: {what}=[{listed!r}]")
+    names: list[Any] = list(listed) if isinstance(listed, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{what} is a list of the names of tools, not {given!r:.80}")
+        raise TypeError(f"{what} is a list of the names of tools, not {listed!r:.80}")
     return frozenset(names)
 
 

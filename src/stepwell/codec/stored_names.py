@@ -20,7 +20,7 @@ _CLASSES = {
         ToolApprovalRequest ToolApprovalResponse ToolOutcomeRequest ToolOutcomeResponse""",
     "agents.budget": "Budget",
     "agents.tool_call_context": "CurrentToolCall",
-    "agents.executor": "OpenTurn AgentProgress=Stand",
+    "agents.executor": "OpenTurn AgentProgress",
     "agents.replies": "Answer ModelReply ToolCall",
     "agents.scripted": "Asks Calls Fails Says",
     "agents.turn": "Interrupted ToolDone",

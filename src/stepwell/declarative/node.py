@@ -222,7 +222,7 @@ class NodeExecutor(AgentExecutor):
             raise OutputRejected(f"{output!r} is none of {', '.join(map(repr, targets))}", run_id=ctx.run_id)
         return self._chosen(output)
 
-    async def responded(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
+    async def send_response(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
         """The agent has answered. What is done with it is no part of the attempt, and its failure not the agent's."""
         self._answer = response
 

@@ -48,7 +48,7 @@ class TeamNode(NodeExecutor):
         await ctx.send_message(asked, target_id=inside(self.id))  # type: ignore[arg-type]
 
     @handler
-    async def told(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
+    async def handle_executor_response(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
         """The workflow has answered."""
         given, before = response.agent_response, length_of(self.id, ctx)
         said = say(self.id, given.messages, ctx)

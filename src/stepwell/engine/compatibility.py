@@ -13,7 +13,7 @@ from stepwell.engine.signals import lying_there
 from stepwell.errors import CheckpointCorrupt, GraphChanged
 from stepwell.graph.edges import fan_in_of
 from stepwell.graph.graph import differences
-from stepwell.graph.migration import ChangeFanIn, Migration, in_words, renamed
+from stepwell.graph.migration import ChangeFanIn, Migration, follow_renames, in_words
 from stepwell.model.superstep import Checkpoint, Memory
 from stepwell.storage.response_types import schema_of, type_words
 
@@ -75,7 +75,7 @@ def check_kin(definition: Definition, at: Checkpoint) -> None:
     """Raises GraphChanged if a run is plainly one of another workflow: nobody who played in it is here."""
     stored = [str(id) for id in at.header.signature.get("executors", ())]
     migrations = [one for one in definition.migrations if one.version > at.header.version]
-    if stored and not any(renamed(id, migrations) in definition.graph.executors for id in stored):
+    if stored and not any(follow_renames(id, migrations) in definition.graph.executors for id in stored):
         raise _cannot(at, differences(at.header.signature, definition.signature))
 
 
@@ -111,7 +111,7 @@ def _check_places(before: Checkpoint, after: Checkpoint, migrations: Sequence[Mi
 
     Unless `strictly`, nothing is remembered of it; but it may have been tried, so those that stay keep their places.
     """
-    slots = [(message.id, renamed(taker, migrations)) for message in before.messages for taker in message.takers]
+    slots = [(message.id, follow_renames(taker, migrations)) for message in before.messages for taker in message.takers]
     now = [(message.id, taker) for message in after.messages for taker in message.takers]
     if not strictly:
         if not _pushes(before, slots, now):

@@ -44,8 +44,8 @@ class Direct(msgspec.Struct, frozen=True):
         return (self.target,)
 
     def describe(self) -> str:
-        asked = "" if self.condition is None else f" if {name_of(self.condition)}"
-        return f"{shown(self.source)} -> {shown(self.target)}{asked}"
+        condition = "" if self.condition is None else f" if {name_of(self.condition)}"
+        return f"{format_ids(self.source)} -> {format_ids(self.target)}{condition}"
 
 
 class FanOut(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class FanOut(msgspec.Struct, frozen=True):
         return (self.source,)
 
     def describe(self) -> str:
-        return f"{shown(self.source)} -> each of {shown(*self.targets)}"
+        return f"{format_ids(self.source)} -> each of {format_ids(*self.targets)}"
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -74,8 +74,8 @@ class Switch(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys([*(target for _, target in self.cases), self.default]))
 
     def describe(self) -> str:
-        cases = [f"{shown(target)} if {name_of(condition)}" for condition, target in self.cases]
-        return f"{shown(self.source)} -> first of {', '.join([*cases, f'{shown(self.default)} otherwise'])}"
+        cases = [f"{format_ids(target)} if {name_of(condition)}" for condition, target in self.cases]
+        return f"{format_ids(self.source)} -> first of {', '.join([*cases, f'{format_ids(self.default)} otherwise'])}"
 
 
 class Select(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Select(msgspec.Struct, frozen=True):
         return (self.source,)
 
     def describe(self) -> str:
-        return f"{shown(self.source)} -> those of {shown(*self.targets)} chosen by {name_of(self.choose)}"
+        return f"{format_ids(self.source)} -> those of {format_ids(*self.targets)} chosen by {name_of(self.choose)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class FanIn:
         return (self.target,)
 
     def describe(self) -> str:
-        return f"all of {shown(*self.sources)} -> {shown(self.target)}"
+        return f"all of {format_ids(*self.sources)} -> {format_ids(self.target)}"
 
 
 _ID = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.:/-]+)"""
@@ -116,14 +116,14 @@ _FAN_IN = re.compile(rf"all of ({_ID}(?:, {_ID})*) -> ({_ID})")
 
 def fan_in_of(key: str) -> FanIn | None:
     """The fan-in that goes by a key in a checkpoint; None if it is no key."""
-    found = _FAN_IN.fullmatch(key)
-    if found is None:
+    match = _FAN_IN.fullmatch(key)
+    if match is None:
         return None
-    sources = [_unquoted(id) for id in re.findall(_ID, found[1])]
-    return FanIn(tuple(sources), _unquoted(found[2]))
+    sources = [_unquote(id) for id in re.findall(_ID, match[1])]
+    return FanIn(tuple(sources), _unquote(match[2]))
 
 
-def _unquoted(id: str) -> str:
+def _unquote(id: str) -> str:
     return str(ast.literal_eval(id)) if id[0] in "'\"" else id
 
 
@@ -137,6 +137,6 @@ def name_of(function: object) -> str:
     return getattr(function, "__name__", None) or type(function).__name__
 
 
-def shown(*ids: str) -> str:
+def format_ids(*ids: str) -> str:
     """Ids in a description. Odd ones are quoted, so that two different edges are never described alike."""
     return ", ".join(id if re.fullmatch(r"[\w.:/-]+", id) else repr(id) for id in ids)

@@ -25,44 +25,46 @@ class HandlerTable:
         every = tuple(specs)
         self.specs = tuple(spec for spec in every if spec.response is None)
         self.replies = tuple(spec for spec in every if spec.response is not None)
-        self.problems = [*problems, *_duplicates(self.specs), *_repeated_replies(self.replies)]
-        self._entries = [(taken, spec) for spec in self.specs for taken in spec.input]
+        self.problems = [*problems, *_duplicates(self.specs), *_duplicate_replies(self.replies)]
+        self._entries = [(input_type, spec) for spec in self.specs for input_type in spec.input]
         # a choice may be kept by class only if nothing but the class of a value decides it
         self._by_class: dict[type, HandlerSpec | None] | None = (
-            {} if all(type(taken) is type for taken, _ in self._entries) else None
+            {} if all(type(input_type) is type for input_type, _ in self._entries) else None
         )
 
     def choose(self, value: object) -> HandlerSpec | None:
         """The handler that takes the value, or None."""
         if self._by_class is None:
-            return self._look(value)
+            return self._find(value)
         cls = type(value)
         if cls not in self._by_class:
-            self._by_class[cls] = self._look(value)
+            self._by_class[cls] = self._find(value)
         return self._by_class[cls]
 
     def choose_reply(self, question: object, answer: object) -> HandlerSpec | None:
         """The response handler that takes this answer to this question, or None."""
         taking = [
-            (asked, given, spec)
+            (request_type, response_type, spec)
             for spec in self.replies
-            for asked in spec.input
-            for given in spec.response or ()
-            if is_instance_of(question, asked) and is_instance_of(answer, given)
+            for request_type in spec.input
+            for response_type in spec.response or ()
+            if is_instance_of(question, request_type) and is_instance_of(answer, response_type)
         ]
         if len(taking) > 1:
-            closest = taking[most_specific([asked for asked, _, _ in taking])][0]
-            taking = [one for one in taking if one[0] == closest]
-        return taking[most_specific([given for _, given, _ in taking])][2] if taking else None
+            closest = taking[most_specific([request_type for request_type, _, _ in taking])][0]
+            taking = [entry for entry in taking if entry[0] == closest]
+        return taking[most_specific([response_type for _, response_type, _ in taking])][2] if taking else None
 
     def reply_types(self, question: object) -> tuple[object, ...]:
         """What the response handlers take as an answer to this question."""
-        fitting = [spec for spec in self.replies if any(is_instance_of(question, asked) for asked in spec.input)]
-        return tuple(dict.fromkeys(given for spec in fitting for given in spec.response or ()))
+        specs = [
+            spec for spec in self.replies if any(is_instance_of(question, request_type) for request_type in spec.input)
+        ]
+        return tuple(dict.fromkeys(response_type for spec in specs for response_type in spec.response or ()))
 
     @property
     def input_types(self) -> tuple[object, ...]:
-        return tuple(taken for taken, _ in self._entries)
+        return tuple(input_type for input_type, _ in self._entries)
 
     @property
     def output_types(self) -> tuple[object, ...]:
@@ -77,26 +79,28 @@ class HandlerTable:
         for spec in (*self.specs, *self.replies):
             yield from (*spec.input, *spec.output, *spec.workflow_output, *(spec.response or ()))
 
-    def _look(self, value: object) -> HandlerSpec | None:
-        taking = [(taken, spec) for taken, spec in self._entries if is_instance_of(value, taken)]
+    def _find(self, value: object) -> HandlerSpec | None:
+        taking = [(input_type, spec) for input_type, spec in self._entries if is_instance_of(value, input_type)]
         if len(taking) <= 1:
             return taking[0][1] if taking else None
-        return taking[most_specific([taken for taken, _ in taking])][1]
+        return taking[most_specific([input_type for input_type, _ in taking])][1]
 
 
 def _duplicates(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
     seen: dict[object, str] = {}
     for spec in specs:
-        for taken in spec.input:
-            first = seen.setdefault(taken, spec.name)
+        for input_type in spec.input:
+            first = seen.setdefault(input_type, spec.name)
             if first != spec.name:
-                yield f"handlers {first!r} and {spec.name!r} both take {describe(taken)}"
+                yield f"handlers {first!r} and {spec.name!r} both take {describe(input_type)}"
 
 
-def _repeated_replies(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
+def _duplicate_replies(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
     seen: dict[tuple[object, object], str] = {}
     for spec in specs:
-        for pair in [(asked, given) for asked in spec.input for given in spec.response or ()]:
+        for pair in [
+            (request_type, response_type) for request_type in spec.input for response_type in spec.response or ()
+        ]:
             first = seen.setdefault(pair, spec.name)
             if first != spec.name:
                 words = f"{describe(pair[1])} as the answer to {describe(pair[0])}"

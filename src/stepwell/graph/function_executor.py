@@ -38,7 +38,7 @@ class FunctionExecutor(Executor):
         super().__init__(name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
         self.func = func
         names = local_names(func, (input, output, workflow_output))
-        self._table = _read(func, Declared(input, output, workflow_output, names))
+        self._table = _read_table(func, Declared(input, output, workflow_output, names))
 
     @property
     def handlers(self) -> HandlerTable:
@@ -48,7 +48,7 @@ class FunctionExecutor(Executor):
         return self.func
 
 
-def _read(func: Callable[..., Any], declared: Declared) -> HandlerTable:
+def _read_table(func: Callable[..., Any], declared: Declared) -> HandlerTable:
     """A wrong signature is a problem of the definition, told with all the others at `build()`."""
     try:
         return HandlerTable([read_function(func, declared)])

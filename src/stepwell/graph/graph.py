@@ -36,14 +36,14 @@ class Graph:
             for source in edge.sources:
                 leaving.setdefault(source, []).append(edge)
         object.__setattr__(self, "outgoing", {source: tuple(edges) for source, edges in leaving.items()})
-        object.__setattr__(self, "asks", any(_asks(edge) for edge in self.edges))
+        object.__setattr__(self, "asks", any(_calls_user_code(edge) for edge in self.edges))
 
     def output_kind(self, executor_id: str) -> OutputKind | None:
         """How a yield of that executor is told; None: it is not."""
         return "output" if self.outputs is None else self.outputs.get(executor_id)
 
 
-def _asks(edge: Edge) -> bool:
+def _calls_user_code(edge: Edge) -> bool:
     return isinstance(edge, (Switch, Select)) or (isinstance(edge, Direct) and edge.condition is not None)
 
 
@@ -75,15 +75,15 @@ def is_made_up(name: str) -> bool:
 
 def differences(stored: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
     """What changed between two signatures, one sentence each."""
-    found = []
+    sentences = []
     if stored.get("start") != present.get("start"):
-        found.append(f"the start was {stored.get('start')!r} and is now {present.get('start')!r}")
+        sentences.append(f"the start was {stored.get('start')!r} and is now {present.get('start')!r}")
     for part, word in (("executors", "executor"), ("edges", "edge")):
-        found += _changed(word, stored.get(part, ()), present.get(part, ()))
-    return found
+        sentences += _describe_changes(word, stored.get(part, ()), present.get(part, ()))
+    return sentences
 
 
-def _changed(word: str, before: Sequence[str], after: Sequence[str]) -> list[str]:
+def _describe_changes(word: str, before: Sequence[str], after: Sequence[str]) -> list[str]:
     gone = [f"{word} {name!r} is gone" for name in before if name not in after]
     new = [f"{word} {name!r} is new" for name in after if name not in before]
     return gone + new

@@ -144,13 +144,13 @@ def local_names(func: Callable[..., Any], declared: tuple[object, ...]) -> dict[
     """
     written = (*getattr(_code_of(func), "__annotations__", {}).values(), *declared)
     unclear = (str(annotation) for annotation in written if not isinstance(annotation, type))
-    wanted = {word for text in unclear for word in re.findall(r"[^\W\d]\w*", text)}
-    found: dict[str, Any] = {}
-    frame = _scope_of(getattr(_code_of(func), "__code__", None)) if wanted else None
+    words = {word for text in unclear for word in re.findall(r"[^\W\d]\w*", text)}
+    names: dict[str, Any] = {}
+    frame = _scope_of(getattr(_code_of(func), "__code__", None)) if words else None
     while frame is not None and frame.f_locals is not frame.f_globals:
-        found = {name: frame.f_locals[name] for name in wanted if name in frame.f_locals} | found
+        names = {name: frame.f_locals[name] for name in words if name in frame.f_locals} | names
         frame = _scope_of(frame.f_code, frame)
-    return found
+    return names
 
 
 def _scope_of(code: CodeType | None, frame: FrameType | None = None) -> FrameType | None:
@@ -174,42 +174,46 @@ def read_method(method: Callable[..., Any]) -> HandlerSpec:
         )
     declared: Declared = getattr(method, SPEC)
     if declared.is_response_handler:
-        return _read(method, declared, _Shape("(self, original_request, response, ctx)", skipped=1, allowed=(3,)))
-    return _read(method, declared, _Shape("(self, message, ctx)", skipped=1, allowed=(2,)))
+        return _read_spec(
+            method, declared, _ExpectedSignature("(self, original_request, response, ctx)", skipped=1, allowed=(3,))
+        )
+    return _read_spec(method, declared, _ExpectedSignature("(self, message, ctx)", skipped=1, allowed=(2,)))
 
 
 def read_function(func: Callable[..., Any], declared: Declared) -> HandlerSpec:
     """The spec of a function `(message)` or `(message, ctx)`."""
-    return _read(func, declared, _Shape("(message) or (message, ctx)", skipped=0, allowed=(1, 2)))
+    return _read_spec(func, declared, _ExpectedSignature("(message) or (message, ctx)", skipped=0, allowed=(1, 2)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _ExpectedSignature:
     words: str
     skipped: int
     allowed: tuple[int, ...]
 
 
-def _read(func: Callable[..., Any], declared: Declared, shape: _Shape) -> HandlerSpec:
-    name, params = _name(func), _parameters(func, shape)
+def _read_spec(func: Callable[..., Any], declared: Declared, expected: _ExpectedSignature) -> HandlerSpec:
+    name, params = _name(func), _parameters(func, expected)
     if inspect.isgeneratorfunction(_code_of(func)) or inspect.isasyncgenfunction(_code_of(func)):
         raise DefinitionError(f"handler {name!r} is a generator; send with ctx.send_message(...) instead of `yield`")
-    read = _Reader(func, name, declared.names)
-    taken = read.explicit(declared.input) if declared.input is not None else read.annotation(params[0].name)
-    if taken is None:
+    reader = _AnnotationReader(func, name, declared.names)
+    input_types = reader.explicit(declared.input) if declared.input is not None else reader.annotation(params[0].name)
+    if input_types is None:
         raise DefinitionError(
             f"handler {name!r} does not say what it takes: annotate {params[0].name!r}, or give input=... "
             f"in its decorator"
         )
-    response = _response(read, declared, params[1], name) if declared.is_response_handler else None
+    response = _response_types(reader, declared, params[1], name) if declared.is_response_handler else None
     others = params[2:] if declared.is_response_handler else params[1:]
     context = others[0].name if others else None
     return HandlerSpec(
         name=name,
-        input=taken,
-        output=read.explicit(declared.output) if declared.output is not None else read.sent(context),
+        input=input_types,
+        output=reader.explicit(declared.output) if declared.output is not None else reader.output_types(context),
         workflow_output=(
-            read.explicit(declared.workflow_output) if declared.workflow_output is not None else read.yielded(context)
+            reader.explicit(declared.workflow_output)
+            if declared.workflow_output is not None
+            else reader.workflow_output_types(context)
         ),
         takes_context=context is not None,
         is_async=inspect.iscoroutinefunction(_code_of(func)),
@@ -218,33 +222,37 @@ def _read(func: Callable[..., Any], declared: Declared, shape: _Shape) -> Handle
     )
 
 
-def _response(read: _Reader, declared: Declared, parameter: inspect.Parameter, name: str) -> tuple[object, ...]:
-    taken = read.explicit(declared.response) if declared.response is not None else read.annotation(parameter.name)
-    if taken is None:
+def _response_types(
+    reader: _AnnotationReader, declared: Declared, parameter: inspect.Parameter, name: str
+) -> tuple[object, ...]:
+    response_types = (
+        reader.explicit(declared.response) if declared.response is not None else reader.annotation(parameter.name)
+    )
+    if response_types is None:
         raise DefinitionError(
             f"response handler {name!r} does not say what answer it takes: annotate {parameter.name!r}, or give "
             f"response=... in its decorator"
         )
-    return taken
+    return response_types
 
 
-def _parameters(func: Callable[..., Any], shape: _Shape) -> list[inspect.Parameter]:
+def _parameters(func: Callable[..., Any], expected: _ExpectedSignature) -> list[inspect.Parameter]:
     """Those that a call fills. Options by keyword, such as those a `partial` has filled, are none of them."""
     try:
         params = list(inspect.signature(func).parameters.values())
     except (TypeError, ValueError):  # some functions written in C do not say
         raise DefinitionError(f"handler {_name(func)!r} does not say its parameters; wrap it in a function") from None
-    filled = [p for p in params if p.kind is not p.KEYWORD_ONLY or p.default is p.empty][shape.skipped :]
-    if len(filled) not in shape.allowed or any(p.kind not in _POSITIONAL for p in filled):
-        given = inspect.Signature([p.replace(annotation=p.empty, default=p.empty) for p in params])
-        raise DefinitionError(f"handler {_name(func)!r} must take {shape.words}, not {given}")
+    filled = [p for p in params if p.kind is not p.KEYWORD_ONLY or p.default is p.empty][expected.skipped :]
+    if len(filled) not in expected.allowed or any(p.kind not in _POSITIONAL for p in filled):
+        actual = inspect.Signature([p.replace(annotation=p.empty, default=p.empty) for p in params])
+        raise DefinitionError(f"handler {_name(func)!r} must take {expected.words}, not {actual}")
     return filled
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class _Reader:
+class _AnnotationReader:
     """Reads one function's types, each only when it is asked for: what the decorator said need not be found."""
 
     def __init__(self, func: Callable[..., Any], name: str, names: dict[str, Any]) -> None:
@@ -254,25 +262,25 @@ class _Reader:
         self._globals: dict[str, Any] = getattr(code, "__globals__", {})
         self._locals = _closure(code) | names
 
-    def explicit(self, given: object) -> tuple[object, ...]:
+    def explicit(self, annotation: object) -> tuple[object, ...]:
         """The members of a type that the decorator gave."""
-        return self._members(self._found(given, vars(typing)))
+        return self._members(self._resolve(annotation, vars(typing)))
 
     def annotation(self, parameter: str) -> tuple[object, ...] | None:
         """The members of a parameter's annotation; None if it has none."""
-        return self._members(self._found(self._written[parameter])) if parameter in self._written else None
+        return self._members(self._resolve(self._written[parameter])) if parameter in self._written else None
 
-    def sent(self, context: str | None) -> tuple[object, ...]:
+    def output_types(self, context: str | None) -> tuple[object, ...]:
         """What the context says is sent, and what is returned: that is sent too."""
         returned = self.annotation("return") or ()
-        return (*self._context_types(context)[0], *(one for one in returned if one is not type(None)))
+        return (*self._context_types(context)[0], *(member for member in returned if member is not type(None)))
 
-    def yielded(self, context: str | None) -> tuple[object, ...]:
+    def workflow_output_types(self, context: str | None) -> tuple[object, ...]:
         return self._context_types(context)[1]
 
     def _context_types(self, parameter: str | None) -> tuple[tuple[object, ...], tuple[object, ...]]:
         """`WorkflowContext[A | B, C]` → ((A, B), (C,))."""
-        annotation = self._found(self._written[parameter]) if parameter in self._written else Any
+        annotation = self._resolve(self._written[parameter]) if parameter in self._written else Any
         if annotation is WorkflowContext or annotation is Any:
             return (), ()
         if typing.get_origin(annotation) is not WorkflowContext:
@@ -286,7 +294,7 @@ class _Reader:
         sends, yields = (*args, typing.Never, typing.Never)[:2]
         return self._members(sends), self._members(yields)
 
-    def _found(self, annotation: object, also: dict[str, Any] | None = None) -> object:
+    def _resolve(self, annotation: object, also: dict[str, Any] | None = None) -> object:
         """An annotation that may be a string, or have strings in it, looked up among the names in sight."""
         holder = SimpleNamespace(__annotations__={"it": annotation})
         try:
@@ -312,8 +320,8 @@ def _type_variable(member: Any) -> TypeVar | None:
     """The type variable that an annotation leaves open. A generic class without arguments leaves none."""
     if isinstance(member, type):
         return None
-    inside = [member, *getattr(member, "__parameters__", ())]
-    return next((one for one in inside if isinstance(one, TypeVar)), None)
+    candidates = [member, *getattr(member, "__parameters__", ())]
+    return next((candidate for candidate in candidates if isinstance(candidate, TypeVar)), None)
 
 
 def _code_of(func: Any) -> Any:
@@ -330,10 +338,10 @@ def _name(func: Any) -> str:
 
 def _closure(func: Any) -> dict[str, Any]:
     cells = getattr(func, "__closure__", None) or ()
-    found = {}
+    variables = {}
     for name, cell in zip(getattr(getattr(func, "__code__", None), "co_freevars", ()), cells, strict=False):
         try:
-            found[name] = cell.cell_contents
+            variables[name] = cell.cell_contents
         except ValueError:  # the variable is not bound yet
             continue
-    return found
+    return variables

@@ -185,7 +185,7 @@ class Migration:
         return replace(self, steps=(*self.steps, step))
 
 
-def renamed(executor: str, migrations: Iterable[Migration]) -> str:
+def follow_renames(executor: str, migrations: Iterable[Migration]) -> str:
     """What an executor is called after these migrations."""
     for step in (step for migration in migrations for step in migration.steps):
         if isinstance(step, RenameExecutor) and step.executor == executor:
@@ -235,20 +235,22 @@ def version_of(migrations: Sequence[Migration], version: int | None) -> int:
 
 def wrong_migrations(migrations: Sequence[object], version: int | None) -> list[str]:
     """What is wrong with the migrations of a workflow, one sentence each."""
-    strange = [one for one in migrations if not isinstance(one, Migration)]
+    strange = [migration for migration in migrations if not isinstance(migration, Migration)]
     if strange:
         return [f"migrations are a list of Migration(...), and {strange[0]!r} is none"]
-    known = [one for one in migrations if isinstance(one, Migration)]
-    numbers = [*(one.version for one in known), *(() if version is None else (version,))]
+    valid = [migration for migration in migrations if isinstance(migration, Migration)]
+    numbers = [*(migration.version for migration in valid), *(() if version is None else (version,))]
     wrong = [number for number in numbers if type(number) is not int or number < 1]
     if wrong:
         return [f"a version of a workflow is a whole number from 1 on, not {wrong[0]!r}"]
-    found = ["nothing becomes version 1: a migration leads to 2 or more" for one in known if one.version == 1]
-    for one, other in pairwise(known):
-        if other.version != one.version + 1:
-            found.append(
-                f"migrations go from each version to the next: after the one to {one.version} comes {other.version}"
+    problems = [
+        "nothing becomes version 1: a migration leads to 2 or more" for migration in valid if migration.version == 1
+    ]
+    for before, after in pairwise(valid):
+        if after.version != before.version + 1:
+            problems.append(
+                f"migrations go from each version to the next: after the one to {before.version} comes {after.version}"
             )
-    if known and version is not None and version != known[-1].version:
-        found.append(f"the last migration leads to version {known[-1].version}, and the workflow is of {version}")
-    return found
+    if valid and version is not None and version != valid[-1].version:
+        problems.append(f"the last migration leads to version {valid[-1].version}, and the workflow is of {version}")
+    return problems

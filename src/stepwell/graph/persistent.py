@@ -40,11 +40,11 @@ class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
 
 def persistent_names(cls: type) -> tuple[str, ...]:
     """The persistent attributes of a class, its bases' first."""
-    known: Any = cls
-    return _names(known)
+    hashable: Any = cls
+    return _names(hashable)
 
 
 @cache
 def _names(cls: type) -> tuple[str, ...]:
-    named = {n: a for base in reversed(cls.__mro__) for n, a in vars(base).items()}
-    return tuple(name for name, attribute in named.items() if isinstance(attribute, persistent))
+    attributes = {name: attribute for base in reversed(cls.__mro__) for name, attribute in vars(base).items()}
+    return tuple(name for name, attribute in attributes.items() if isinstance(attribute, persistent))

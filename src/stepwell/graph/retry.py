@@ -39,13 +39,13 @@ class RetryPolicy:
 
     def wants(self, error: Exception) -> bool:
         """Whether another attempt is worth it after this error."""
-        named = _classes(self.retry_on)
-        if named is None:
+        classes = _classes(self.retry_on)
+        if classes is None:
             return bool(self.retry_on(error))  # type: ignore[operator]  # what is no class and no tuple is a function
         if isinstance(error, StepwellError) and not isinstance(error, HandlerTimeout):
             # a broken definition does not get better by repetition, so `Exception` does not mean it
-            named = tuple(one for one in named if issubclass(one, StepwellError))
-        return isinstance(error, named)
+            classes = tuple(cls for cls in classes if issubclass(cls, StepwellError))
+        return isinstance(error, classes)
 
     def delay(self, failed: int, chance: float) -> float:
         """Seconds to wait after so many failed attempts. `chance` is at least 0 and less than 1."""
@@ -90,36 +90,36 @@ def limits(
     """What was written in a decorator or a constructor, checked. Raises TypeError or ValueError in words."""
     if retry is not None and not isinstance(retry, RetryPolicy):
         raise TypeError(f"retry must be a RetryPolicy, as in RetryPolicy(max_attempts=3), or None, not {retry!r}")
-    said = Limits(retry, _time_limit("timeout", timeout), _time_limit("idle_timeout", idle_timeout))
-    return NO_LIMITS if said == NO_LIMITS else said
+    declared = Limits(retry, _time_limit("timeout", timeout), _time_limit("idle_timeout", idle_timeout))
+    return NO_LIMITS if declared == NO_LIMITS else declared
 
 
-def _time_limit(name: str, given: float | timedelta | None) -> float | None:
-    if given is None:
+def _time_limit(name: str, limit: float | timedelta | None) -> float | None:
+    if limit is None:
         return None
-    return _seconds(name, given, "more than 0 seconds, a timedelta, or None", lambda n: n > 0)
+    return _seconds(name, limit, "more than 0 seconds, a timedelta, or None", lambda n: n > 0)
 
 
-def _check_attempts(given: object) -> None:
-    words = f"max_attempts must be a whole number, 1 or more, not {given!r}"
-    if isinstance(given, bool) or not isinstance(given, int):
+def _check_attempts(attempts: object) -> None:
+    words = f"max_attempts must be a whole number, 1 or more, not {attempts!r}"
+    if isinstance(attempts, bool) or not isinstance(attempts, int):
         raise TypeError(words)
-    if given < 1:
+    if attempts < 1:
         raise ValueError(words)
 
 
-def _seconds(name: str, given: object, allowed: str, fits: Callable[[float], bool]) -> float:
+def _seconds(name: str, value: object, allowed: str, fits: Callable[[float], bool]) -> float:
     """A time that was given, in seconds, if it is an allowed one."""
-    return _number(name, given.total_seconds() if isinstance(given, timedelta) else given, allowed, fits)
+    return _number(name, value.total_seconds() if isinstance(value, timedelta) else value, allowed, fits)
 
 
-def _number(name: str, given: object, allowed: str, fits: Callable[[float], bool]) -> float:
+def _number(name: str, value: object, allowed: str, fits: Callable[[float], bool]) -> float:
     """The number that was given, if it is an allowed one."""
-    words = f"{name} must be {allowed}, not {given!r}"
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
+    words = f"{name} must be {allowed}, not {value!r}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(words)
     try:
-        number = float(given)
+        number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number) or not fits(number):
@@ -131,19 +131,19 @@ def _not_negative(number: float) -> bool:
     return number >= 0
 
 
-def _check_retry_on(given: object) -> None:
+def _check_retry_on(retry_on: object) -> None:
     allowed = "an exception class, a tuple of them, or a function that takes the error and says yes or no"
-    named = _classes(given)
-    if named is None:
-        if not callable(given):
-            raise TypeError(f"retry_on must be {allowed}, not {given!r}")
-        if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(type(given).__call__):
+    classes = _classes(retry_on)
+    if classes is None:
+        if not callable(retry_on):
+            raise TypeError(f"retry_on must be {allowed}, not {retry_on!r}")
+        if inspect.iscoroutinefunction(retry_on) or inspect.iscoroutinefunction(type(retry_on).__call__):
             # nobody waits for its answer: it would be taken for a yes
-            raise TypeError(f"retry_on must be {allowed}, and a plain one: {given!r} is async")
+            raise TypeError(f"retry_on must be {allowed}, and a plain one: {retry_on!r} is async")
         return
-    for one in named:
-        if not isinstance(one, type) or not issubclass(one, BaseException):
-            raise TypeError(f"retry_on must be {allowed}; {one!r} is no exception class")
+    for cls in classes:
+        if not isinstance(cls, type) or not issubclass(cls, BaseException):
+            raise TypeError(f"retry_on must be {allowed}; {cls!r} is no exception class")
 
 
 def _classes(retry_on: object) -> tuple[type[BaseException], ...] | None:

@@ -11,7 +11,7 @@ from stepwell.graph.executor import Executor
 from stepwell.graph.type_matching import describe, is_type_compatible
 
 
-class Inside(Protocol):
+class InnerWorkflow(Protocol):
     """The workflow inside, as far as a picture needs it."""
 
     @property
@@ -25,7 +25,7 @@ class Inside(Protocol):
 class Nesting(Executor):
     """An executor that is a workflow of its own."""
 
-    workflow: Inside
+    workflow: InnerWorkflow
     sends_on: Sequence[object] = ()  # the types of what it yields, if that is sent to the executors beside it
 
 
@@ -63,17 +63,17 @@ class SubWorkflowRequestMessage:
 
     def create_response(self, data: Any) -> SubWorkflowResponseMessage:
         """The answer, ready to be sent. Raises TypeError if it is not of the type that is asked for."""
-        asked = self.source_event
+        request = self.source_event
         if type(data) in _PLAIN:
-            fits = _fits(data, asked.response_schema, asked.response_schema.get("$defs", {}))
+            fits = _fits(data, request.response_schema, request.response_schema.get("$defs", {}))
         else:
-            fits = _is_called_so(data, asked.response_type)
+            fits = _has_type_named(data, request.response_type)
         if not fits:
             raise TypeError(
-                f"{asked.request_id!r} of {self.executor_id!r} asks for {asked.response_type}, not for a "
+                f"{request.request_id!r} of {self.executor_id!r} asks for {request.response_type}, not for a "
                 f"{type(data).__name__} like {data!r:.80}"
             )
-        return SubWorkflowResponseMessage(data, asked)
+        return SubWorkflowResponseMessage(data, request)
 
 
 # A question that was stored knows the type of its answer by name and by schema only. What passes here is looked at
@@ -91,19 +91,19 @@ _JSON: dict[str, tuple[type, ...]] = {
 _PLAIN = frozenset(kind for kinds in _JSON.values() for kind in kinds)
 
 
-def _is_called_so(data: object, words: str) -> bool:
+def _has_type_named(data: object, words: str) -> bool:
     """Whether a value is of a class that is called as one of the types in words."""
-    named = {word.partition("[")[0] for word in words.split(" | ")}
-    return bool(named & {"Any", "object", *(cls.__name__ for cls in type(data).__mro__ if cls is not object)})
+    type_names = {word.partition("[")[0] for word in words.split(" | ")}
+    return bool(type_names & {"Any", "object", *(cls.__name__ for cls in type(data).__mro__ if cls is not object)})
 
 
 def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> bool:
     """False if plain data certainly cannot be made into what a JSON schema describes."""
     if "$ref" in schema:
         schema = defined.get(str(schema["$ref"]).rpartition("/")[2], {})
-    for either in ("anyOf", "oneOf"):
-        if either in schema:
-            return any(_fits(data, one, defined) for one in schema[either])
+    for union in ("anyOf", "oneOf"):
+        if union in schema:
+            return any(_fits(data, part, defined) for part in schema[union])
     if "enum" in schema or "const" in schema:
         return data in schema.get("enum", [schema.get("const")])
     if "type" not in schema or type(data) not in _PLAIN:
@@ -115,11 +115,11 @@ def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> b
         return set(schema.get("required", ())) <= set(data)
     items = schema.get("items")
     if isinstance(items, Mapping) and type(data) in _JSON["array"]:
-        return all(_fits(one, items, defined) for one in data)
+        return all(_fits(part, items, defined) for part in data)
     return True
 
 
-def unsent(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
+def find_unrouted_outputs(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
     """The sub-workflows whose outputs nobody beside them could take, one sentence each."""
     for id, executor in executors.items():
         if isinstance(executor, Nesting) and executor.sends_on and not _is_taken(executor, id, executors, edges):
@@ -131,9 +131,9 @@ def unsent(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator
 
 def _is_taken(executor: Nesting, id: str, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> bool:
     for edge in edges:
-        offered = [list[one] for one in executor.sends_on] if isinstance(edge, FanIn) else executor.sends_on  # type: ignore[valid-type]
+        sent_types = [list[sent] for sent in executor.sends_on] if isinstance(edge, FanIn) else executor.sends_on  # type: ignore[valid-type]
         for target in edge.targets if id in edge.sources else ():
-            taken = executors[target].input_types if target in executors else [Any]
-            if any(is_type_compatible(one, into) for one in offered for into in taken):
+            input_types = executors[target].input_types if target in executors else [Any]
+            if any(is_type_compatible(sent, input_type) for sent in sent_types for input_type in input_types):
                 return True
     return False

@@ -150,8 +150,8 @@ def _alias_value(alias: Any, args: tuple[object, ...]) -> object:
         parameters = getattr(value, "__parameters__", ())
         if not args or not parameters:
             return value
-        given = dict(zip(alias.__type_params__, args, strict=True))
-        return value[tuple(given[parameter] for parameter in parameters)]
+        arguments = dict(zip(alias.__type_params__, args, strict=True))
+        return value[tuple(arguments[parameter] for parameter in parameters)]
     except (NameError, AttributeError, TypeError, ValueError, KeyError):  # it names what is not there (yet)
         return Any
 
@@ -217,9 +217,9 @@ def _is_a(value: object, cls: Any) -> bool:
         return cls in type(value).__mro__ or all(getattr_static(value, m, missing) is not missing for m in members)
 
 
-def _is_narrower(one: object, other: object) -> bool:
+def _is_narrower(annotation: object, other: object) -> bool:
     try:
-        return _fits(one, other, every=True) and not _fits(other, one, every=True)
+        return _fits(annotation, other, every=True) and not _fits(other, annotation, every=True)
     except RecursionError:
         return False
 
@@ -306,7 +306,7 @@ def _is_subclass(source: Any, target: Any) -> bool:
 
 
 def _may_have(cls: Any, name: str, protocol: Any) -> bool:
-    if any(name in _declared(base) for base in cls.__mro__):  # not hasattr: a class itself has a `__call__`
+    if any(name in _own_names(base) for base in cls.__mro__):  # not hasattr: a class itself has a `__call__`
         return True
     is_data = not callable(getattr_static(protocol, name, None))
     return is_data and not _is_protocol(cls) and bool(cls.__dictoffset__)  # __init__ may well set it
@@ -350,11 +350,11 @@ def _is_protocol(cls: Any) -> bool:
 
 def _protocol_members(protocol: Any) -> set[str]:
     bases = (base for base in protocol.__mro__ if _is_protocol(base) and base.__name__ != "Protocol")
-    names = {name for base in bases for name in _declared(base)}
+    names = {name for base in bases for name in _own_names(base)}
     return {name for name in names - _PROTOCOL_MACHINERY if not name.startswith("_abc_")}
 
 
-def _declared(cls: Any) -> set[str]:
+def _own_names(cls: Any) -> set[str]:
     with suppress(NameError):  # since 3.14 annotations are evaluated here
         return {*vars(cls), *getattr(cls, "__annotations__", ())}
     return set(vars(cls))

@@ -10,28 +10,28 @@ from stepwell.graph.type_matching import describe, is_type_compatible
 from stepwell.model.superstep import is_text
 
 
-def problems(start: str | None, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> list[str]:
+def find_problems(start: str | None, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> list[str]:
     """Everything wrong with a graph, one sentence each."""
     return [
-        *_start(start, executors),
-        *_handlers(executors),
-        *_unknown(executors, edges),
-        *_repeated(edges),
-        *_joins(edges),
-        *_questions(edges),
-        *_types(executors, edges),
-        *(_unreachable(start, executors, edges) if start is not None and start in executors else ()),
+        *_check_start(start, executors),
+        *_check_handlers(executors),
+        *_check_ids(executors, edges),
+        *_check_duplicates(edges),
+        *_check_fan_ins(edges),
+        *_check_functions(edges),
+        *_check_types(executors, edges),
+        *(_check_reachable(start, executors, edges) if start is not None and start in executors else ()),
     ]
 
 
-def _start(start: str | None, executors: Mapping[str, Executor]) -> Iterator[str]:
+def _check_start(start: str | None, executors: Mapping[str, Executor]) -> Iterator[str]:
     if start is None:
         yield "no start executor: give WorkflowBuilder(start_executor=...)"
     elif start not in executors:
         yield f"unknown start {start!r}: no executor has that id"
 
 
-def _handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
+def _check_handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
     for id, executor in executors.items():
         if not is_text(id):
             yield f"the executor id {id!r} holds half a character and cannot be stored"
@@ -41,7 +41,7 @@ def _handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
             yield f"executor {id!r} has no handler: mark a method with @handler"
 
 
-def _unknown(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
+def _check_ids(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
     for edge in edges:
         for word, ids in (("source", edge.sources), ("target", edge.targets)):
             for id in ids:
@@ -49,7 +49,7 @@ def _unknown(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterat
                     yield f"unknown {word} {id!r} in edge '{edge.describe()}': no executor has that id"
 
 
-def _repeated(edges: Sequence[Edge]) -> Iterator[str]:
+def _check_duplicates(edges: Sequence[Edge]) -> Iterator[str]:
     """One way from one executor to another: a message must not arrive twice."""
     seen: dict[tuple[str, str], Edge] = {}
     for edge in edges:
@@ -65,20 +65,20 @@ def _repeated(edges: Sequence[Edge]) -> Iterator[str]:
                 yield f"{id!r} stands twice in edge '{edge.describe()}'"
 
 
-def _joins(edges: Sequence[Edge]) -> Iterator[str]:
+def _check_fan_ins(edges: Sequence[Edge]) -> Iterator[str]:
     for edge in edges:
         if isinstance(edge, FanIn) and len(set(edge.sources)) == 1:
             yield f"the fan-in into {edge.target!r} has one source, {edge.sources[0]!r}: use add_edge"
 
 
-def _questions(edges: Sequence[Edge]) -> Iterator[str]:
+def _check_functions(edges: Sequence[Edge]) -> Iterator[str]:
     for edge in edges:
-        for asked in _asked(edge):
-            if not callable(asked):
-                yield f"{asked!r} in edge '{edge.describe()}' cannot be called: give a function"
+        for function in _functions_of(edge):
+            if not callable(function):
+                yield f"{function!r} in edge '{edge.describe()}' cannot be called: give a function"
 
 
-def _asked(edge: Edge) -> Iterable[object]:
+def _functions_of(edge: Edge) -> Iterable[object]:
     match edge:
         case Direct(condition=condition):
             return () if condition is None else (condition,)
@@ -89,47 +89,49 @@ def _asked(edge: Edge) -> Iterable[object]:
     return ()
 
 
-def _types(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
+def _check_types(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
     for edge in edges:
         sources = [executors[id] for id in edge.sources if id in executors]
         for target in (executors[id] for id in edge.targets if id in executors):
-            joined = isinstance(edge, FanIn)
-            found = [problem for source in sources for problem in _cannot_meet(source, target, joined)]
-            yield from found or (_no_common_handler(sources, target) if joined else ())
+            is_fan_in = isinstance(edge, FanIn)
+            mismatches = [problem for source in sources for problem in _check_types_meet(source, target, is_fan_in)]
+            yield from mismatches or (_check_common_handler(sources, target) if is_fan_in else ())
 
 
-def _cannot_meet(source: Executor, target: Executor, joined: bool) -> Iterator[str]:
-    offered, taken = _offered(source, joined), target.handlers.input_types
-    if offered and taken and not any(_takes(one, offered) for one in taken):
-        yield f"{source.id!r} sends {_either(offered)}, but {target.id!r} takes only {_either(taken)}"
+def _check_types_meet(source: Executor, target: Executor, is_fan_in: bool) -> Iterator[str]:
+    sent_types, input_types = _sent_types(source, is_fan_in), target.handlers.input_types
+    if sent_types and input_types and not any(_takes(input_type, sent_types) for input_type in input_types):
+        yield f"{source.id!r} sends {_either(sent_types)}, but {target.id!r} takes only {_either(input_types)}"
 
 
-def _no_common_handler(sources: Sequence[Executor], target: Executor) -> Iterator[str]:
+def _check_common_handler(sources: Sequence[Executor], target: Executor) -> Iterator[str]:
     """A fan-in delivers one list: one handler must take what all of its sources send."""
-    offers, taken = [_offered(source, joined=True) for source in sources], target.handlers.input_types
-    if taken and not any(all(not offered or _takes(one, offered) for offered in offers) for one in taken):
-        everything = dict.fromkeys(one for offered in offers for one in offered)
+    offers, input_types = [_sent_types(source, is_fan_in=True) for source in sources], target.handlers.input_types
+    if input_types and not any(
+        all(not sent_types or _takes(input_type, sent_types) for sent_types in offers) for input_type in input_types
+    ):
+        everything = dict.fromkeys(sent_type for sent_types in offers for sent_type in sent_types)
         yield (
             f"the fan-in into {target.id!r} delivers {_either(everything)} in one list, "
-            f"but no single handler takes them all: {_either(taken)}"
+            f"but no single handler takes them all: {_either(input_types)}"
         )
 
 
-def _offered(source: Executor, joined: bool) -> Sequence[object]:
+def _sent_types(source: Executor, is_fan_in: bool) -> Sequence[object]:
     """What a source is declared to send; empty if it does not say, which is allowed: it is looked at when sent."""
-    sent = source.handlers.output_types
-    return [list[one] for one in sent] if joined else sent  # type: ignore[valid-type]
+    types = source.handlers.output_types
+    return [list[type_] for type_ in types] if is_fan_in else types  # type: ignore[valid-type]
 
 
-def _takes(taken: object, offered: Sequence[object]) -> bool:
-    return any(is_type_compatible(one, taken) for one in offered)
+def _takes(input_type: object, sent_types: Sequence[object]) -> bool:
+    return any(is_type_compatible(sent_type, input_type) for sent_type in sent_types)
 
 
 def _either(types: Iterable[object]) -> str:
     return " | ".join(map(describe, types))
 
 
-def _unreachable(start: str, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
+def _check_reachable(start: str, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
     onward: dict[str, set[str]] = {}
     for edge in edges:
         for source in edge.sources:

@@ -27,8 +27,8 @@ from stepwell.graph.migration import (
     RenameState,
     Step,
     WithdrawQuestions,
+    follow_renames,
     in_words,
-    renamed,
 )
 from stepwell.kernel.compatibility import own_keys
 from stepwell.kernel.lifecycle import whole
@@ -93,7 +93,7 @@ class Migrator:
                 others = self._moved_writes(others, step)
         ended = {key: None for key, child in outcome.children.items() if child is None}
         writes: dict[str, Write] = {**{key: Assigned(value) for key, value in seen.state.items()}, **others}
-        executor = renamed(outcome.executor, migrations)
+        executor = follow_renames(outcome.executor, migrations)
         return replace(
             outcome,
             executor=executor,

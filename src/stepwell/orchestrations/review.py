@@ -64,7 +64,7 @@ class ReviewedAgentExecutor(AgentExecutor):
         vars(twin).update(vars(agent.clone()))
         return twin
 
-    async def responded(
+    async def send_response(
         self, response: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
     ) -> None:
         await ctx.request_info(response, AgentRequestInfoResponse)
@@ -77,7 +77,7 @@ class ReviewedAgentExecutor(AgentExecutor):
         ctx: WorkflowContext[AgentExecutorResponse, AgentResponse],
     ) -> None:
         if not review.messages:
-            await super().responded(answer, ctx)
+            await super().send_response(answer, ctx)
             return
         self.hear(review.messages, ctx)
         await self.respond(ctx)

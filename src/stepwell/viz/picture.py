@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch, name_of, shown
+from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch, format_ids, name_of
 from stepwell.graph.subworkflow import Nesting
 from stepwell.model.visible_text import JOINERS, visible
 
@@ -100,10 +100,10 @@ class _Floor:
             yield f"{self._node(line.source)} -> {self._node(line.target)}{look};"
 
     def text(self) -> Iterator[str]:
-        yield f"start: {shown(self._workflow.start_executor_id)}"
+        yield f"start: {format_ids(self._workflow.start_executor_id)}"
         yield from (edge.describe() for edge in self._workflow.edges)
         for id, floor in self.inside.items():
-            yield from [f"inside {shown(id)}:", *_indent(floor.text())]
+            yield from [f"inside {format_ids(id)}:", *_indent(floor.text())]
 
     def _node(self, end: str | FanIn) -> str:
         """Where an arrow must end at a node, the start of a frame stands in for it. In DOT that is always so."""

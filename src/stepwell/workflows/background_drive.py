@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from stepwell.engine import watchers as watching
+from stepwell.engine import watchers
 from stepwell.engine.definition import Definition
 from stepwell.engine.drive import Drive
 from stepwell.engine.open_run import STOPPED, Back, Continue, Fresh, Position, Stopped, check_begun_with
@@ -51,19 +51,19 @@ Begun = asyncio.Future[Checkpoint | None]
 """Done when it is stored where a run was begun or moved back to; None if somebody else did that."""
 
 
-class Mover:
+class BackgroundDrive:
     """Moves one run on, for one handle. Whatever it is asked for, one drive at a time does it."""
 
     def __init__(self, workflow: Runnable, run_id: str, storage: CheckpointStorage, private: Mapping[str, Any]) -> None:
         self._workflow, self._run_id, self._storage, self._private = workflow, run_id, storage, private
-        self.key = watching.key_of(self.archive(), run_id)
+        self.key = watchers.key_of(self.archive(), run_id)
         self._onward = Continue(run_id, unless_stopped=True)
         self._task: asyncio.Task[None] | None = None
         self._more = False  # something may have come since the drive that is under way looked
         self._alarm: asyncio.TimerHandle | None = None
         self._failure: tuple[int, RunError] | None = None  # what the commit of that number failed with
         self.error: BaseException | None = None  # what the last time of moving ended with, once it was begun
-        self.times = 0  # that it has moved the run and come to an end
+        self.drives_ended = 0  # that it has moved the run and come to an end
 
     def archive(self) -> Archive:
         return self._workflow.archive_on(self._storage)
@@ -71,7 +71,7 @@ class Mover:
     def drive(self, position: Position) -> Drive:
         return self._workflow.drive(position, self._storage, streaming=True, private=self._private)
 
-    def is_moving(self) -> bool:
+    def is_driving(self) -> bool:
         return self._task is not None and not self._task.done()
 
     def failure_of(self, number: int) -> RunError | None:
@@ -84,60 +84,60 @@ class Mover:
         self._start(position, begun)
         return begun
 
-    def go_on(self) -> None:
+    def continue_run(self) -> None:
         """See to it that what was posted is taken in, here or by whoever drives the run, and that it is moved on if
         nobody does. Never resumes a run that failed or was cancelled."""
         self._more = True
-        if (back := _GOING_BACK.get(_here(self.key))) is not None:
-            back.others.add(self)  # as soon as it is there
-        elif not self.is_moving():
+        if (restoring := _RESTORING.get(_here(self.key))) is not None:
+            restoring.waiting.add(self)  # as soon as it is there
+        elif not self.is_driving():
             begun: Begun = asyncio.get_running_loop().create_future()
             begun.set_result(None)
             self._start(self._onward, begun)
 
-    async def go_back(self, position: Back) -> Checkpoint | None:
+    async def restore_run(self, position: Back) -> Checkpoint | None:
         """Move the run back. What moves it in this event loop stops first. Raises RunBusy if somebody else does."""
-        back = _GOING_BACK.setdefault(_here(self.key), _GoingBack())
-        back.count += 1
+        restoring = _RESTORING.setdefault(_here(self.key), _Restoring())
+        restoring.count += 1
         try:
-            async with back.turn:
-                return await self._go_back(position)
+            async with restoring.turn:
+                return await self._restore(position)
         finally:
-            back.count -= 1
-            if back.count == 0:
-                del _GOING_BACK[_here(self.key)]
-                for mover in back.others:
-                    mover.go_on()
+            restoring.count -= 1
+            if restoring.count == 0:
+                del _RESTORING[_here(self.key)]
+                for drive in restoring.waiting:
+                    drive.continue_run()
 
-    async def _go_back(self, position: Back) -> Checkpoint | None:
+    async def _restore(self, position: Back) -> Checkpoint | None:
         while True:
-            while others := _moving(self.key):
-                for task in others:
+            while tasks := _driving_tasks(self.key):
+                for task in tasks:
                     task.cancel()
-                await asyncio.wait(others)
+                await asyncio.wait(tasks)
             try:
                 return await asyncio.shield(self.begin(position))
             except RunBusy:
-                if not _moving(self.key):
+                if not _driving_tasks(self.key):
                     raise  # those who are at it are no handles of this loop
 
     def _start(self, position: Position, begun: Begun) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._task = asyncio.create_task(self._move(position, begun))
-        _MOVING[self._task] = self.key
-        self._task.add_done_callback(lambda task: self._rested(task, begun))
+        self._task = asyncio.create_task(self._drive_in_background(position, begun))
+        _DRIVING[self._task] = self.key
+        self._task.add_done_callback(lambda task: self._finish_task(task, begun))
 
-    def _rested(self, task: asyncio.Task[None], begun: Begun) -> None:
-        del _MOVING[task]
+    def _finish_task(self, task: asyncio.Task[None], begun: Begun) -> None:
+        del _DRIVING[task]
         if not begun.done():  # it was stopped, perhaps before its first step
             begun.set_result(None)
-        watching.publish(self.key, watching.LOOK_AGAIN)
+        watchers.publish(self.key, watchers.LOOK_AGAIN)
 
-    async def _move(self, position: Position, begun: Begun) -> None:
+    async def _drive_in_background(self, position: Position, begun: Begun) -> None:
         self.error = None
         try:
-            self._wake_later(await self._until_it_rests(position, begun))
+            self._wake_later(await self._drive_until_idle(position, begun))
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - told to whoever waits for it
@@ -148,9 +148,9 @@ class Mover:
             if not isinstance(error, RunError):  # those are part of its history
                 _LOG.warning("run %r of %r stands still: %s", self._run_id, self._workflow.name, error)
         finally:
-            self.times += 1
+            self.drives_ended += 1
 
-    async def _until_it_rests(self, position: Position, begun: Begun) -> Checkpoint | None:
+    async def _drive_until_idle(self, position: Position, begun: Begun) -> Checkpoint | None:
         """Drive the run, as often as something comes for it. While somebody else drives it, try to take it over."""
         waits = chain(_TRY_AGAIN, repeat(_AT_LEAST_EVERY))
         while True:
@@ -165,7 +165,7 @@ class Mover:
             except RunBusy:
                 if isinstance(position, Back) and not begun.done():
                     raise
-                position = await self._driven_elsewhere(position, begun)
+                position = await self._position_if_busy(position, begun)
                 await asyncio.sleep(next(waits))
                 if not await self._is_wanted(position) and not self._more:
                     return None
@@ -194,7 +194,7 @@ class Mover:
                 return True
         return False
 
-    async def _driven_elsewhere(self, position: Position, begun: Begun) -> Position:
+    async def _position_if_busy(self, position: Position, begun: Begun) -> Position:
         """Somebody else was first: then the run is begun, provided it is the one that was to begin here."""
         if isinstance(position, Fresh) and not begun.done():
             head = await self.archive().head(self._run_id)
@@ -212,7 +212,7 @@ class Mover:
             return True  # it is to be begun
         if head.status in STOPPED:
             return head.number == position.except_at
-        if head.status not in AT_REST and watching.local_drive(self.key) is None and watching.is_watched(self.key):
+        if head.status not in AT_REST and watchers.local_drive(self.key) is None and watchers.is_watched(self.key):
             return True
         return bool(await self.archive().mail(self._run_id))
 
@@ -220,30 +220,30 @@ class Mover:
         """A run that sleeps holds no more here than a place in the loop's timetable."""
         if at is not None and at.wake is not None and at.status not in AT_REST:
             seconds = max(0.0, clock.until(at.wake).total_seconds())
-            self._alarm = asyncio.get_running_loop().call_later(seconds, self.go_on)
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self.continue_run)
 
 
-_MOVING: dict[asyncio.Task[None], watching.Key] = {}
+_DRIVING: dict[asyncio.Task[None], watchers.Key] = {}
 """What moves in the background, and which run. A task that nobody holds might be collected."""
 
 
-class _GoingBack:
+class _Restoring:
     """While a run is moved back, one at a time does that, and nobody else begins to move it."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.count = 0  # of those who move it back or wait for their turn
-        self.others: set[Mover] = set()  # who want to move it on
+        self.waiting: set[BackgroundDrive] = set()  # who want to move it on
 
 
-_GOING_BACK: dict[tuple[watching.Key, asyncio.AbstractEventLoop], _GoingBack] = {}
+_RESTORING: dict[tuple[watchers.Key, asyncio.AbstractEventLoop], _Restoring] = {}
 
 
-def _here(key: watching.Key) -> tuple[watching.Key, asyncio.AbstractEventLoop]:
+def _here(key: watchers.Key) -> tuple[watchers.Key, asyncio.AbstractEventLoop]:
     return key, asyncio.get_running_loop()
 
 
-def _moving(key: watching.Key) -> list[asyncio.Task[None]]:
+def _driving_tasks(key: watchers.Key) -> list[asyncio.Task[None]]:
     """Those that move a run on in this event loop."""
     here = asyncio.get_running_loop()
-    return [task for task, run in list(_MOVING.items()) if run == key and task.get_loop() is here and not task.done()]
+    return [task for task, run in list(_DRIVING.items()) if run == key and task.get_loop() is here and not task.done()]

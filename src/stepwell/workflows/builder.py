@@ -23,12 +23,12 @@ from stepwell.graph.edges import (
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, OnUnroutable, OutputKind
 from stepwell.graph.migration import Migration, version_of, wrong_migrations
-from stepwell.graph.subworkflow import unsent
-from stepwell.graph.validation import problems
+from stepwell.graph.subworkflow import find_unrouted_outputs
+from stepwell.graph.validation import find_problems
 from stepwell.model.state import Reducer
 from stepwell.model.superstep import is_text
 from stepwell.storage.checkpoint_storage import CheckpointStorage
-from stepwell.workflows.executor_specs import ExecutorLike, Node, frozen, identity, node_of
+from stepwell.workflows.executor_specs import ExecutorLike, ExecutorSpec, freeze, identity, spec_of
 from stepwell.workflows.storage_options import StorageLike, storage_of
 from stepwell.workflows.workflow import Workflow
 
@@ -69,9 +69,9 @@ class WorkflowBuilder:
         self._reducers = dict(reducers or {})
         self._on_unroutable = on_unroutable
         self._version, self._migrations = version, migrations
-        self._nodes: dict[str, Node] = {}
-        self._by_object: dict[Hashable, Node] = {}
-        self._kept: list[object] = []  # what `_by_object` names by identity must not be collected
+        self._specs: dict[str, ExecutorSpec] = {}
+        self._by_object: dict[Hashable, ExecutorSpec] = {}
+        self._referenced: list[object] = []  # what `_by_object` names by identity must not be collected
         self._edges: list[Edge] = []
         self._problems: list[str] = []
         self._start: str | None = None
@@ -125,7 +125,7 @@ class WorkflowBuilder:
     def add_switch_case_edge_group(self, source: ExecutorLike, cases: Sequence[Case | Default]) -> Self:
         """What `source` sends goes to the first case that holds, else to the default."""
         id = self._id(source)
-        ways = tuple((case.condition, self._id(case.target)) for case in cases if isinstance(case, Case))
+        routes = tuple((case.condition, self._id(case.target)) for case in cases if isinstance(case, Case))
         defaults = [self._id(case.target) for case in cases if isinstance(case, Default)]
         for case in cases:
             if not isinstance(case, (Case, Default)):
@@ -136,11 +136,11 @@ class WorkflowBuilder:
             self._problems.append(
                 f"the switch from {id!r} has {len(defaults) or 'no'} Default(...); it needs exactly one"
             )
-        if not ways:
+        if not routes:
             self._problems.append(f"the switch from {id!r} has no Case(...)")
         # without a default one of the cases stands in: the other checks should see the targets all the same
-        last = [*defaults, *(target for _, target in ways)][:1]
-        return self._add(Switch(id, ways, *last)) if last else self
+        last = [*defaults, *(target for _, target in routes)][:1]
+        return self._add(Switch(id, routes, *last)) if last else self
 
     def add_multi_selection_edge_group(
         self, source: ExecutorLike, targets: Sequence[ExecutorLike], selection_func: Selection
@@ -151,20 +151,33 @@ class WorkflowBuilder:
 
     def build(self) -> Workflow:
         """The immutable definition. Raises DefinitionError with every problem at once."""
-        nodes = {id: frozen(node) for id, node in self._nodes.items()}
-        patterns = {id: node.pattern for id, node in nodes.items()}
-        outputs, unclear = self._outputs()
-        found = [*self._problems, *problems(self._start, patterns, self._edges), *unclear, *self._wrong_settings()]
+        specs = {id: freeze(spec) for id, spec in self._specs.items()}
+        patterns = {id: spec.pattern for id, spec in specs.items()}
+        outputs, output_problems = self._outputs()
+        problems = [
+            *self._problems,
+            *find_problems(self._start, patterns, self._edges),
+            *output_problems,
+            *self._wrong_settings(),
+        ]
         if self._on_unroutable == "fail":
-            found += unsent(patterns, self._edges)
-        if found or self._start is None:
-            raise DefinitionError(list(dict.fromkeys(found)))
+            problems += find_unrouted_outputs(patterns, self._edges)
+        if problems or self._start is None:
+            raise DefinitionError(list(dict.fromkeys(problems)))
         # the graph can be looked at from outside: what is done to its executors must not reach those of a run
-        shown = {id: pattern.clone() for id, pattern in patterns.items()}
-        graph = Graph(self._start, shown, tuple(self._edges), outputs, dict(self._reducers), self._on_unroutable)
-        known = (self._name, self._description, self._max_iterations, self._storage)
+        visible = {id: pattern.clone() for id, pattern in patterns.items()}
+        graph = Graph(self._start, visible, tuple(self._edges), outputs, dict(self._reducers), self._on_unroutable)
         migrations = tuple(self._migrations)
-        return Workflow(graph, nodes, *known, version=version_of(migrations, self._version), migrations=migrations)
+        return Workflow(
+            graph,
+            specs,
+            name=self._name,
+            description=self._description,
+            max_iterations=self._max_iterations,
+            checkpoint_storage=self._storage,
+            version=version_of(migrations, self._version),
+            migrations=migrations,
+        )
 
     def _wrong_settings(self) -> Iterator[str]:
         for key, reducer in self._reducers.items():
@@ -185,76 +198,76 @@ class WorkflowBuilder:
         self._edges.append(edge)
         return self
 
-    def _ids(self, given: Sequence[ExecutorLike], what: str) -> tuple[str, ...]:
-        if not _is_list(given):
-            self._problems.append(f"{what} needs a list of executors, not {given!r}")
+    def _ids(self, executors: Sequence[ExecutorLike], what: str) -> tuple[str, ...]:
+        if not _is_list(executors):
+            self._problems.append(f"{what} needs a list of executors, not {executors!r}")
             return ()
-        ids = tuple(self._id(one) for one in given)
+        ids = tuple(self._id(executor) for executor in executors)
         if not ids:
             self._problems.append(f"{what} names no executor")
         return ids
 
-    def _id(self, given: ExecutorLike) -> str:
-        if isinstance(given, str):
-            return given
-        known = self._by_object.get(identity(given))
-        if known is None:
+    def _id(self, executor: ExecutorLike) -> str:
+        if isinstance(executor, str):
+            return executor
+        spec = self._by_object.get(identity(executor))
+        if spec is None:
             try:
-                known = node_of(_spoken_for(given))
+                spec = spec_of(_wrap_workflow_agent(executor))
             except DefinitionError as error:
                 self._problems += error.problems
-                return getattr(given, "__name__", None) or repr(given)
-            self._by_object[identity(given)] = known
-            self._kept.append(given)
-            if known.id in self._nodes:
-                self._problems.append(f"duplicate executor: two different executors are called {known.id!r}")
+                return getattr(executor, "__name__", None) or repr(executor)
+            self._by_object[identity(executor)] = spec
+            self._referenced.append(executor)
+            if spec.id in self._specs:
+                self._problems.append(f"duplicate executor: two different executors are called {spec.id!r}")
             else:
-                self._nodes[known.id] = known
-        return known.id
+                self._specs[spec.id] = spec
+        return spec.id
 
     def _outputs(self) -> tuple[dict[str, OutputKind] | None, list[str]]:
         """Whose yields are told as what (None: every yield is an output), and what is wrong with that."""
         if self._output_from is None and self._intermediate_from is None:
             return None, []
-        found: list[str] = []
-        chosen = self._named(self._output_from, "output_from", found)
+        problems: list[str] = []
+        chosen = self._output_ids(self._output_from, "output_from", problems)
         if self._intermediate_from == "all_other":
-            others = [id for id in self._nodes if id not in chosen]
+            others = [id for id in self._specs if id not in chosen]
         else:
-            others = self._named(self._intermediate_from, "intermediate_output_from", found)
-        found += [f"{id!r} stands in output_from and in intermediate_output_from" for id in chosen if id in others]
-        if not chosen and not others and not found:
-            found.append("output_from and intermediate_output_from name nobody: nothing would ever be told")
-        return {**dict.fromkeys(others, "intermediate"), **dict.fromkeys(chosen, "output")}, found
+            others = self._output_ids(self._intermediate_from, "intermediate_output_from", problems)
+        problems += [f"{id!r} stands in output_from and in intermediate_output_from" for id in chosen if id in others]
+        if not chosen and not others and not problems:
+            problems.append("output_from and intermediate_output_from name nobody: nothing would ever be told")
+        return {**dict.fromkeys(others, "intermediate"), **dict.fromkeys(chosen, "output")}, problems
 
-    def _named(self, given: Any, what: str, found: list[str]) -> list[str]:
-        if given is None:
+    def _output_ids(self, executors: Any, what: str, problems: list[str]) -> list[str]:
+        if executors is None:
             return []
-        if given == "all":
-            return list(self._nodes)
-        if not _is_list(given):
-            found.append(f"{what} must be a list of executors or 'all', not {given!r}")
+        if executors == "all":
+            return list(self._specs)
+        if not _is_list(executors):
+            problems.append(f"{what} must be a list of executors or 'all', not {executors!r}")
             return []
-        ids = [one if isinstance(one, str) else self._known(one) for one in given]
-        for id, one in zip(ids, given, strict=True):
-            if id not in self._nodes:
-                found.append(f"unknown output in {what}: {one!r} is no executor of this workflow")
-        return [id for id in ids if id in self._nodes]
+        ids = [executor if isinstance(executor, str) else self._find_id(executor) for executor in executors]
+        for id, executor in zip(ids, executors, strict=True):
+            if id not in self._specs:
+                problems.append(f"unknown output in {what}: {executor!r} is no executor of this workflow")
+        return [id for id in ids if id in self._specs]
 
-    def _known(self, given: ExecutorLike | Callable[..., Any]) -> str:
-        node = self._by_object.get(identity(given))
-        return node.id if node is not None else getattr(given, "id", None) or name_of(given)
-
-
-def _is_list(given: object) -> bool:
-    return isinstance(given, Iterable) and not isinstance(given, (str, Executor, type))
+    def _find_id(self, executor: ExecutorLike | Callable[..., Any]) -> str:
+        spec = self._by_object.get(identity(executor))
+        return spec.id if spec is not None else getattr(executor, "id", None) or name_of(executor)
 
 
-def _spoken_for(given: ExecutorLike) -> ExecutorLike:
+def _is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, (str, Executor, type))
+
+
+def _wrap_workflow_agent(executor: ExecutorLike) -> ExecutorLike:
     """A workflow that is an agent is heard through an executor of its own."""
-    if isinstance(given, Executor):  # a workflow without agents does without what they need
-        return given
+    if isinstance(executor, Executor):  # a workflow without agents does without what they need
+        return executor
     from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
     from stepwell.workflows.workflow_agent import WorkflowAgent
 
-    return WorkflowAgentExecutor(given) if isinstance(given, WorkflowAgent) else given
+    return WorkflowAgentExecutor(executor) if isinstance(executor, WorkflowAgent) else executor

@@ -23,68 +23,70 @@ ExecutorLike: TypeAlias = "Executor | type[Executor] | Callable[[], Executor] | 
 """What stands for an executor in a builder. Any: also an agent of a library that Stepwell knows."""
 
 
-class Node(msgspec.Struct, frozen=True):
+class ExecutorSpec(msgspec.Struct, frozen=True):
     """One executor of a definition: the pattern it was at `build()`, and how each run gets its own."""
 
     id: str
     pattern: Executor  # never runs
-    given: Executor | None = None  # the very instance, for the first run
+    instance: Executor | None = None  # the very instance, for the first run
     factory: Callable[[], Executor] | None = None
 
     def make(self) -> Executor:
-        made = self.pattern if self.factory is None else _made(self.factory)
-        return made.clone() if made is self.pattern else made  # a factory may always give the same one
+        executor = self.pattern if self.factory is None else _call_factory(self.factory)
+        return executor.clone() if executor is self.pattern else executor  # a factory may always give the same one
 
 
-def node_of(given: ExecutorLike) -> Node:
+def spec_of(source: ExecutorLike) -> ExecutorSpec:
     """The node an executor, a class or a factory stands for. Raises DefinitionError for anything else."""
-    if isinstance(given, Executor):
-        _begin_state(given)
-        return Node(_checked_id(given), given, given=given)
+    if isinstance(source, Executor):
+        _begin_state(source)
+        return ExecutorSpec(_valid_id(source), source, instance=source)
     from stepwell.agents import AgentExecutor, is_agent
 
-    if is_agent(given):
-        return node_of(AgentExecutor(given))
-    if inspect.iscoroutinefunction(given):
+    if is_agent(source):
+        return spec_of(AgentExecutor(source))
+    if inspect.iscoroutinefunction(source):
         raise DefinitionError(
-            f"{name_of(given)!r} is an async function, not an executor: mark it with @executor, or make an agent of it "
-            f"with AgentExecutor(...)"
+            f"{name_of(source)!r} is an async function, not an executor: mark it with @executor, or make an agent of "
+            f"it with AgentExecutor(...)"
         )
-    if callable(given):
-        made = _made(given)
-        return Node(_checked_id(made), made, factory=given)
-    raise DefinitionError(f"{given!r} is no executor: give an Executor, a subclass of it, or a function that makes one")
+    if callable(source):
+        executor = _call_factory(source)
+        return ExecutorSpec(_valid_id(executor), executor, factory=source)
+    raise DefinitionError(
+        f"{source!r} is no executor: give an Executor, a subclass of it, or a function that makes one"
+    )
 
 
-def identity(given: object) -> Hashable:
+def identity(source: object) -> Hashable:
     """What makes two mentions of one executor the same. A method is a new object at each look, but the same factory."""
-    if isinstance(given, MethodType):
-        return id(given.__self__), given.__func__
-    return id(given)
+    if isinstance(source, MethodType):
+        return id(source.__self__), source.__func__
+    return id(source)
 
 
-def frozen(node: Node) -> Node:
+def freeze(spec: ExecutorSpec) -> ExecutorSpec:
     """The node as it is now: what happens to the instance later does not change what later runs get."""
-    return node if node.given is None else Node(node.id, node.given.clone(), given=node.given)
+    return spec if spec.instance is None else ExecutorSpec(spec.id, spec.instance.clone(), instance=spec.instance)
 
 
-def _checked_id(executor: Executor) -> str:
+def _valid_id(executor: Executor) -> str:
     if not isinstance(executor.id, str) or not executor.id:  # a subclass may say its id itself
         raise DefinitionError(f"{type(executor).__name__} has the id {executor.id!r}, which is no non-empty string")
     return executor.id
 
 
-def _made(factory: Callable[[], Any]) -> Executor:
+def _call_factory(factory: Callable[[], Any]) -> Executor:
     try:
-        made = factory()
+        executor = factory()
     except Exception as error:
         raise DefinitionError(
             f"{name_of(factory)!r} was called to make an executor and failed: {type(error).__name__}: {error}; "
             f"give an instance, a factory without parameters, or a function marked with @executor"
         ) from error
-    if not isinstance(made, Executor):
-        raise DefinitionError(f"{name_of(factory)!r} was called to make an executor, but it made {made!r}")
-    return made
+    if not isinstance(executor, Executor):
+        raise DefinitionError(f"{name_of(factory)!r} was called to make an executor, but it made {executor!r}")
+    return executor
 
 
 _BEGINNING = "_persistent_beginning"
@@ -103,35 +105,35 @@ def _reset(executor: Executor) -> None:
     vars(executor).update(plain_copy(vars(executor).get(_BEGINNING, {})))
 
 
-class Casting:
+class ExecutorPool:
     """Gives each run its executors: the first run of a workflow the very instances, every other one clones."""
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = nodes
+    def __init__(self, specs: Mapping[str, ExecutorSpec]) -> None:
+        self._specs = specs
         self._first = True
         self._lock = threading.Lock()
 
-    def take(self) -> dict[str, Executor]:
+    def acquire(self) -> dict[str, Executor]:
         with self._lock:
             first, self._first = self._first, False
-        taken = {id: self._one(node, first) for id, node in self._nodes.items()}
-        for executor in taken.values():
+        executors = {id: self._acquire_one(spec, first) for id, spec in self._specs.items()}
+        for executor in executors.values():
             _reset(executor)
-        return taken
+        return executors
 
-    def give_back(self, executors: Mapping[str, Executor]) -> None:
+    def release(self, executors: Mapping[str, Executor]) -> None:
         """The run that played with them has stopped."""
         with _BUSY_LOCK:
             for executor in executors.values():
                 _BUSY.discard(id(executor))
 
-    def _one(self, node: Node, first: bool) -> Executor:
-        if first and node.given is not None:
+    def _acquire_one(self, spec: ExecutorSpec, first: bool) -> Executor:
+        if first and spec.instance is not None:
             with _BUSY_LOCK:  # an instance given to two workflows plays in one run at a time
-                if id(node.given) not in _BUSY:
-                    _BUSY.add(id(node.given))
-                    return node.given
-        return node.make()
+                if id(spec.instance) not in _BUSY:
+                    _BUSY.add(id(spec.instance))
+                    return spec.instance
+        return spec.make()
 
 
 _BUSY: set[int] = set()

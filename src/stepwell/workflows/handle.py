@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from stepwell import kernel
-from stepwell.engine import watchers as watching
+from stepwell.engine import watchers
 from stepwell.engine.open_run import STOPPED, Back, Continue, Position
 from stepwell.engine.responses import check_free, checked, overdue, post_answers
 from stepwell.engine.superstep_log import is_far
@@ -19,7 +19,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.signals import cancel_key, input_key, write_cancel, write_input
-from stepwell.workflows.background_drive import AT_REST, Begun, Mover, Runnable
+from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Begun, Runnable
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.stored_result import failure_at, result_at
 
@@ -49,11 +49,11 @@ class RunHandle:
         self.run_id = run_id
         self._workflow, self._storage, self._private = workflow, storage, private
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._mover = Mover(workflow, run_id, storage, private)
+        self._background = BackgroundDrive(workflow, run_id, storage, private)
         self._begun: Begun | None = None
         if begin is not None:
             self._loop = _running_loop()
-            self._begun = self._mover.begin(begin)
+            self._begun = self._background.begin(begin)
 
     async def status(self) -> WorkflowRunState:
         """Where the run is, as of its last commit."""
@@ -72,7 +72,7 @@ class RunHandle:
             if head.status in AT_REST:  # otherwise somebody has given it more to do meanwhile
                 break
         if head.status is WorkflowRunState.FAILED:
-            raise self._mover.failure_of(head.number) or await failure_at(self._archive(), head)
+            raise self._background.failure_of(head.number) or await failure_at(self._archive(), head)
         return await result_at(self._archive(), head)
 
     async def events(self, *, after: int | CheckpointInfo = -1) -> AsyncIterator[WorkflowEvent]:
@@ -83,33 +83,33 @@ class RunHandle:
         drives only what is committed is told.
         """
         await self._ready()
-        times = self._mover.times
-        last = self._own(after).number if isinstance(after, CheckpointInfo) else after
-        with watching.Watcher(self._mover.key) as watcher:
+        drives_ended = self._background.drives_ended
+        last = self._check_own(after).number if isinstance(after, CheckpointInfo) else after
+        with watchers.Watcher(self._background.key) as watcher:
             while True:
                 for commit in await self._archive().commits(self.run_id, after=last):
                     last = commit.number
                     for event in kernel.events(self.run_id, commit, stored=True, replayed=True):
                         yield event
-                patience = await self._patience(last, times)
+                patience = await self._patience(last, drives_ended)
                 if patience is None:
                     return
-                while (told := await watcher.next(patience)) is not None and told.events:
-                    if told.after > last:
+                while (batch := await watcher.next(patience)) is not None and batch.events:
+                    if batch.after > last:
                         break  # something was missed: it is in the history
-                    if told.after < last:
+                    if batch.after < last:
                         continue  # the history has told it, or what came of it
-                    last = last if told.number is None else told.number
-                    for event in told.events:
+                    last = last if batch.number is None else batch.number
+                    for event in batch.events:
                         yield event
 
     async def checkpoints(self) -> list[CheckpointInfo]:
         """The checkpoints of the run, oldest first: what `restore` and `run(checkpoint_id=...)` take."""
         await self._ready()
-        found = await self._archive().checkpoints(self.run_id)
-        if not found:
+        checkpoints = await self._archive().checkpoints(self.run_id)
+        if not checkpoints:
             raise self._missing()
-        return found
+        return checkpoints
 
     async def send(self, message: Any) -> None:
         """Give further input to the start executor. It is kept when this returns, and taken in, in the order in which
@@ -123,10 +123,10 @@ class RunHandle:
                 f"the start executor {start.id!r} does not take the {type(message).__name__} that was sent",
                 run_id=self.run_id,
             )
-        self._check_not_stopped(head, "send to it")
-        parcel = self._workflow.definition.codec.pack(message, "$.message")
-        await self._archive().post(self.run_id, input_key(head.header.epoch, new_run_id()), write_input(parcel))
-        await self._posted(head)
+        self._check_active(head, "send to it")
+        payload = self._workflow.definition.codec.pack(message, "$.message")
+        await self._archive().post(self.run_id, input_key(head.header.epoch, new_run_id()), write_input(payload))
+        await self._continue_after_post(head)
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
         """Answer what the run asks, by request id. The first answer wins, for ever. It is kept when this returns, also
@@ -135,30 +135,30 @@ class RunHandle:
             raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
         head = await self._head()
         check_free(head)
-        self._check_not_stopped(head, "answer it")
+        self._check_active(head, "answer it")
         definition = self._workflow.definition
         answers = checked(definition.graph, head, responses, definition.codec.pack)
         await post_answers(self._archive(), head, answers)
-        await self._posted(head)
+        await self._continue_after_post(head)
 
     async def cancel(self) -> WorkflowRunState:
         """Stop the run on purpose, wherever it is driven: handlers may clean up, and it ends CANCELLED at its last
         commit. Gives where it ended; a run that is done already stays done. It can be resumed on purpose."""
         head = await self._head()
         number, seems_over = head.number, head.status in _OVER
-        with watching.Watcher(self._mover.key) as watcher:
+        with watchers.Watcher(self._background.key) as watcher:
             while True:
-                if (drive := watching.local_drive(self._mover.key)) is not None:
+                if (drive := watchers.local_drive(self._background.key)) is not None:
                     drive.cancel()
                     await drive.read_out()
-                    while watching.local_drive(self._mover.key) is drive:
+                    while watchers.local_drive(self._background.key) is drive:
                         await watcher.next(_HERE)
                 else:
                     try:
                         return await self._stop()
                     except RunBusy:
                         if not seems_over:  # otherwise somebody is just letting it go, or has resumed it
-                            await self._wish(number)
+                            await self._post_cancel(number)
                         seems_over = False
                         await watcher.next(_ELSEWHERE)
                 for commit in await self._archive().commits(self.run_id, after=number):
@@ -176,9 +176,9 @@ class RunHandle:
         check_free(await self._head())
         checkpoint_id = await self._find_own(checkpoint)
         try:
-            at = await self._mover.go_back(Back(self.run_id, checkpoint_id))
+            at = await self._background.restore_run(Back(self.run_id, checkpoint_id))
         except Exception:
-            self._mover.go_on()  # what was moving it goes on
+            self._background.continue_run()  # what was moving it goes on
             raise
         assert at is not None
         return CheckpointInfo(self.run_id, at.stamp.checkpoint_id, at.number)
@@ -189,7 +189,7 @@ class RunHandle:
     # ------------------------------------------------------------------------------------ looking
 
     def _archive(self) -> Archive:
-        return self._mover.archive()
+        return self._background.archive()
 
     async def _ready(self) -> None:
         """Wait until the run is stored. Raises what kept it from being begun."""
@@ -201,7 +201,7 @@ class RunHandle:
                     f"workflow.attach({self.run_id!r})"
                 )
             if self._loop is not None:  # what moved there was left with the loop
-                self._mover = Mover(self._workflow, self.run_id, self._storage, self._private)
+                self._background = BackgroundDrive(self._workflow, self.run_id, self._storage, self._private)
                 self._begun = self._begun if self._begun is not None and self._begun.done() else None
             self._loop = here
         if self._begun is not None:
@@ -217,7 +217,7 @@ class RunHandle:
     def _missing(self) -> CheckpointMissing:
         return CheckpointMissing(f"no run {self.run_id!r} is stored; start it with workflow.start(message, run_id=...)")
 
-    def _own(self, checkpoint: CheckpointInfo) -> CheckpointInfo:
+    def _check_own(self, checkpoint: CheckpointInfo) -> CheckpointInfo:
         if checkpoint.run_id != self.run_id:
             raise self._of_another_run(checkpoint.checkpoint_id, checkpoint.run_id)
         return checkpoint
@@ -227,48 +227,48 @@ class RunHandle:
         if isinstance(checkpoint, str):
             checkpoint_id = checkpoint
         elif isinstance(checkpoint, CheckpointInfo):
-            checkpoint_id = self._own(checkpoint).checkpoint_id
+            checkpoint_id = self._check_own(checkpoint).checkpoint_id
         else:
             raise TypeError(f"a checkpoint is a CheckpointInfo or its id, not a {type(checkpoint).__name__}")
-        found = await self._archive().find(checkpoint_id)
-        if found is None:
+        stored = await self._archive().find(checkpoint_id)
+        if stored is None:
             raise CheckpointMissing(f"checkpoint {checkpoint_id!r} of run {self.run_id!r} is not stored")
-        if found.run_id != self.run_id:
-            raise self._of_another_run(checkpoint_id, found.run_id)
+        if stored.run_id != self.run_id:
+            raise self._of_another_run(checkpoint_id, stored.run_id)
         return checkpoint_id
 
     def _of_another_run(self, checkpoint_id: str, run_id: str) -> CheckpointMissing:
         return CheckpointMissing(f"checkpoint {checkpoint_id!r} is one of run {run_id!r}, not of {self.run_id!r}")
 
-    def _check_not_stopped(self, head: Checkpoint, what: str) -> None:
+    def _check_active(self, head: Checkpoint, what: str) -> None:
         if head.status in STOPPED:
             raise RunError(
                 f"run {self.run_id!r} is {head.status.value}; resume it with run(run_id=...) before you {what}",
                 run_id=self.run_id,
             )
 
-    async def _patience(self, last: int, times: int) -> float | None:
+    async def _patience(self, last: int, drives_ended: int) -> float | None:
         """How long to wait for news; None if there will be none. What stands still but could go on is moved on.
 
-        `times` is how often the run had come to rest here when somebody began to wait.
+        `drives_ended` is how often the run had come to rest here when somebody began to wait.
         """
-        if watching.local_drive(self._mover.key) is not None:
+        if watchers.local_drive(self._background.key) is not None:
             return _HERE
-        if self._mover.is_moving():
+        if self._background.is_driving():
             return _ELSEWHERE
         head = await self._head()
         if last < head.number:
             return 0.0
-        if not await self._can_go_on(head):
+        if not await self._can_continue(head):
             return None
-        if self._mover.error is not None and self._mover.times > times:
-            raise self._mover.error  # it cannot be moved on
+        if self._background.error is not None and self._background.drives_ended > drives_ended:
+            raise self._background.error  # it cannot be moved on
         if head.wake is not None and is_far(head.wake):
             return min(_ASLEEP, clock.until(head.wake).total_seconds())
-        self._mover.go_on()
+        self._background.continue_run()
         return _ELSEWHERE
 
-    async def _can_go_on(self, head: Checkpoint) -> bool:
+    async def _can_continue(self, head: Checkpoint) -> bool:
         """False for a run that is at rest, unless something came for it or a question of it has run out of time."""
         if head.status in STOPPED:
             return False  # that is for somebody to decide
@@ -276,23 +276,23 @@ class RunHandle:
 
     # ------------------------------------------------------------------------------------- acting
 
-    async def _posted(self, before: Checkpoint) -> None:
+    async def _continue_after_post(self, before: Checkpoint) -> None:
         """Have what was posted taken in. Raises RunError if it was meant for what is no more."""
         if (await self._head()).header.epoch != before.header.epoch:
             raise RunError(
                 f"run {self.run_id!r} was moved back meanwhile, and what you posted counts no more; look at it again",
                 run_id=self.run_id,
             )
-        self._mover.go_on()
+        self._background.continue_run()
 
-    async def _wish(self, number: int) -> None:
+    async def _post_cancel(self, number: int) -> None:
         """Leave word that the run is to stop, for whoever drives it. It was not over at that commit."""
         key = cancel_key((await self._head()).header.epoch, number)
         await self._archive().post(self.run_id, key, write_cancel(number))
 
     async def _stop(self) -> WorkflowRunState:
         """Stop a run that nobody drives. Raises RunBusy if somebody does."""
-        drive = self._mover.drive(Continue(self.run_id))
+        drive = self._background.drive(Continue(self.run_id))
         drive.cancel()
         async for _ in drive.events():
             pass

@@ -19,11 +19,11 @@ class WorkflowRunResult(list[WorkflowEvent]):
     """
 
     def __init__(self, events: Iterable[WorkflowEvent], *, include_status_events: bool = False) -> None:
-        told = list(events)
-        own = [event for event in told if not event.path]
+        every = list(events)
+        own = [event for event in every if not event.path]
         self._statuses = [event for event in own if event.type == "status"]
         hidden = {"started"} if include_status_events else {"started", "status"}
-        super().__init__(event for event in told if event.type not in hidden)
+        super().__init__(event for event in every if event.type not in hidden)
         self.run_id: str = next((event.run_id for event in own if event.run_id and not event.replayed), "")
 
     def get_outputs(self) -> list[Any]:

@@ -31,23 +31,27 @@ def position_of(
             raise ValueError(f"{name} has at most {LONGEST:,} characters, and was given with {len(id):,}")
         if id is not None and not is_text(id):
             raise ValueError(f"{name} {id!r} holds half a character and cannot be stored")
-    given = None if tags is None else _checked(tags)
+    checked_tags = None if tags is None else _check_tags(tags)
     if checkpoint_id is not None:
         if message is not OMITTED:
             raise ValueError("give a message to start a run, or checkpoint_id to go on from there, not both")
-        return Rewind(checkpoint_id, run_id, tags=given)
+        return Rewind(checkpoint_id, run_id, tags=checked_tags)
     if message is OMITTED and run_id is not None:
-        if given is not None:
+        if checked_tags is not None:
             raise ValueError(f"tags belong to a run from its beginning on: leave them out to go on with run {run_id!r}")
         return Continue(run_id)
-    return Fresh(None if message is OMITTED else message, run_id or new_run_id(), run_id is not None, tags=given)
+    return Fresh(None if message is OMITTED else message, run_id or new_run_id(), run_id is not None, tags=checked_tags)
 
 
-def waiting_at(meant: Waiting) -> Position:
-    return Continue(meant.run_id) if meant.at is None else Suspended(meant.at, meant.told, meant.executors or {})
+def position_of_waiting(waiting: Waiting) -> Position:
+    return (
+        Continue(waiting.run_id)
+        if waiting.at is None
+        else Suspended(waiting.at, waiting.yielded, waiting.executors or {})
+    )
 
 
-def _checked(tags: Mapping[str, str]) -> dict[str, str]:
+def _check_tags(tags: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(tags, Mapping):
         raise ValueError(f"tags is a mapping from names to texts, not a {type(tags).__name__}")
     for name, value in tags.items():

@@ -16,16 +16,18 @@ OF_KIND: dict[str, Callable[..., CheckpointStorage]] = {}
 """Makes a storage of a kind ("memory", "files") with options of its own. `defaults` fills it, too."""
 
 
-def storage_of(given: StorageLike | None) -> CheckpointStorage | None:
+def storage_of(storage: StorageLike | None) -> CheckpointStorage | None:
     """The storage that is meant. Raises DefinitionError if there is none such."""
-    if given is None:
+    if storage is None:
         return None
     from stepwell.errors import DefinitionError
     from stepwell.storage.checkpoint_storage import check_contract
 
-    if isinstance(given, str):
-        if given not in BY_NAME:
-            raise DefinitionError(f"no storage is called {given!r}; give a storage object, or one of {sorted(BY_NAME)}")
-        return BY_NAME[given]()
-    check_contract(given)
-    return given
+    if isinstance(storage, str):
+        if storage not in BY_NAME:
+            raise DefinitionError(
+                f"no storage is called {storage!r}; give a storage object, or one of {sorted(BY_NAME)}"
+            )
+        return BY_NAME[storage]()
+    check_contract(storage)
+    return storage

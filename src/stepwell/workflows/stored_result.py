@@ -12,23 +12,23 @@ from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 from stepwell.workflows.result import WorkflowRunResult
 
-_OF_THE_ENGINE: dict[str, type[RunError]] = {
-    one.__name__: one for one in (RoutingFailed, StateConflict, SuperstepLimit)
+_ENGINE_ERRORS: dict[str, type[RunError]] = {
+    error.__name__: error for error in (RoutingFailed, StateConflict, SuperstepLimit)
 }
 
 
 async def result_at(archive: Archive, head: Checkpoint) -> WorkflowRunResult:
     """Everything that led to a checkpoint; of the questions, those that are open there."""
-    told: list[WorkflowEvent] = []
+    events: list[WorkflowEvent] = []
     for run_id, commit in await archive.output_commits(head):
         if run_id != head.run_id:  # one that it was forked from
-            told += kernel.output_events(run_id, commit)
-    for commit in await _past(archive, head):
-        told += kernel.events(head.run_id, commit, stored=True, replayed=True)
-    told = [event for event in told if event.type != "request_info"]
-    told += kernel.request_events(head.run_id, head)
-    told.append(_status(head))  # the first commit of a fork tells none
-    result = WorkflowRunResult(told)
+            events += kernel.output_events(run_id, commit)
+    for commit in await _commits_up_to(archive, head):
+        events += kernel.events(head.run_id, commit, stored=True, replayed=True)
+    events = [event for event in events if event.type != "request_info"]
+    events += kernel.request_events(head.run_id, head)
+    events.append(_status(head))  # the first commit of a fork tells none
+    result = WorkflowRunResult(events)
     result.run_id = head.run_id
     return result
 
@@ -43,14 +43,16 @@ def _status(head: Checkpoint) -> WorkflowEvent:
 async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     """What a run failed with, as far as it is stored."""
     run_id = head.run_id
-    details = next((one.failures[0] for one in reversed(await _past(archive, head)) if one.failures), None)
+    details = next(
+        (commit.failures[0] for commit in reversed(await _commits_up_to(archive, head)) if commit.failures), None
+    )
     if details is None:
         return RunError(f"run {run_id!r} failed, and nothing is stored of the reason", run_id=run_id)
-    if details.error_type == "RequestExpired" and (late := expired(head, overdue(head))) is not None:
-        return late
+    if details.error_type == "RequestExpired" and (expiry := expired(head, overdue(head))) is not None:
+        return expiry
     error: RunError
-    if details.error_type in _OF_THE_ENGINE:
-        error = _OF_THE_ENGINE[details.error_type](details.message, run_id=run_id)
+    if details.error_type in _ENGINE_ERRORS:
+        error = _ENGINE_ERRORS[details.error_type](details.message, run_id=run_id)
     elif details.error_type == HandlerTimeout.__name__:
         error = HandlerTimeout(details.message, run_id=run_id, executor_id=details.executor_id or "")
     else:
@@ -60,6 +62,6 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     return error
 
 
-async def _past(archive: Archive, head: Checkpoint) -> list[Commit]:
+async def _commits_up_to(archive: Archive, head: Checkpoint) -> list[Commit]:
     """The commits that led to a checkpoint, oldest first."""
-    return still_true([one for one in await archive.commits(head.run_id) if one.number <= head.number])
+    return still_true([commit for commit in await archive.commits(head.run_id) if commit.number <= head.number])

@@ -54,8 +54,12 @@ class InnerTable(HandlerTable):
         self._inner = inner
 
     def reply_types(self, question: object) -> tuple[object, ...]:
-        found = (given for executor in self._inner.values() for given in executor.handlers.reply_types(question))
-        return tuple(dict.fromkeys(found))
+        types = (
+            response_type
+            for executor in self._inner.values()
+            for response_type in executor.handlers.reply_types(question)
+        )
+        return tuple(dict.fromkeys(types))
 
     def every_type(self) -> Iterable[object]:
         yield from super().every_type()
@@ -65,11 +69,11 @@ class InnerTable(HandlerTable):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asleep:
+class _SuspendedRun:
     """A run inside a run that is kept nowhere but here, waiting for an answer."""
 
     at: Checkpoint
-    told: Sequence[Commit]
+    yielded: Sequence[Commit]
     executors: Mapping[str, Executor]
 
 
@@ -107,10 +111,10 @@ class WorkflowExecutor(Nesting):
         super().__init__(id or workflow.name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
         self.workflow: Workflow = workflow
         self.allow_direct_output, self.propagate_request = allow_direct_output, propagate_request
-        yielded = _yielded(workflow)
-        self.sends_on = () if allow_direct_output else yielded
-        self._table = _table(workflow, self.sends_on, yielded if allow_direct_output else ())
-        self._asleep: dict[str, _Asleep] = {}
+        output_types = _output_types(workflow)
+        self.sends_on = () if allow_direct_output else output_types
+        self._table = _table(workflow, self.sends_on, output_types if allow_direct_output else ())
+        self._suspended: dict[str, _SuspendedRun] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._answers: _Answers | None = None
 
@@ -136,8 +140,8 @@ class WorkflowExecutor(Nesting):
                 f"was deleted without it; give the new run another id, or delete that one, too",
                 run_id=ctx.run_id,
             ) from mismatch
-        at = self._came_to_rest(ctx, drive)
-        self._keep(ctx, key, drive, at)
+        at = self._resting_checkpoint(ctx, drive)
+        self._keep_child(ctx, key, drive, at)
         await self._pass_on(ctx, key, outputs, at.requests.values(), at)
 
     def _digest(self, ctx: HandlerContext) -> str | None:
@@ -149,7 +153,7 @@ class WorkflowExecutor(Nesting):
         plain = [json.loads(json_of(part)) for part in parts]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
-    async def replied(self, question: Any, response: Any, ctx: HandlerContext) -> None:
+    async def handle_response(self, question: Any, response: Any, ctx: HandlerContext) -> None:
         """Somebody outside answered."""
         reply = ctx.delivery.reply
         assert reply is not None
@@ -162,13 +166,13 @@ class WorkflowExecutor(Nesting):
                 request_id=request_id,
             )
 
-    async def answered(self, message: SubWorkflowResponseMessage, ctx: HandlerContext) -> None:
+    async def handle_sibling_answer(self, message: SubWorkflowResponseMessage, ctx: HandlerContext) -> None:
         """An executor beside this one answered."""
-        asked = message.source_event
-        first = self._first_answers(ctx).get((asked.child, asked.request_id))
-        if first != ctx.delivery.id or not await self._answer(ctx, asked.child, asked.request_id, message.data):
+        request = message.source_event
+        first = self._first_answers(ctx).get((request.child, request.request_id))
+        if first != ctx.delivery.id or not await self._answer(ctx, request.child, request.request_id, message.data):
             by = ", ".join(map(repr, ctx.source_executor_ids)) or "somebody"
-            words = f"what {by} answered to {asked.request_id!r} is not used: {self.id!r} does not ask that any more"
+            words = f"what {by} answered to {request.request_id!r} is not used: {self.id!r} does not ask that any more"
             await ctx.add_event(WorkflowEvent("warning", words))
 
     def _first_answers(self, ctx: HandlerContext) -> Mapping[tuple[str, str], str]:
@@ -178,9 +182,9 @@ class WorkflowExecutor(Nesting):
         if self._answers is None or self._answers.at != here:
             first: dict[tuple[str, str], str] = {}
             for delivery in kernel.plan(ctx.scope.graph, at.place, at.messages, at.held).deliveries:
-                given = delivery.payload.open() if delivery.executor == self.id and delivery.reply is None else None
-                if isinstance(given, SubWorkflowResponseMessage):
-                    first.setdefault((given.source_event.child, given.source_event.request_id), delivery.id)
+                answer = delivery.payload.open() if delivery.executor == self.id and delivery.reply is None else None
+                if isinstance(answer, SubWorkflowResponseMessage):
+                    first.setdefault((answer.source_event.child, answer.source_event.request_id), delivery.id)
             self._answers = _Answers(here, first)
         return self._answers.first
 
@@ -202,19 +206,19 @@ class WorkflowExecutor(Nesting):
                     f"run {child.run_id!r} inside {self.id!r}, which asked {request_id!r}, is not in this storage: "
                     f"a checkpoint only refers to the runs inside, so whoever copies it must copy theirs too"
                 ) from missing
-            at = self._came_to_rest(ctx, drive)
-            brought = _brought(await self._commits(ctx, drive, at, child), request_id)
-            if brought is None:
+            at = self._resting_checkpoint(ctx, drive)
+            effects = _collect_effects(await self._commits(ctx, drive, at, child), request_id)
+            if effects is None:
                 return False
-            self._keep(ctx, key, drive, at)
-        asked = [one for one in brought.requests if one.id in at.requests]
-        await self._pass_on(ctx, key, brought.outputs, asked, at)
+            self._keep_child(ctx, key, drive, at)
+        open_requests = [request for request in effects.requests if request.id in at.requests]
+        await self._pass_on(ctx, key, effects.outputs, open_requests, at)
         return True
 
     def _position(self, ctx: HandlerContext, key: str, child: Child) -> Position:
         """Where to go on with a run; a fork of the run around it goes on with a fork of it."""
-        if (asleep := self._asleep.get(key)) is not None:
-            return Suspended(asleep.at, asleep.told, asleep.executors)
+        if (suspended := self._suspended.get(key)) is not None:
+            return Suspended(suspended.at, suspended.yielded, suspended.executors)
         if child.caller == Child.caller_of(ctx.run_id, ctx.scope.epoch):
             return Continue(child.run_id)
         return Rewind(child.checkpoint_id, forked_child_id(ctx.run_id, ctx.scope.epoch, child.run_id))
@@ -238,19 +242,19 @@ class WorkflowExecutor(Nesting):
             by_right=scope.is_ours,
             recall_changed=scope.recall_changed,
         )
-        return Drive(definition, options, self._troupe(position))
+        return Drive(definition, options, self._executors_for(position))
 
     def _archive(self, ctx: HandlerContext) -> Archive | None:
         return ctx.scope.archive_for(self.workflow.name, self.workflow.definition.codec)
 
-    def _troupe(self, position: Position) -> Troupe:
-        casting = self.workflow.casting
-        kept = position.executors if isinstance(position, Suspended) else None
+    def _executors_for(self, position: Position) -> Troupe:
+        pool = self.workflow.executor_pool
+        suspended = position.executors if isinstance(position, Suspended) else None
 
-        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, told: Sequence[Commit]) -> None:
-            casting.give_back(executors)
+        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, yielded: Sequence[Commit]) -> None:
+            pool.release(executors)
 
-        return Troupe(casting.take if kept is None else lambda: kept, give_back)
+        return Troupe(pool.acquire if suspended is None else lambda: suspended, give_back)
 
     async def _events(self, ctx: HandlerContext, drive: Drive) -> Any:
         """What the run inside tells; passed on outside under the name of this executor."""
@@ -259,14 +263,14 @@ class WorkflowExecutor(Nesting):
             async with aclosing(drive.events()) as events:
                 async for event in events:
                     if not event.replayed:
-                        self._tell(ctx, event)
+                        self._emit(ctx, event)
                     yield event
         except RunError as error:
             failed = error
         if failed is not None:
-            raise self._seen_from_outside(ctx, failed)
+            raise self._translate_error(ctx, failed)
 
-    def _seen_from_outside(self, ctx: HandlerContext, error: RunError) -> BaseException:
+    def _translate_error(self, ctx: HandlerContext, error: RunError) -> BaseException:
         """What went wrong inside, for whoever looks from outside: the run to resume is the one around it."""
         inside = f"in run {error.run_id!r} inside {self.id!r}"
         error.run_id = ctx.run_id
@@ -277,20 +281,20 @@ class WorkflowExecutor(Nesting):
         error.add_note(inside)
         return error
 
-    def _tell(self, ctx: HandlerContext, event: WorkflowEvent) -> None:
-        if event.type == "warning" and self._was_said(ctx, event.data):
+    def _emit(self, ctx: HandlerContext, event: WorkflowEvent) -> None:
+        if event.type == "warning" and self._is_storage_warning(ctx, event.data):
             return
-        seen = copy.copy(event)
-        seen.path = (self.id, *event.path)
+        outer_event = copy.copy(event)
+        outer_event.path = (self.id, *event.path)
         ctx.alive()
-        ctx.scope.tell(seen)
+        ctx.scope.tell(outer_event)
 
-    def _was_said(self, ctx: HandlerContext, words: object) -> bool:
+    def _is_storage_warning(self, ctx: HandlerContext, warning: object) -> bool:
         """Whether a warning is about the storage: the run around it is kept there too, and has said so."""
         archive = self._archive(ctx)
-        return archive is not None and words == archive.shortcomings
+        return archive is not None and warning == archive.shortcomings
 
-    def _came_to_rest(self, ctx: HandlerContext, drive: Drive) -> Checkpoint:
+    def _resting_checkpoint(self, ctx: HandlerContext, drive: Drive) -> Checkpoint:
         """Where the run inside is, if it is done or waits for answers. Raises Parked if it waits for a time."""
         at = drive.at
         assert at is not None
@@ -303,13 +307,13 @@ class WorkflowExecutor(Nesting):
             raise Parked(at.wake)
         return at
 
-    def _keep(self, ctx: HandlerContext, key: str, drive: Drive, at: Checkpoint) -> None:
-        self._asleep.pop(key, None)
+    def _keep_child(self, ctx: HandlerContext, key: str, drive: Drive, at: Checkpoint) -> None:
+        self._suspended.pop(key, None)
         if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
             caller = Child.caller_of(ctx.run_id, ctx.scope.epoch)
             ctx.keep_child(key, Child(at.run_id, self.id, at.stamp.checkpoint_id, at.number, caller))
             if self._archive(ctx) is None:
-                self._asleep[key] = _Asleep(at, drive.yielded, drive.executors)
+                self._suspended[key] = _SuspendedRun(at, drive.yielded, drive.executors)
         elif key in ctx.children:
             ctx.keep_child(key, None)
 
@@ -328,7 +332,7 @@ class WorkflowExecutor(Nesting):
             if self.allow_direct_output:
                 ctx.yield_output(output)
             else:
-                self._check_taken(ctx, output)
+                self._check_routable(ctx, output)
                 ctx.send_message(output)
         for request in requests:
             question = SubWorkflowRequestMessage(_as_data(request, key), self.id)
@@ -347,7 +351,7 @@ class WorkflowExecutor(Nesting):
         routed = await ask_route(graph, ctx.run_id, self.id, question, None)
         return [id for id in routed.takers if SubWorkflowRequestMessage in graph.executors[id].input_types]
 
-    def _check_taken(self, ctx: HandlerContext, output: Any) -> None:
+    def _check_routable(self, ctx: HandlerContext, output: Any) -> None:
         graph = ctx.scope.graph
         if graph.on_unroutable == "fail" and not graph.outgoing.get(self.id):
             raise RoutingFailed(
@@ -357,64 +361,74 @@ class WorkflowExecutor(Nesting):
             )
 
 
-def _yielded(workflow: Workflow) -> tuple[object, ...]:
+def _output_types(workflow: Workflow) -> tuple[object, ...]:
     """The types of what a workflow is declared to yield as outputs; empty if it does not say."""
     graph = workflow.definition.graph
-    told = [e for id, e in graph.executors.items() if graph.output_kind(id) == "output"]
-    return tuple(dict.fromkeys(one for executor in told for one in executor.workflow_output_types))
+    executors = [e for id, e in graph.executors.items() if graph.output_kind(id) == "output"]
+    return tuple(dict.fromkeys(output_type for executor in executors for output_type in executor.workflow_output_types))
 
 
-def _table(workflow: Workflow, sent: Sequence[object], yields: Sequence[object]) -> HandlerTable:
+def _table(workflow: Workflow, sent_types: Sequence[object], output_types: Sequence[object]) -> HandlerTable:
     # answers are never input: where the workflow starts with a sub-workflow of its own, they are meant for this one
-    taken = tuple(one for one in workflow.input_types if one is not SubWorkflowResponseMessage)
+    input_types = tuple(
+        input_type for input_type in workflow.input_types if input_type is not SubWorkflowResponseMessage
+    )
     # a workflow that does not say what it yields may send anything, not questions only
-    sends = (SubWorkflowRequestMessage, *sent) if sent or yields else ()
-    known: dict[str, Any] = {"output": sends, "workflow_output": yields, "takes_context": True, "is_async": True}
+    sends = (SubWorkflowRequestMessage, *sent_types) if sent_types or output_types else ()
+    common: dict[str, Any] = {"output": sends, "workflow_output": output_types, "takes_context": True, "is_async": True}
     specs = [
-        HandlerSpec("call", input=taken, **known),
-        HandlerSpec("answered", input=(SubWorkflowResponseMessage,), **known),
-        HandlerSpec("replied", input=(Any,), response=(Any,), **known),
+        HandlerSpec("call", input=input_types, **common),
+        HandlerSpec("handle_sibling_answer", input=(SubWorkflowResponseMessage,), **common),
+        HandlerSpec("handle_response", input=(Any,), response=(Any,), **common),
     ]
     return InnerTable(specs, workflow.executors)
 
 
 def _as_data(request: Request, key: str) -> SubWorkflowRequest:
-    known = (request.executor, request.request_type, request.response_type, json.loads(request.schema))
-    return SubWorkflowRequest(request.id, request.payload.open(), *known, request.deadline, key)
+    return SubWorkflowRequest(
+        request_id=request.id,
+        data=request.payload.open(),
+        source_executor_id=request.executor,
+        request_type=request.request_type,
+        response_type=request.response_type,
+        response_schema=json.loads(request.schema),
+        deadline=request.deadline,
+        child=key,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Brought:
+class _AnswerEffects:
     """What an answer led to."""
 
     outputs: list[Any]
     requests: list[Request]
 
 
-def _brought(commits: Sequence[Commit], request_id: str) -> _Brought | None:
+def _collect_effects(commits: Sequence[Commit], request_id: str) -> _AnswerEffects | None:
     """The outputs and questions from where an answer was taken in to where the next one was; None if it never was.
 
     If several were taken in at once, that is put down to the first of them. A commit may be one that says everything:
     what was new in it is read from what was done.
     """
-    begin = next((n for n, commit in enumerate(commits) if request_id in _taken_in(commit)), None)
+    begin = next((n for n, commit in enumerate(commits) if request_id in _applied_requests(commit)), None)
     if begin is None:
         return None
-    if _taken_in(commits[begin])[0] != request_id:
-        return _Brought([], [])
+    if _applied_requests(commits[begin])[0] != request_id:
+        return _AnswerEffects([], [])
     after = commits[begin + 1 :]
-    end = next((n for n, commit in enumerate(after) if _taken_in(commit)), len(after))
-    found = _Brought([], [])
+    end = next((n for n, commit in enumerate(after) if _applied_requests(commit)), len(after))
+    effects = _AnswerEffects([], [])
     for commit in after[:end]:
-        found.outputs.extend(o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output")
+        effects.outputs.extend(o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output")
         new = {id for done in commit.done for id in done.asked}
-        found.requests.extend(request for request in commit.asked if request.id in new)
-    return found
+        effects.requests.extend(request for request in commit.asked if request.id in new)
+    return effects
 
 
-def _taken_in(commit: Commit) -> list[str]:
+def _applied_requests(commit: Commit) -> list[str]:
     """The questions whose answers a commit took in."""
     if commit.kind is not CommitKind.INTAKE:
         return []
-    mine = f"{commit.number}."
-    return [m.reply.request_id for m in commit.messages or () if m.reply is not None and m.id.startswith(mine)]
+    prefix = f"{commit.number}."
+    return [m.reply.request_id for m in commit.messages or () if m.reply is not None and m.id.startswith(prefix)]

@@ -18,9 +18,9 @@ from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint
 from stepwell.workflows.subworkflow import InnerTable, WorkflowExecutor
 from stepwell.workflows.workflow import Workflow
-from stepwell.workflows.workflow_agent import WorkflowAgent, as_response, gathered
+from stepwell.workflows.workflow_agent import WorkflowAgent, as_response, combine
 
-_TAKEN = (AgentExecutorRequest, AgentExecutorResponse, AgentResponse, str, Message, list[str | Message])
+_INPUT_TYPES = (AgentExecutorRequest, AgentExecutorResponse, AgentResponse, str, Message, list[str | Message])
 
 
 class WorkflowAgentExecutor(WorkflowExecutor):
@@ -35,26 +35,26 @@ class WorkflowAgentExecutor(WorkflowExecutor):
         super().__init__(agent.workflow, id or agent.name, propagate_request=True)
         self.agent: WorkflowAgent = agent
         self.sends_on = ()
-        known: dict[str, Any] = {
+        common: dict[str, Any] = {
             "output": (AgentExecutorResponse, SubWorkflowRequestMessage),
             "workflow_output": (AgentResponse,),
             "takes_context": True,
             "is_async": True,
         }
         specs = [
-            HandlerSpec("told", input=_TAKEN, **known),
-            HandlerSpec("answered", input=(SubWorkflowResponseMessage,), **known),
-            HandlerSpec("replied", input=(Any,), response=(Any,), **known),
+            HandlerSpec("handle_messages", input=_INPUT_TYPES, **common),
+            HandlerSpec("handle_sibling_answer", input=(SubWorkflowResponseMessage,), **common),
+            HandlerSpec("handle_response", input=(Any,), response=(Any,), **common),
         ]
         self._table = InnerTable(specs, agent.workflow.executors)
 
-    async def told(self, message: Any, ctx: HandlerContext) -> None:
+    async def handle_messages(self, message: Any, ctx: HandlerContext) -> None:
         """Hear, and let a run of the workflow answer, unless only listening is asked for."""
         if isinstance(message, AgentExecutorRequest) and message.afresh:
             forget(self.id, ctx)
         hear(self.id, _messages(message, ctx), ctx)
         if not isinstance(message, AgentExecutorRequest) or message.should_respond:
-            await self.call(self.agent.spoken_to(conversation_of(self.id, ctx)), ctx)
+            await self.call(self.agent.as_input(conversation_of(self.id, ctx)), ctx)
 
     async def _pass_on(
         self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
@@ -66,20 +66,20 @@ class WorkflowAgentExecutor(WorkflowExecutor):
             ctx.ask(replace(request, executor=self.id, child=key))
         if at.requests:
             return
-        whole = gathered(ctx.get_state(so_far, []), self.id)
+        whole = combine(ctx.get_state(so_far, []), self.id)
         if ctx.get_state(so_far) is not None:
             ctx.delete_state(so_far)
         before = length_of(self.id, ctx)
-        used = _used_in(at) or whole.usage
-        ctx.set_state(usage_key(self.id), ctx.get_state(usage_key(self.id), Usage()) + used)
-        response = AgentResponse(say(self.id, whole.messages, ctx), used, whole.value)
+        usage = _usage_in(at) or whole.usage
+        ctx.set_state(usage_key(self.id), ctx.get_state(usage_key(self.id), Usage()) + usage)
+        response = AgentResponse(say(self.id, whole.messages, ctx), usage, whole.value)
         await send_on(AgentExecutorResponse(self.id, response, before), ctx)
 
 
-def _used_in(at: Checkpoint) -> Usage | None:
+def _usage_in(at: Checkpoint) -> Usage | None:
     """What all agents of a run used up, whether or not their answers are outputs; None if there are none."""
-    used = [at.state[key].open() for key in at.state if key.startswith("agents/") and key.endswith("/usage")]
-    return total(used) if used else None
+    usages = [at.state[key].open() for key in at.state if key.startswith("agents/") and key.endswith("/usage")]
+    return total(usages) if usages else None
 
 
 def _messages(message: Any, ctx: HandlerContext) -> list[Message]:

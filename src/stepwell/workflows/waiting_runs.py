@@ -21,7 +21,7 @@ class Waiting(msgspec.Struct, frozen=True):
     run_id: str
     storage: CheckpointStorage | None
     at: Checkpoint | None = None
-    told: Sequence[Commit] = ()  # those with outputs: they are told again
+    yielded: Sequence[Commit] = ()  # those with outputs: they are told again
     executors: Mapping[str, Executor] | None = None
 
 
@@ -34,20 +34,20 @@ class WaitingRuns:
     def note(
         self,
         at: Checkpoint,
-        told: Sequence[Commit],
+        yielded: Sequence[Commit],
         executors: Mapping[str, Executor],
         storage: CheckpointStorage | None,
     ) -> None:
         """A drive of this workflow has stopped at a checkpoint."""
         self._runs.pop(at.run_id, None)
         if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
-            here = Waiting(at.run_id, None, at, told, executors)
+            here = Waiting(at.run_id, None, at, yielded, executors)
             self._runs[at.run_id] = here if storage is None else Waiting(at.run_id, storage)
             if len(self._runs) > _MOST:
                 stored = next((id for id, run in self._runs.items() if run.storage is not None), None)
                 self._runs.pop(stored or "", None)
 
-    def the_one(self) -> Waiting:
+    def only_run(self) -> Waiting:
         """The run that waits. Raises an error that lists them if there are several."""
         if not self._runs:
             raise CheckpointMissing("no run of this workflow object waits for an answer; give run_id or checkpoint_id")

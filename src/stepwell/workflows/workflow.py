@@ -25,10 +25,10 @@ from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 from stepwell.storage.built_in_storage import open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
-from stepwell.workflows.executor_specs import Casting, Node
+from stepwell.workflows.executor_specs import ExecutorPool, ExecutorSpec
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import WorkflowRunResult
-from stepwell.workflows.start_position import OMITTED, position_of, waiting_at
+from stepwell.workflows.start_position import OMITTED, position_of, position_of_waiting
 from stepwell.workflows.storage_options import StorageLike, storage_of
 from stepwell.workflows.waiting_runs import Waiting, WaitingRuns
 
@@ -42,7 +42,7 @@ class Workflow:
     def __init__(
         self,
         graph: Graph,
-        nodes: Mapping[str, Node],
+        specs: Mapping[str, ExecutorSpec],
         name: str | None,
         description: str | None,
         max_iterations: int,
@@ -53,19 +53,19 @@ class Workflow:
     ) -> None:
         self._signature = signature(graph)
         self._graph, self._storage = graph, checkpoint_storage
-        self.casting = Casting(nodes)
+        self.executor_pool = ExecutorPool(specs)
         self._waiting = WaitingRuns()
         self._description = description
         self._memory: CheckpointStorage | None = None  # of runs held by a handle, if no storage was given
         types = [t for executor in graph.executors.values() for t in executor.handlers.every_type()]
         self._definition = Definition(
-            name or made_up_name(self._signature),
-            graph,
-            self._signature,
-            Codec(reachable_types(types)),
-            max_iterations,
-            version,
-            migrations,
+            name=name or made_up_name(self._signature),
+            graph=graph,
+            signature=self._signature,
+            codec=Codec(reachable_types(types)),
+            max_iterations=max_iterations,
+            version=version,
+            migrations=migrations,
         )
 
     @property
@@ -206,19 +206,29 @@ class Workflow:
             raise ValueError(f"on_changed_step is 'refuse' or 'recall', not {on_changed_step!r}")
         if responses is not None and not isinstance(responses, Mapping):
             raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
-        called = storage_of(checkpoint_storage) or self._storage
-        meant = self._waiting_for(run_id, checkpoint_id, called) if responses is not None else None
-        storage = meant.storage if meant is not None else called
-        position = position_of(message, run_id, checkpoint_id, tags) if meant is None else waiting_at(meant)
+        requested = storage_of(checkpoint_storage) or self._storage
+        waiting = self._waiting_for(run_id, checkpoint_id, requested) if responses is not None else None
+        storage = waiting.storage if waiting is not None else requested
+        position = (
+            position_of(message, run_id, checkpoint_id, tags) if waiting is None else position_of_waiting(waiting)
+        )
         if isinstance(position, Rewind) and responses is not None and run_id is None:
             position = replace(position, only_head=True)
-        given, answers = dict(private or {}), dict(responses or {})
+        private_values, answers = dict(private or {}), dict(responses or {})
 
         def begin() -> Drive:
-            if meant is not None:
-                self._waiting.take(meant)
-            recall = on_changed_step == "recall"
-            return self.drive(position, storage, stream, given, answers, meant, durability, recall_changed=recall)
+            if waiting is not None:
+                self._waiting.take(waiting)
+            return self.drive(
+                position,
+                storage,
+                streaming=stream,
+                private=private_values,
+                responses=answers,
+                waiting=waiting,
+                durability=durability,
+                recall_changed=on_changed_step == "recall",
+            )
 
         def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
             return WorkflowRunResult(events, include_status_events=include_status_events)
@@ -247,7 +257,7 @@ class Workflow:
         """
         position = position_of(message, run_id, None, tags)
         assert isinstance(position, Fresh)
-        storage = self._kept_in(checkpoint_storage)
+        storage = self._storage_for(checkpoint_storage)
         return RunHandle(self, position.run_id, storage, dict(private or {}), position)
 
     def attach(
@@ -261,12 +271,12 @@ class Workflow:
         if run_id is None:
             raise ValueError("run_id is a non-empty string, not None")
         position_of(OMITTED, run_id, None)  # refuses what is no id
-        return RunHandle(self, run_id, self._kept_in(checkpoint_storage), dict(private or {}))
+        return RunHandle(self, run_id, self._storage_for(checkpoint_storage), dict(private or {}))
 
-    def _kept_in(self, given: StorageLike | None) -> CheckpointStorage:
-        storage = storage_of(given) or self._storage or self._memory or storage_of("memory")
+    def _storage_for(self, requested: StorageLike | None) -> CheckpointStorage:
+        storage = storage_of(requested) or self._storage or self._memory or storage_of("memory")
         assert storage is not None
-        if given is None and self._storage is None:
+        if requested is None and self._storage is None:
             self._memory = storage
         return storage
 
@@ -277,7 +287,7 @@ class Workflow:
         streaming: bool,
         private: Mapping[str, Any],
         responses: Mapping[str, Any] = MappingProxyType({}),
-        meant: Waiting | None = None,
+        waiting: Waiting | None = None,
         durability: Durability = "sync",
         *,
         recall_changed: bool = False,
@@ -295,7 +305,7 @@ class Workflow:
             durability=durability,
             recall_changed=recall_changed,
         )
-        return Drive(self.definition, options, self._troupe(storage, meant))
+        return Drive(self.definition, options, self._executors_for(storage, waiting))
 
     def archive_on(self, storage: CheckpointStorage) -> Archive:
         """Where runs of this workflow are kept, for handles."""
@@ -306,18 +316,18 @@ class Workflow:
     ) -> Waiting | None:
         """The run that answers are meant for, unless an id says where it is stored."""
         if run_id is None and checkpoint_id is None:
-            return self._waiting.the_one()
+            return self._waiting.only_run()
         return self._waiting.get(run_id) if run_id is not None and storage is None else None
 
-    def _troupe(self, storage: CheckpointStorage | None, meant: Waiting | None) -> Troupe:
-        kept = meant.executors if meant is not None else None
+    def _executors_for(self, storage: CheckpointStorage | None, waiting: Waiting | None) -> Troupe:
+        suspended = waiting.executors if waiting is not None else None
 
-        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, told: Sequence[Commit]) -> None:
-            self.casting.give_back(executors)
+        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, yielded: Sequence[Commit]) -> None:
+            self.executor_pool.release(executors)
             if at is not None:
-                self._waiting.note(at, told, executors, storage)
+                self._waiting.note(at, yielded, executors, storage)
 
-        return Troupe(self.casting.take if kept is None else lambda: kept, give_back)
+        return Troupe(self.executor_pool.acquire if suspended is None else lambda: suspended, give_back)
 
     def as_agent(
         self,

@@ -79,16 +79,16 @@ class AgentStream:
     """What an agent says, piece by piece: iterate it, and await it for the whole response."""
 
     def __init__(self, said: AsyncIterator[AgentResponseUpdate], whole: Callable[[], AgentResponse]) -> None:
-        self._said, self._whole = said, whole
+        self._updates, self._whole = said, whole
 
     def __aiter__(self) -> AsyncIterator[AgentResponseUpdate]:
-        return self._said
+        return self._updates
 
     def __await__(self) -> Generator[Any, None, AgentResponse]:
-        return self._read().__await__()
+        return self._read_response().__await__()
 
-    async def _read(self) -> AgentResponse:
-        async for _ in self._said:
+    async def _read_response(self) -> AgentResponse:
+        async for _ in self._updates:
             pass
         return self._whole()
 
@@ -116,13 +116,13 @@ class WorkflowAgent:
         self.name = name or workflow.name
         self.description = description or workflow.description
         self._last: AgentSession | None = None  # for those who answer without naming a session
-        self.spoken_to(messages_of("hello"))
+        self.as_input(messages_of("hello"))
 
     def create_session(self, session_id: str | None = None) -> AgentSession:
         """A new conversation, or one that was begun under this id."""
         return AgentSession(session_id or new_run_id())
 
-    def spoken_to(self, messages: list[Message]) -> Any:
+    def as_input(self, messages: list[Message]) -> Any:
         """Messages in the form that the start executor takes. Raises DefinitionError if it takes none."""
         start = self.workflow.executors[self.workflow.start_executor_id]
         for form in (messages, messages[-1], messages[-1].text):
@@ -189,16 +189,18 @@ class WorkflowAgent:
         options = {"checkpoint_storage": checkpoint_storage or self._storage, "private": private}
         here = session or self.create_session()
         self._last = here
-        told = _Told(here)
+        collector = _ResponseCollector(here)
         if checkpoint_id is not None:
             at = {"checkpoint_id": checkpoint_id, "responses": responses, **options}
-            answering = AgentStream(told.updates(self._resumed(here, at)), told.response)
+            answering = AgentStream(collector.updates(self._resume(here, at)), collector.response)
         else:
-            said = None if messages is None else messages_of(messages)
-            answering = AgentStream(told.updates(self._events(here, said, responses, options)), told.response)
-        return answering if stream else answering._read()
+            new_messages = None if messages is None else messages_of(messages)
+            answering = AgentStream(
+                collector.updates(self._events(here, new_messages, responses, options)), collector.response
+            )
+        return answering if stream else answering._read_response()
 
-    async def _resumed(self, session: AgentSession, options: dict[str, Any]) -> AsyncIterator[WorkflowEvent]:
+    async def _resume(self, session: AgentSession, options: dict[str, Any]) -> AsyncIterator[WorkflowEvent]:
         async for event in self.workflow.run_streaming(**{k: v for k, v in options.items() if v is not None}):
             if not event.path:
                 session.session_id = event.run_id or session.session_id
@@ -208,7 +210,7 @@ class WorkflowAgent:
     async def _events(
         self,
         session: AgentSession,
-        said: list[Message] | None,
+        messages: list[Message] | None,
         responses: Mapping[str, Any] | None,
         options: dict[str, Any],
     ) -> AsyncIterator[WorkflowEvent]:
@@ -216,46 +218,46 @@ class WorkflowAgent:
         try:
             status = await handle.status()
         except CheckpointMissing:
-            if said is None:
+            if messages is None:
                 raise
-            handle = self.workflow.start(self.spoken_to(said), run_id=session.session_id, **options)
+            handle = self.workflow.start(self.as_input(messages), run_id=session.session_id, **options)
         else:
-            if said is None and responses is None and status in _STOPPED:  # whoever asks for it wants it to go on
-                async for event in self._resumed(session, {"run_id": session.session_id, **options}):
+            if messages is None and responses is None and status in _STOPPED:  # whoever asks for it wants it to go on
+                async for event in self._resume(session, {"run_id": session.session_id, **options}):
                     yield event
                 return
-            if session.after < 0 and (said is not None or responses is not None):  # only the answer to that is wanted
+            if session.after < 0 and (messages is not None or responses is not None):  # only that answer is wanted
                 session.after = (await handle.checkpoints())[-1].number
-            await self._go_on(handle, status, said, responses)
+            await self._send(handle, status, messages, responses)
         async for event in handle.events(after=session.after):
             yield event
         result = await handle.result()  # raises what it failed with
         for event in result.get_request_info_events():  # also what was asked and told before
             yield event
 
-    async def _go_on(
+    async def _send(
         self,
         handle: RunHandle,
         status: WorkflowRunState,
-        said: list[Message] | None,
+        messages: list[Message] | None,
         responses: Mapping[str, Any] | None,
     ) -> None:
         if responses is not None:
             await handle.respond(responses)
-        elif said is not None and status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+        elif messages is not None and status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
             raise RunError(
                 f"the conversation {handle.run_id!r} with {self.name!r} waits for answers: give run(responses={{...}}) "
                 f"what was asked for in user_input_requests",
                 run_id=handle.run_id,
             )
-        elif said is not None:
-            await handle.send(self.spoken_to(said))
+        elif messages is not None:
+            await handle.send(self.as_input(messages))
 
     def __repr__(self) -> str:
         return f"<WorkflowAgent {self.name!r}>"
 
 
-class _Told:
+class _ResponseCollector:
     """What a conversation comes to, read from what is told of its run."""
 
     def __init__(self, session: AgentSession) -> None:
@@ -263,12 +265,14 @@ class _Told:
         self._messages: list[Message] = []
         self._usage: list[Usage] = []
         self._value: Any = None
-        self._asked: dict[str, UserInputRequest] = {}
+        self._requests: dict[str, UserInputRequest] = {}
         self._heard: set[str | None] = set()  # those whose words were told piece by piece
 
     def response(self) -> AgentResponse:
-        used = total(self._usage)
-        return AgentResponse(tuple(self._messages), used, self._value, user_input_requests=tuple(self._asked.values()))
+        usage = total(self._usage)
+        return AgentResponse(
+            tuple(self._messages), usage, self._value, user_input_requests=tuple(self._requests.values())
+        )
 
     async def updates(self, events: AsyncIterator[WorkflowEvent]) -> AsyncIterator[AgentResponseUpdate]:
         async for event in events:
@@ -282,15 +286,15 @@ class _Told:
                 self._heard.discard(_speaker(event))
                 yield AgentResponseUpdate("", event.executor_id, event.data or 0, kind="withdrawn")
             elif event.type == "output" and not event.path:
-                said = as_response(event.data, event.executor_id)
-                self._messages += said.messages
-                self._usage.append(said.usage)
-                self._value = said.value
-                if event.executor_id not in self._heard and said.text:
-                    yield AgentResponseUpdate(said.text, event.executor_id)
+                response = as_response(event.data, event.executor_id)
+                self._messages += response.messages
+                self._usage.append(response.usage)
+                self._value = response.value
+                if event.executor_id not in self._heard and response.text:
+                    yield AgentResponseUpdate(response.text, event.executor_id)
                 self._heard.discard(event.executor_id)
             elif event.type == "request_info" and not event.path:
-                self._asked[event.request_id] = UserInputRequest(
+                self._requests[event.request_id] = UserInputRequest(
                     event.request_id, event.data, event.response_type, event.response_schema
                 )
 
@@ -309,15 +313,17 @@ def as_response(output: Any, executor_id: str | None) -> AgentResponse:
             return output.agent_response
         case Message():
             return AgentResponse((output,))
-        case list() if output and all(isinstance(one, Message) for one in output):
+        case list() if output and all(isinstance(item, Message) for item in output):
             return AgentResponse(tuple(output))
         case str():
             return AgentResponse((Message("assistant", output, executor_id),))
     return AgentResponse((Message("assistant", str(output), executor_id, data=output),), value=output)
 
 
-def gathered(responses: list[AgentResponse], signed: str) -> AgentResponse:
+def combine(responses: list[AgentResponse], author: str) -> AgentResponse:
     """Several answers as one, said by one."""
-    messages = [replace(message, author_name=signed) for one in responses for message in one.messages]
-    values = [one.value for one in responses if one.value is not None]
-    return AgentResponse(tuple(messages), total(one.usage for one in responses), values[-1] if values else None)
+    messages = [replace(message, author_name=author) for response in responses for message in response.messages]
+    values = [response.value for response in responses if response.value is not None]
+    return AgentResponse(
+        tuple(messages), total(response.usage for response in responses), values[-1] if values else None
+    )

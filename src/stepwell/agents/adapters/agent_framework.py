@@ -42,9 +42,9 @@ _SIGNALS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException
 """Errors by which a tool or a middleware steers the library; not results of a tool."""
 
 
-def adapted(given: Any) -> Agent | None:
+def adapt(agent: Any) -> Agent | None:
     """The agent, if it is one of Agent Framework."""
-    return AgentFrameworkAgent(given) if isinstance(given, FrameworkAgent) else None
+    return AgentFrameworkAgent(agent) if isinstance(agent, FrameworkAgent) else None
 
 
 class AgentFrameworkAgent:
@@ -65,14 +65,20 @@ class AgentFrameworkAgent:
         history = _History(turn, session)
         agent = copy.copy(self.agent)
         agent.context_providers = [*self.agent.context_providers]
-        if not any(one.load_messages for one in self.agent.context_providers if isinstance(one, HistoryProvider)):
+        if not any(
+            provider.load_messages for provider in self.agent.context_providers if isinstance(provider, HistoryProvider)
+        ):
             agent.context_providers.append(history)
-        said = [_message(message) for message in turn.messages]
+        messages = [_message(message) for message in turn.messages]
         offered = [FunctionTool(name=name, description=text) for name, text in turn.handoffs.items()]
         calls = _Calls(turn)
         try:
             stream = agent.run(
-                said, stream=True, session=session, tools=offered, middleware=[_ModelSteps(calls), _ToolSteps(calls)]
+                messages,
+                stream=True,
+                session=session,
+                tools=offered,
+                middleware=[_ModelSteps(calls), _ToolSteps(calls)],
             )
             response = await stream.get_final_response()
         except MiddlewareFailure as failure:
@@ -80,8 +86,8 @@ class AgentFrameworkAgent:
         except Interrupted:
             if turn.handoff is None:
                 raise
-            return await _handed_over(agent, session, history, said, calls)
-        _check_nothing_is_asked(response, turn)
+            return await _finish_handoff(agent, session, history, messages, calls)
+        _check_no_open_requests(response, turn)
         text = response.messages[-1].text if response.messages else ""
         return Answer([Message("assistant", text)], history.new, _state(session), response.value)
 
@@ -104,31 +110,31 @@ class _Calls:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self.rounds: list[_Round] = []
-        self._opened: list[tuple[FunctionTool, FunctionTool]] = []  # copies of tools, and the tools
+        self._replaced: list[tuple[FunctionTool, FunctionTool]] = []  # copies of tools, and the tools
         self.broken: BaseException | None = None  # why the turn ends here; the library would go on
 
     def tools_in(self, tools: list[Any]) -> dict[str, FunctionTool]:
         """The tools of the run as they were given, by name. In the list, which belongs to the run, those that the
         library would stop at are replaced by copies at which it does not: the turn asks instead."""
-        found: dict[str, FunctionTool] = {}
+        originals: dict[str, FunctionTool] = {}
         for at, tool in enumerate(tools):
             if isinstance(tool, FunctionTool):
-                given = next((given for copied, given in self._opened if copied is tool), tool)
-                found[tool.name] = given
-                if given is tool and (tool.declaration_only or tool.approval_mode == "always_require"):
+                original = next((original for copied, original in self._replaced if copied is tool), tool)
+                originals[tool.name] = original
+                if original is tool and (tool.declaration_only or tool.approval_mode == "always_require"):
                     tools[at] = copied = copy.copy(tool)
-                    copied.approval_mode, copied.func = "never_require", tool.func or _done_elsewhere
-                    self._opened.append((copied, tool))
-        return found
+                    copied.approval_mode, copied.func = "never_require", tool.func or _external_tool
+                    self._replaced.append((copied, tool))
+        return originals
 
     def messages(self, missing: str) -> list[FrameworkMessage]:
         """What was said between the model and its tools; a call without a result is given this one."""
-        said: list[FrameworkMessage] = []
+        messages: list[FrameworkMessage] = []
         for round in self.rounds:
-            said += round.reply.messages
-            given = [Content.from_function_result(id, result=round.results.get(id, missing)) for id in round.calls]
-            said += [FrameworkMessage("tool", given)] if given else []
-        return said
+            messages += round.reply.messages
+            results = [Content.from_function_result(id, result=round.results.get(id, missing)) for id in round.calls]
+            messages += [FrameworkMessage("tool", results)] if results else []
+        return messages
 
 
 class _ModelSteps(ChatMiddleware):
@@ -145,26 +151,26 @@ class _ModelSteps(ChatMiddleware):
 
         async def call() -> ModelReply:
             await call_next()
-            reply = await self._told(context.result)
+            reply = await self._read_reply(context.result)
             return ModelReply(reply.to_dict(), reply.text, _tool_calls(reply, tools), _usage(reply))
 
         try:
-            noted = await self._turn.model(call, within="")
+            recorded = await self._turn.model(call, within="")
         except Interrupted:
             if self._turn.handoff is not None and self._turn.last_reply is not None:
                 self._begin_round(self._turn.last_reply)
             raise
-        reply = self._begin_round(noted)
-        await self._ask_for_results(noted.calls, tools)
+        reply = self._begin_round(recorded)
+        await self._ask_for_results(recorded.calls, tools)
         context.result = _as_stream(reply, options.get("response_format")) if context.stream else reply
 
-    def _begin_round(self, noted: ModelReply) -> ChatResponse[Any]:
-        reply: ChatResponse[Any] = ChatResponse.from_dict(noted.data)
+    def _begin_round(self, recorded: ModelReply) -> ChatResponse[Any]:
+        reply: ChatResponse[Any] = ChatResponse.from_dict(recorded.data)
         place = f"{len(self._turn.history)}.{len(self._calls.rounds)}"
         for content in _calls_in(reply):
             if content.id is None or content.id.startswith("af-call-"):  # made up by the library, another one each time
                 content.id = f"{place}/{content.call_id}"
-        self._calls.rounds.append(_Round(reply, {call.id: call for call in noted.calls}, {}))
+        self._calls.rounds.append(_Round(reply, {call.id: call for call in recorded.calls}, {}))
         return reply
 
     async def _ask_for_results(self, calls: Sequence[ToolCall], tools: Mapping[str, FunctionTool]) -> None:
@@ -172,10 +178,10 @@ class _ModelSteps(ChatMiddleware):
         for call in calls:
             if call.name in tools and tools[call.name].declaration_only:
                 data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
-                given = await self._turn.ask(f"tool {call.name}", data, Any, within="")
-                self._calls.rounds[-1].results[call.id] = _result(given)
+                answer = await self._turn.ask(f"tool {call.name}", data, Any, within="")
+                self._calls.rounds[-1].results[call.id] = _result(answer)
 
-    async def _told(self, result: Any) -> ChatResponse[Any]:
+    async def _read_reply(self, result: Any) -> ChatResponse[Any]:
         if isinstance(result, ChatResponse):
             return result
         async with result as stream:
@@ -214,7 +220,7 @@ class _ToolSteps(FunctionMiddleware):
             return _data(context.result)
 
         try:
-            noted = await self._turn.tool(call, run, errors=(_ToolFailed,), as_error=_ToolFailed)
+            recorded = await self._turn.tool(call, run, errors=(_ToolFailed,), as_error=_ToolFailed)
         except _ToolFailed as failure:
             round.results[call.id] = f"Error: {failure}"
             raise
@@ -223,7 +229,7 @@ class _ToolSteps(FunctionMiddleware):
         except Exception as error:  # of ours: the library would tell the model, and go on
             self._calls.broken = error
             raise MiddlewareFailure(str(error)) from error
-        context.result = round.results[call.id] = _result(noted)
+        context.result = round.results[call.id] = _result(recorded)
 
 
 class _History(HistoryProvider):
@@ -232,13 +238,13 @@ class _History(HistoryProvider):
     def __init__(self, turn: Turn, session: AgentSession) -> None:
         # what a service keeps under an id of its own must not be sent to it again
         super().__init__("stepwell", load_messages=session.service_session_id is None)
-        self._known = turn.history
+        self._stored = turn.history
         self.new: list[Any] = []
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[FrameworkMessage]:
-        return [FrameworkMessage.from_dict(data) for data in self._known]
+        return [FrameworkMessage.from_dict(data) for data in self._stored]
 
     async def save_messages(
         self,
@@ -251,23 +257,23 @@ class _History(HistoryProvider):
         self.new += [message.to_dict() for message in messages]
 
 
-async def _handed_over(
+async def _finish_handoff(
     agent: FrameworkAgent[Any],
     session: AgentSession,
     history: _History,
-    said: list[FrameworkMessage],
+    messages: list[FrameworkMessage],
     calls: _Calls,
 ) -> Answer:
     """The end of a turn that the library does not see: what was said is kept as it would have kept it."""
     turn = calls.turn
-    spoken = [*said, *calls.messages("The conversation was handed over.")]
+    spoken = [*messages, *calls.messages("The conversation was handed over.")]
     for provider in agent.context_providers:
         if isinstance(provider, HistoryProvider):
             await provider.save_messages(session.session_id, spoken, state=session.state.get(provider.source_id))
     session.service_session_id = None  # the service waits for results there; from now on it is told everything again
     text = turn.last_reply.text if turn.last_reply is not None else ""
-    messages = [Message("assistant", text)] if text else []
-    return Answer(messages, history.new, _state(session), handoff=turn.handoff)
+    reply = [Message("assistant", text)] if text else []
+    return Answer(reply, history.new, _state(session), handoff=turn.handoff)
 
 
 def _session(turn: Turn) -> AgentSession:
@@ -289,14 +295,18 @@ def _message(message: Message) -> FrameworkMessage:
     return FrameworkMessage("user", [f"{message.author_name}: {message.text}"])
 
 
-def _done_elsewhere(**arguments: Any) -> None:
+def _external_tool(**arguments: Any) -> None:
     """Stands for the function of a tool that has none; never called, because its result is there."""
 
 
 def _calls_in(reply: ChatResponse[Any]) -> list[Content]:
     """The calls of tools that the library is to make; some services make calls themselves."""
     contents = [content for message in reply.messages for content in message.contents]
-    return [one for one in contents if one.type == "function_call" and not (one.informational_only or one.hosted)]
+    return [
+        content
+        for content in contents
+        if content.type == "function_call" and not (content.informational_only or content.hosted)
+    ]
 
 
 def _tool_calls(reply: ChatResponse[Any], tools: Mapping[str, FunctionTool]) -> list[ToolCall]:
@@ -312,8 +322,8 @@ def _tool_calls(reply: ChatResponse[Any], tools: Mapping[str, FunctionTool]) -> 
 
 
 def _usage(reply: ChatResponse[Any]) -> Usage:
-    used: Mapping[str, Any] = reply.usage_details or {}
-    return Usage(used.get("input_token_count") or 0, used.get("output_token_count") or 0, calls=1)
+    details: Mapping[str, Any] = reply.usage_details or {}
+    return Usage(details.get("input_token_count") or 0, details.get("output_token_count") or 0, calls=1)
 
 
 def _as_stream(reply: ChatResponse[Any], wanted: Any) -> ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
@@ -335,20 +345,20 @@ def _data(result: Any) -> Any:
     return data[0]["text"] if plain else {"contents": data}
 
 
-def _result(noted: Any) -> Any:
-    match noted:
+def _result(recorded: Any) -> Any:
+    match recorded:
         case str():
-            return noted
+            return recorded
         case {"contents": list() as contents, **rest} if not rest:
             return [Content.from_dict(data) for data in contents]
-    return FunctionTool.parse_result(noted)  # what a person answered
+    return FunctionTool.parse_result(recorded)  # what a person answered
 
 
 def _is_contents(result: Any) -> bool:
-    return isinstance(result, list) and all(isinstance(one, Content) for one in result)
+    return isinstance(result, list) and all(isinstance(content, Content) for content in result)
 
 
-def _check_nothing_is_asked(response: AgentResponse[Any], turn: Turn) -> None:
+def _check_no_open_requests(response: AgentResponse[Any], turn: Turn) -> None:
     if response.user_input_requests:
         kinds = sorted({request.type for request in response.user_input_requests})
         raise RunError(

@@ -77,57 +77,57 @@ async def _model(course: Course, request: ModelRequest[Any], handler: Any) -> Mo
             response = await handler(request.override(tools=[*request.tools, *offered]))
         finally:
             course.speaking = False
-        said: list[BaseMessage] = response.result
-        data = {"messages": messages_to_dict(said), "structured": response.structured_response}
-        return ModelReply(data, text_in(said), _tool_calls(said, course), usage_of(said))
+        messages: list[BaseMessage] = response.result
+        data = {"messages": messages_to_dict(messages), "structured": response.structured_response}
+        return ModelReply(data, text_in(messages), _tool_calls(messages, course), usage_of(messages))
 
     try:
-        noted = await turn.model(call, within="")
+        recorded = await turn.model(call, within="")
     except Interrupted:
         if turn.handoff is not None and turn.last_reply is not None:
             reply = messages_from_dict(turn.last_reply.data["messages"])
             results = results_for(reply, "The conversation was handed over.")
-            course.left = [*request.state["messages"], *reply, *results]
+            course.handoff_messages = [*request.state["messages"], *reply, *results]
         raise
-    result: list[Any] = messages_from_dict(noted.data["messages"])
-    return ModelResponse(result=result, structured_response=noted.data["structured"])
+    result: list[Any] = messages_from_dict(recorded.data["messages"])
+    return ModelResponse(result=result, structured_response=recorded.data["structured"])
 
 
 async def _tool(course: Course, request: ToolCallRequest, handler: Any) -> ToolMessage | Command[Any]:
-    asked = request.tool_call
-    call = ToolCall(asked["id"] or "", asked["name"], asked["args"])
+    request_call = request.tool_call
+    call = ToolCall(request_call["id"] or "", request_call["name"], request_call["args"])
 
     async def run(arguments: dict[str, Any]) -> Any:
         token = COURSE.set(None)  # an agent that the tool calls takes no part in this turn: the tool is one step
         try:
-            result = await handler(request.override(tool_call={**asked, "args": arguments}))
+            result = await handler(request.override(tool_call={**request_call, "args": arguments}))
         finally:
             COURSE.reset(token)
         return _data(result)
 
-    course.failed[call.id] = call.name
+    course.failed_tools[call.id] = call.name
     result = await course.turn.tool(call, run)
-    del course.failed[call.id]
+    del course.failed_tools[call.id]
     return _result(result, call)
 
 
 def _check_failures(course: Course) -> None:
     """A failure is no result, so the tool would be called again when the turn is taken again: nobody may go on."""
-    if course.failed:
+    if course.failed_tools:
         raise RunError(
-            f"the tool {next(iter(course.failed.values()))!r} of {course.turn.executor_id!r} in run "
+            f"the tool {next(iter(course.failed_tools.values()))!r} of {course.turn.executor_id!r} in run "
             f"{course.turn.run_id!r} failed, and a middleware listed before StepwellMiddleware made a result of it; "
             f"list that one after StepwellMiddleware, so that the result is kept",
             run_id=course.turn.run_id,
         )
 
 
-def _tool_calls(said: list[BaseMessage], course: Course) -> list[ToolCall]:
-    calls = [call for message in said if isinstance(message, AIMessage) for call in message.tool_calls]
-    return [_described(ToolCall(call["id"] or "", call["name"], call["args"]), course) for call in calls]
+def _tool_calls(messages: list[BaseMessage], course: Course) -> list[ToolCall]:
+    calls = [call for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
+    return [_describe(ToolCall(call["id"] or "", call["name"], call["args"]), course) for call in calls]
 
 
-def _described(call: ToolCall, course: Course) -> ToolCall:
+def _describe(call: ToolCall, course: Course) -> ToolCall:
     tool = course.tools.get(call.name)
     if tool is None:
         return call
@@ -149,8 +149,8 @@ def _data(result: ToolMessage | Command[Any]) -> Any:
     return {"message": message_to_dict(result)}
 
 
-def _result(noted: Any, call: ToolCall) -> ToolMessage | Command[Any]:
-    match noted:
+def _result(recorded: Any, call: ToolCall) -> ToolMessage | Command[Any]:
+    match recorded:
         case {"command": [str() as kind, bytes() as data], **rest} if not rest:
             command: Command[Any] = _SERDE.loads_typed((kind, data))
             return command
@@ -158,4 +158,4 @@ def _result(noted: Any, call: ToolCall) -> ToolMessage | Command[Any]:
             (message,) = messages_from_dict([data])
             assert isinstance(message, ToolMessage)
             return message
-    return ToolMessage(text_of(noted), name=call.name, tool_call_id=call.id)
+    return ToolMessage(text_of(recorded), name=call.name, tool_call_id=call.id)

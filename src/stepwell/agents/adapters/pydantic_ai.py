@@ -52,9 +52,9 @@ _CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 _RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
 
 
-def adapted(given: Any) -> Agent | None:
+def adapt(agent: Any) -> Agent | None:
     """The agent, if it is one of pydantic-ai."""
-    return PydanticAIAgent(given) if isinstance(given, AbstractAgent) else None
+    return PydanticAIAgent(agent) if isinstance(agent, AbstractAgent) else None
 
 
 class PydanticAIAgent:
@@ -66,14 +66,14 @@ class PydanticAIAgent:
 
     async def take_turn(self, turn: Turn) -> Answer:
         past = ModelMessagesTypeAdapter.validate_python(turn.history)
-        asked = ModelRequest(await self._opening(turn) + [_part(message) for message in turn.messages])
+        request = ModelRequest(await self._opening(turn) + [_part(message) for message in turn.messages])
         conversation = f"{turn.run_id}/{turn.executor_id}"
         run_id = f"{conversation}/{len(past)}"  # must be another one in each turn, and the same when it is taken again
         offered = [ToolDefinition(name=name, description=text) for name, text in turn.handoffs.items()]
-        with capture_run_messages() as said:
+        with capture_run_messages() as captured:
             try:
                 result = await self.agent.run(
-                    message_history=[*past, asked],
+                    message_history=[*past, request],
                     deps=self.deps,
                     capabilities=[_Steps(turn)],
                     toolsets=[ExternalToolset(offered)] if offered else None,
@@ -84,7 +84,7 @@ class PydanticAIAgent:
             except Interrupted:
                 if turn.handoff is None:
                     raise
-                return _handed_over(turn, _of_run(said, run_id))
+                return _finish_handoff(turn, _of_run(captured, run_id))
         history = _data(_of_run(result.all_messages(), run_id))
         if isinstance(result.output, str):
             return Answer([Message("assistant", result.output)], history)
@@ -107,7 +107,7 @@ class _Steps(AbstractCapability[Any]):
 
     turn: Turn
     calls: dict[str, ToolCall] = field(default_factory=dict)  # of the latest reply, by id
-    decided: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # about calls that were held back
+    decisions: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # about calls that were held back
 
     def get_wrapper_model(self, model: Model) -> Model:
         return _StepModel(model, self)
@@ -125,7 +125,7 @@ class _Steps(AbstractCapability[Any]):
                 results.approvals[call.id] = ToolDenied(denial(reply.reason))
             else:
                 results.approvals[call.id] = ToolApproved()
-                self.decided[call.id] = reply
+                self.decisions[call.id] = reply
         for call in [call for call in self.calls.values() if call.id in awaited]:
             data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
             results.calls[call.id] = await self.turn.ask(f"tool {call.name}", data, Any)
@@ -133,13 +133,16 @@ class _Steps(AbstractCapability[Any]):
 
     async def _approvals(self, held: list[ToolCall]) -> list[tuple[ToolCall, ToolApprovalResponse]]:
         """What people say about calls; those in the rules of the turn were asked about before."""
-        known = [(call, ToolApprovalResponse("approve")) for call in held if call.name in self.turn.rules.approve]
+        approved = [(call, ToolApprovalResponse("approve")) for call in held if call.name in self.turn.rules.approve]
         wanted = [call for call in held if call.name not in self.turn.rules.approve]
         if not wanted:
-            return known
+            return approved
         by = self.turn.executor_id
-        questions = [ToolApprovalRequest(by, c.name, c.arguments, c.id, c.description, c.parameters) for c in wanted]
-        return [*known, *zip(wanted, await self.turn.approvals(questions), strict=True)]
+        questions = [
+            ToolApprovalRequest(by, call.name, call.arguments, call.id, call.description, call.parameters)
+            for call in wanted
+        ]
+        return [*approved, *zip(wanted, await self.turn.approvals(questions), strict=True)]
 
 
 class _StepModel(WrapperModel):
@@ -214,20 +217,20 @@ class _StepToolset(WrapperToolset[Any]):
     ) -> Any:
         id = ctx.tool_call_id or name
         call = self.steps.calls.get(id) or ToolCall(id, name, to_jsonable_python(tool_args))  # perhaps a tool calls it
-        wanted, decided = call.arguments, self.steps.decided.pop(call.id, None)
-        if decided is not None and decided.decision == "answer":
-            return _returned(decided.result)
-        if decided is not None and decided.arguments is not None:
-            call = replace(call, arguments=decided.arguments)
+        wanted, decision = call.arguments, self.steps.decisions.pop(call.id, None)
+        if decision is not None and decision.decision == "answer":
+            return _as_return_value(decision.result)
+        if decision is not None and decision.arguments is not None:
+            call = replace(call, arguments=decision.arguments)
 
         async def run(arguments: dict[str, Any]) -> Any:
             try:
-                given = tool_args if arguments == wanted else await _checked(arguments, ctx, tool)
-                return await self._run(name, given, ctx, tool)
+                checked = tool_args if arguments == wanted else await _validate_arguments(arguments, ctx, tool)
+                return await self._run(name, checked, ctx, tool)
             except ToolFailed as failure:
                 return ToolFailure(failure.message)
 
-        return _returned(await self.steps.turn.tool(call, run, errors=(ModelRetry,), as_error=ModelRetry))
+        return _as_return_value(await self.steps.turn.tool(call, run, errors=(ModelRetry,), as_error=ModelRetry))
 
     async def _run(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
         """What the tool gives, as data."""
@@ -251,7 +254,7 @@ class ToolFailure:
     message: str
 
 
-def _returned(data: Any) -> Any:
+def _as_return_value(data: Any) -> Any:
     match data:
         case ToolFailure(message=message):
             raise ToolFailed(message)
@@ -260,16 +263,18 @@ def _returned(data: Any) -> Any:
     return _CONTENT.validate_python(data)
 
 
-async def _checked(arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> dict[str, Any]:
+async def _validate_arguments(
+    arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+) -> dict[str, Any]:
     """Arguments that a person gave, as the tool takes them; the library has only looked at those of the model."""
     try:
         checked: dict[str, Any] = tool.args_validator.validate_json(to_json(arguments), context=ctx.validation_context)
     except ValidationError as problem:
         raise ToolFailed(f"A person changed the arguments to some that do not fit the tool: {problem}") from problem
     if tool.args_validator_func is not None:
-        found = tool.args_validator_func(ctx, **checked)
-        if inspect.isawaitable(found):
-            await found
+        outcome = tool.args_validator_func(ctx, **checked)
+        if inspect.isawaitable(outcome):
+            await outcome
     return checked
 
 
@@ -296,14 +301,14 @@ def _of_run(messages: Sequence[ModelMessage], run_id: str) -> list[ModelMessage]
 
 def _data(messages: list[ModelMessage]) -> list[Any]:
     """Messages to keep; not when they were made, which is never the same when a turn is taken again."""
-    kept: list[Any] = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
-    for message in kept:
+    data: list[Any] = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+    for message in data:
         for dated in (message, *message["parts"]):
             dated.pop("timestamp", None)
-    return kept
+    return data
 
 
-def _handed_over(turn: Turn, said: list[ModelMessage]) -> Answer:
+def _finish_handoff(turn: Turn, messages: list[ModelMessage]) -> Answer:
     """The answer of an agent whose model called a tool for handing over. Each call must have a result to go on with."""
     assert turn.last_reply is not None
     results: list[ModelRequestPart] = [
@@ -314,4 +319,4 @@ def _handed_over(turn: Turn, said: list[ModelMessage]) -> Answer:
     ]
     ending: list[ModelMessage] = [_RESPONSE.validate_python(turn.last_reply.data), ModelRequest(results)]
     text = turn.last_reply.text
-    return Answer([Message("assistant", text)] if text else [], _data([*said, *ending]), handoff=turn.handoff)
+    return Answer([Message("assistant", text)] if text else [], _data([*messages, *ending]), handoff=turn.handoff)

@@ -85,7 +85,7 @@ class HandoffAgentExecutor(AgentExecutor):
         if not await self._is_over(ctx):
             await super().respond(ctx)
 
-    async def responded(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+    async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         await ctx.yield_output(response.agent_response)
         if await self._is_over(ctx):
             return

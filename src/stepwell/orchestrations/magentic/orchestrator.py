@@ -88,12 +88,12 @@ class MagenticOrchestrator(AgentExecutor):
         self._move(MagenticStand("plan", since=length_of(self.id, ctx)), ctx)
 
     @handler
-    async def asked(self, request: AgentExecutorRequest, ctx: _Context) -> None:
+    async def handle_request(self, request: AgentExecutorRequest, ctx: _Context) -> None:
         self.hear(request.messages, ctx)
         await self.respond(ctx)
 
     @handler
-    async def told(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+    async def handle_executor_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         """What a participant has done; or what an agent outside the team gives it to do."""
         if ctx.source_executor_ids:
             await self._worked(response, ctx)
@@ -149,7 +149,7 @@ class MagenticOrchestrator(AgentExecutor):
         self.manager.on_checkpoint_restore(saved)
         return Answer(value=result)
 
-    async def responded(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+    async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         stand, result = self._where(ctx), response.agent_response.value
         if stand.phase == "progress":
             await self._weigh(stand, result, ctx)

@@ -1,5 +1,5 @@
 """Compiled graphs of LangGraph."""
 
-from stepwell.agents.adapters.langgraph.graph import adapted
+from stepwell.agents.adapters.langgraph.graph import adapt
 
-__all__ = ["adapted"]
+__all__ = ["adapt"]

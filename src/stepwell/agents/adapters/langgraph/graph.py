@@ -20,8 +20,8 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import StateSnapshot
 from pydantic_core import to_json
 
-from stepwell.agents.adapters.langgraph.graph_state import Kept, kept_answer, restore
-from stepwell.agents.adapters.langgraph.interrupts import answers
+from stepwell.agents.adapters.langgraph.graph_state import TurnSaver, answer_with_state, restore
+from stepwell.agents.adapters.langgraph.interrupts import answer_interrupts
 from stepwell.agents.agent import Agent
 from stepwell.agents.messages import Message, Usage
 from stepwell.agents.replies import Answer, ModelReply
@@ -40,16 +40,16 @@ class Course:
         self.turn = turn
         self.tools = dict(tools)
         self.speaking = False  # whether what a model says right now is what the agent says
-        self.left: list[BaseMessage] = []  # what had been said when it was handed over
-        self.failed: dict[str, str] = {}  # tools that failed, by the id of the call
+        self.handoff_messages: list[BaseMessage] = []  # what had been said when it was handed over
+        self.failed_tools: dict[str, str] = {}  # tools that failed, by the id of the call
 
 
 COURSE: ContextVar[Course | None] = ContextVar("stepwell_langchain_turn", default=None)
 
 
-def adapted(given: Any) -> Agent | None:
+def adapt(agent: Any) -> Agent | None:
     """The agent, if it is a compiled graph."""
-    return LangChainAgent(given) if isinstance(given, CompiledStateGraph) else None
+    return LangChainAgent(agent) if isinstance(agent, CompiledStateGraph) else None
 
 
 class LangChainAgent:
@@ -69,69 +69,75 @@ class LangChainAgent:
         self._tools = {name: tool for node in nodes for name, tool in node.tools_by_name.items()}
 
     async def take_turn(self, turn: Turn) -> Answer:
-        saver, course = Kept(), Course(turn, self._tools)
+        saver, course = TurnSaver(), Course(turn, self._tools)
         graph = self.agent.copy(update={"checkpointer": saver})
         config: RunnableConfig = {"configurable": {"thread_id": f"{turn.run_id}/{turn.executor_id}"}}
         await restore(saver, config, turn)
-        given = {"messages": [_message(message) for message in turn.messages]}
+        graph_input = {"messages": [_message(message) for message in turn.messages]}
         token = COURSE.set(course if self._in_steps else None)
         try:
             snapshot = await (self._call_by_call if self._in_steps else self._by_supersteps)(
-                graph, given, config, course
+                graph, graph_input, config, course
             )
         except Interrupted:
             if turn.handoff is None:
                 raise
             text = turn.last_reply.text if turn.last_reply is not None else ""
             answer = Answer([Message("assistant", text)] if text else [], handoff=turn.handoff)
-            return await kept_answer(answer, course.left, saver, config, graph.channels, turn)
+            return await answer_with_state(answer, course.handoff_messages, saver, config, graph.channels, turn)
         finally:
             COURSE.reset(token)
-        said, value = snapshot.values["messages"], snapshot.values.get("structured_response")
-        text = _last_text(said) or ("" if value is None else to_json(value).decode())
+        messages, value = snapshot.values["messages"], snapshot.values.get("structured_response")
+        text = _last_text(messages) or ("" if value is None else to_json(value).decode())
         answer = Answer([Message("assistant", text)], value=value)
-        return await kept_answer(answer, said, saver, config, graph.channels, turn)
+        return await answer_with_state(answer, messages, saver, config, graph.channels, turn)
 
-    async def _call_by_call(self, graph: Graph, given: Any, config: RunnableConfig, course: Course) -> StateSnapshot:
+    async def _call_by_call(
+        self, graph: Graph, graph_input: Any, config: RunnableConfig, course: Course
+    ) -> StateSnapshot:
         while True:
-            await self._run(graph, given, config, course)
+            await self._run(graph, graph_input, config, course)
             snapshot = await graph.aget_state(config)
             if not snapshot.next:
                 return snapshot
-            given = await answers(snapshot, course.turn, course.tools) if snapshot.interrupts else None
+            graph_input = await answer_interrupts(snapshot, course.turn, course.tools) if snapshot.interrupts else None
 
-    async def _by_supersteps(self, graph: Graph, given: Any, config: RunnableConfig, course: Course) -> StateSnapshot:
+    async def _by_supersteps(
+        self, graph: Graph, graph_input: Any, config: RunnableConfig, course: Course
+    ) -> StateSnapshot:
         _refuse_what_needs_steps(course.turn)
         course.speaking = True
         saver = _saver(graph)
         while True:
-            noted = await course.turn.model(self._superstep(graph, given, config, course))
-            saver.go_on_from(noted.data)
+            recorded = await course.turn.model(self._superstep(graph, graph_input, config, course))
+            saver.load(recorded.data)
             snapshot = await graph.aget_state(config)
             if not snapshot.next:
                 return snapshot
-            given = await answers(snapshot, course.turn, course.tools) if snapshot.interrupts else None
+            graph_input = await answer_interrupts(snapshot, course.turn, course.tools) if snapshot.interrupts else None
 
     def _superstep(
-        self, graph: Graph, given: Any, config: RunnableConfig, course: Course
+        self, graph: Graph, graph_input: Any, config: RunnableConfig, course: Course
     ) -> Callable[[], Awaitable[ModelReply]]:
         async def call() -> ModelReply:
             before = await graph.aget_state(config)
-            await self._run(graph, given, config, course, interrupt_after="*")
+            await self._run(graph, graph_input, config, course, interrupt_after="*")
             after = await graph.aget_state(config)
-            known = {message.id for message in before.values.get("messages", ())}
-            new = [message for message in after.values.get("messages", ()) if message.id not in known]
+            known_ids = {message.id for message in before.values.get("messages", ())}
+            new = [message for message in after.values.get("messages", ()) if message.id not in known_ids]
             results = sum(isinstance(message, ToolMessage) for message in new)
             return ModelReply(_saver(graph).data, text_in(new), (), usage_of(new) + Usage(tool_calls=results))
 
         return call
 
-    async def _run(self, graph: Graph, given: Any, config: RunnableConfig, course: Course, **options: Any) -> None:
-        told: RunnableConfig = {**config, "callbacks": [_Pieces(course)]}
+    async def _run(
+        self, graph: Graph, graph_input: Any, config: RunnableConfig, course: Course, **options: Any
+    ) -> None:
+        run_config: RunnableConfig = {**config, "callbacks": [_Pieces(course)]}
         # models speak in pieces only if somebody wants to see their messages
         modes: Any = ["messages", "values"] if course.turn.streaming else ["values"]
         async for _ in graph.astream(
-            given, told, stream_mode=modes, context=self.context, durability="sync", **options
+            graph_input, run_config, stream_mode=modes, context=self.context, durability="sync", **options
         ):
             pass
 
@@ -139,8 +145,8 @@ class LangChainAgent:
         return f"<LangChainAgent {self.name!r}>"
 
 
-def _saver(graph: Graph) -> Kept:
-    assert isinstance(graph.checkpointer, Kept)
+def _saver(graph: Graph) -> TurnSaver:
+    assert isinstance(graph.checkpointer, TurnSaver)
     return graph.checkpointer
 
 
@@ -157,16 +163,16 @@ class _Pieces(AsyncCallbackHandler):
             self._course.turn.delta(text_in([chunk.message]) if chunk is not None else token)
 
 
-def text_in(said: Sequence[BaseMessage]) -> str:
+def text_in(messages: Sequence[BaseMessage]) -> str:
     """What models say in these messages."""
-    return "".join(str(one.text) for one in said if isinstance(one, AIMessage))
+    return "".join(str(message.text) for message in messages if isinstance(message, AIMessage))
 
 
-def usage_of(said: Sequence[BaseMessage]) -> Usage:
+def usage_of(messages: Sequence[BaseMessage]) -> Usage:
     """What models used up to say this."""
-    used: list[Any] = [one.usage_metadata or {} for one in said if isinstance(one, AIMessage)]
-    read, written = (sum(one.get(key, 0) for one in used) for key in ("input_tokens", "output_tokens"))
-    return Usage(read, written, calls=len(used))
+    usages: list[Any] = [message.usage_metadata or {} for message in messages if isinstance(message, AIMessage)]
+    read, written = (sum(usage.get(key, 0) for usage in usages) for key in ("input_tokens", "output_tokens"))
+    return Usage(read, written, calls=len(usages))
 
 
 def results_for(reply: Sequence[BaseMessage], result: str) -> list[BaseMessage]:
@@ -184,16 +190,16 @@ def _message(message: Message) -> BaseMessage:
     return HumanMessage(f"{message.author_name}: {message.text}", id=message.id)
 
 
-def _last_text(said: Sequence[BaseMessage]) -> str:
-    return next((text_in([message]) for message in reversed(said) if isinstance(message, AIMessage)), "")
+def _last_text(messages: Sequence[BaseMessage]) -> str:
+    return next((text_in([message]) for message in reversed(messages) if isinstance(message, AIMessage)), "")
 
 
 def _refuse_what_needs_steps(turn: Turn) -> None:
-    wanted = {"handoffs": turn.handoffs, "approve": turn.rules.approve, "unsafe": turn.rules.unsafe}
-    if found := [word for word, value in wanted.items() if value]:
+    settings = {"handoffs": turn.handoffs, "approve": turn.rules.approve, "unsafe": turn.rules.unsafe}
+    if unsupported := [word for word, value in settings.items() if value]:
         raise RunError(
-            f"the agent {turn.executor_id!r} in run {turn.run_id!r} has {' and '.join(found)}, but its calls cannot be "
-            f"seen: list StepwellMiddleware() last in create_agent(middleware=[...])",
+            f"the agent {turn.executor_id!r} in run {turn.run_id!r} has {' and '.join(unsupported)}, but its calls "
+            f"cannot be seen: list StepwellMiddleware() last in create_agent(middleware=[...])",
             run_id=turn.run_id,
         )
     turn.warn(

@@ -27,32 +27,32 @@ _MADE_UP = re.compile(r"(lc_)?run-.*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FIRST = "00000000-0000-0000-0000-000000000000"
 
 
-class Kept(BaseCheckpointSaver[int]):
+class TurnSaver(BaseCheckpointSaver[int]):
     """The newest checkpoint of each part of a graph, and what was written since, as data."""
 
     def __init__(self) -> None:
         super().__init__()
         self.data: dict[str, Any] = {}
 
-    def go_on_from(self, data: dict[str, Any]) -> None:
+    def load(self, data: dict[str, Any]) -> None:
         """Be as it was when this was noted; what was noted must stay as it is."""
         self.data.clear()
-        self.data.update({part: {**kept, "writes": list(kept["writes"])} for part, kept in data.items()})
+        self.data.update({part: {**entry, "writes": list(entry["writes"])} for part, entry in data.items()})
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         part = config["configurable"].get("checkpoint_ns", "")
-        kept = self.data.get(part)
-        if kept is None:
+        entry = self.data.get(part)
+        if entry is None:
             return None
         wanted = config["configurable"].get("checkpoint_id")
-        if wanted is not None and wanted != kept["id"]:
+        if wanted is not None and wanted != entry["id"]:
             raise LookupError(f"the graph asks for its checkpoint {wanted}; within a turn only the newest is kept")
-        writes = sorted(kept["writes"], key=lambda write: (write[3], write[0], write[4]))
+        writes = sorted(entry["writes"], key=lambda write: (write[3], write[0], write[4]))
         return CheckpointTuple(
-            self._at(config, kept["id"]),
-            self.serde.loads_typed(kept["checkpoint"]),
-            self.serde.loads_typed(kept["metadata"]),
-            self._at(config, kept["parent"]) if kept["parent"] else None,
+            self._at(config, entry["id"]),
+            self.serde.loads_typed(entry["checkpoint"]),
+            self.serde.loads_typed(entry["metadata"]),
+            self._at(config, entry["parent"]) if entry["parent"] else None,
             [(task, channel, self.serde.loads_typed(value)) for task, channel, value, _, _ in writes],
         )
 
@@ -75,40 +75,40 @@ class Kept(BaseCheckpointSaver[int]):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        kept = self.data.get(config["configurable"].get("checkpoint_ns", ""))
-        if kept is None or kept["id"] != config["configurable"]["checkpoint_id"]:
+        entry = self.data.get(config["configurable"].get("checkpoint_ns", ""))
+        if entry is None or entry["id"] != config["configurable"]["checkpoint_id"]:
             return  # of a superstep that is over: its checkpoint has what was written
         for number, (channel, value) in enumerate(writes):
             at = WRITES_IDX_MAP.get(channel, number)
-            known = [write for write in kept["writes"] if (write[0], write[4]) == (task_id, at)]
-            if known and at >= 0:
+            existing = [write for write in entry["writes"] if (write[0], write[4]) == (task_id, at)]
+            if existing and at >= 0:
                 continue
-            kept["writes"] = [write for write in kept["writes"] if write not in known]
-            kept["writes"].append([task_id, channel, self.serde.dumps_typed(value), task_path, at])
+            entry["writes"] = [write for write in entry["writes"] if write not in existing]
+            entry["writes"].append([task_id, channel, self.serde.dumps_typed(value), task_path, at])
 
     @staticmethod
     def _at(config: RunnableConfig, id: str) -> RunnableConfig:
-        known = config["configurable"]
-        part = known.get("checkpoint_ns", "")
-        return {"configurable": {"thread_id": known["thread_id"], "checkpoint_ns": part, "checkpoint_id": id}}
+        configurable = config["configurable"]
+        part = configurable.get("checkpoint_ns", "")
+        return {"configurable": {"thread_id": configurable["thread_id"], "checkpoint_ns": part, "checkpoint_id": id}}
 
 
 def messages_before(turn: Turn) -> list[AnyMessage]:
     """The messages of earlier turns that still count."""
     history = turn.history
     since = max((n + 1 for n, item in enumerate(history) if item == _ANEW), default=0)
-    found: list[Any] = messages_from_dict(history[since:])
-    return found
+    messages: list[Any] = messages_from_dict(history[since:])
+    return messages
 
 
-async def restore(saver: Kept, config: RunnableConfig, turn: Turn) -> None:
+async def restore(saver: TurnSaver, config: RunnableConfig, turn: Turn) -> None:
     """Let the graph find what it knew at the end of the last turn."""
     before = messages_before(turn)
     values: dict[str, Any] = {} if turn.state is None else saver.serde.loads_typed(tuple(turn.state))
     values |= {"messages": before} if before else {}
     if values:
         versions: ChannelVersions = dict.fromkeys(values, 1)
-        known = Checkpoint(
+        checkpoint = Checkpoint(
             v=2,
             id=_FIRST,
             ts="1970-01-01T00:00:00+00:00",
@@ -117,15 +117,15 @@ async def restore(saver: Kept, config: RunnableConfig, turn: Turn) -> None:
             versions_seen={},
             updated_channels=None,
         )
-        await saver.aput(config, known, {"source": "update", "step": 0, "parents": {}}, versions)
+        await saver.aput(config, checkpoint, {"source": "update", "step": 0, "parents": {}}, versions)
 
 
-async def kept_answer(
-    answer: Answer, messages: Sequence[BaseMessage], saver: Kept, config: RunnableConfig, channels: Any, turn: Turn
+async def answer_with_state(
+    answer: Answer, messages: Sequence[BaseMessage], saver: TurnSaver, config: RunnableConfig, channels: Any, turn: Turn
 ) -> Answer:
     """The answer, with what is to be known in the next turn: the messages, and whatever else the graph keeps."""
-    found = await saver.aget_tuple(config)
-    values = {} if found is None else found.checkpoint["channel_values"]
+    stored = await saver.aget_tuple(config)
+    values = {} if stored is None else stored.checkpoint["channel_values"]
     others = {key: values[key] for key in sorted(values) if key not in _NOT_KEPT and _stays(key, channels)}
     state = list(saver.serde.dumps_typed(others)) if others else None
     return Answer(answer.messages, _news(messages, turn), state, answer.value, answer.handoff)
@@ -141,11 +141,11 @@ def _news(messages: Sequence[BaseMessage], turn: Turn) -> list[Any]:
     goes_on = list(messages[: len(before)]) == list(before)
     place = len(turn.history)
     new = messages[len(before) :] if goes_on else messages
-    items = [message_to_dict(_named(message, f"{place}/{n}")) for n, message in enumerate(new)]
+    items = [message_to_dict(_with_stable_id(message, f"{place}/{n}")) for n, message in enumerate(new)]
     return items if goes_on else [_ANEW, *items]
 
 
-def _named(message: BaseMessage, place: str) -> BaseMessage:
+def _with_stable_id(message: BaseMessage, place: str) -> BaseMessage:
     """With an id that is the same however often the turn is taken."""
     if message.id is None or _MADE_UP.fullmatch(message.id):
         return message.model_copy(update={"id": place})

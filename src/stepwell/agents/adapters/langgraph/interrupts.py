@@ -21,7 +21,7 @@ _EVERYTHING = ("approve", "edit", "reject", "respond")
 
 
 @dataclass(slots=True)
-class _Asked:
+class _ApprovalInterrupt:
     """An interrupt of `HumanInTheLoopMiddleware`: the calls it is about, and what may be decided about each."""
 
     id: str
@@ -31,31 +31,39 @@ class _Asked:
     replies: list[ToolApprovalResponse] = field(default_factory=list)
 
     def resume(self, turn: Turn) -> Any:
-        decided = [
+        decisions = [
             _decision(call, reply, allowed, turn)
             for call, reply, allowed in zip(self.calls, self.replies, self.allowed, strict=True)
         ]
-        return decided[0] if self.one_by_one else {"decisions": decided}
+        return decisions[0] if self.one_by_one else {"decisions": decisions}
 
 
-async def answers(snapshot: StateSnapshot, turn: Turn, tools: Tools) -> Command[Any]:
+async def answer_interrupts(snapshot: StateSnapshot, turn: Turn, tools: Tools) -> Command[Any]:
     """What the graph goes on with. Raises Interrupted until people have answered."""
     calls = _open_calls(snapshot)
     resume: dict[str, Any] = {}
-    asked: list[_Asked] = []
+    approvals: list[_ApprovalInterrupt] = []
     for interrupt in snapshot.interrupts:
         match interrupt.value:
             case {"action_requests": list() as actions, "review_configs": list() as configs}:
-                allowed = {one["action_name"]: one["allowed_decisions"] for one in configs}
-                wanted = [_request(action, _id_of(action, calls), turn, tools) for action in actions]
-                asked.append(_Asked(interrupt.id, wanted, [allowed.get(one.tool, _EVERYTHING) for one in wanted]))
+                allowed = {config["action_name"]: config["allowed_decisions"] for config in configs}
+                requests = [_request(action, _id_of(action, calls), turn, tools) for action in actions]
+                approvals.append(
+                    _ApprovalInterrupt(
+                        interrupt.id, requests, [allowed.get(request.tool, _EVERYTHING) for request in requests]
+                    )
+                )
             case {"type": "tool_approval", "tool_call_id": id} as action:
-                asked.append(_Asked(interrupt.id, [_request(action, id, turn, tools)], [_EVERYTHING], one_by_one=True))
-    if asked:
-        replies = await turn.approvals([call for one in asked for call in one.calls])
-        for one in asked:
-            one.replies, replies = replies[: len(one.calls)], replies[len(one.calls) :]
-            resume[one.id] = one.resume(turn)
+                approvals.append(
+                    _ApprovalInterrupt(
+                        interrupt.id, [_request(action, id, turn, tools)], [_EVERYTHING], one_by_one=True
+                    )
+                )
+    if approvals:
+        replies = await turn.approvals([call for approval in approvals for call in approval.calls])
+        for approval in approvals:
+            approval.replies, replies = replies[: len(approval.calls)], replies[len(approval.calls) :]
+            resume[approval.id] = approval.resume(turn)
     for interrupt in snapshot.interrupts:
         if interrupt.id not in resume:
             resume[interrupt.id] = await turn.ask("interrupt", interrupt.value, Any)
@@ -63,8 +71,8 @@ async def answers(snapshot: StateSnapshot, turn: Turn, tools: Tools) -> Command[
 
 
 def _open_calls(snapshot: StateSnapshot) -> list[Any]:
-    said = snapshot.values.get("messages", [])
-    return list(next((message.tool_calls for message in reversed(said) if isinstance(message, AIMessage)), []))
+    messages = snapshot.values.get("messages", [])
+    return list(next((message.tool_calls for message in reversed(messages) if isinstance(message, AIMessage)), []))
 
 
 def _id_of(action: Mapping[str, Any], calls: list[Any]) -> str:
@@ -84,31 +92,31 @@ def _request(action: Mapping[str, Any], id: str, turn: Turn, tools: Tools) -> To
 
 def parameters_of(tool: BaseTool) -> dict[str, Any]:
     """The JSON schema of the arguments of a tool."""
-    found: dict[str, Any] = convert_to_openai_tool(tool)["function"].get("parameters", {})
-    return found
+    parameters: dict[str, Any] = convert_to_openai_tool(tool)["function"].get("parameters", {})
+    return parameters
 
 
 def _decision(
     call: ToolApprovalRequest, reply: ToolApprovalResponse, allowed: Sequence[str], turn: Turn
 ) -> dict[str, Any]:
-    wanted: dict[str, Any]
+    decision: dict[str, Any]
     match reply:
         case ToolApprovalResponse(decision="deny", reason=reason):
-            wanted = {"type": "reject", **({"message": reason} if reason else {})}
+            decision = {"type": "reject", **({"message": reason} if reason else {})}
         case ToolApprovalResponse(decision="answer", result=result):
-            wanted = {"type": "respond", "message": text_of(result)}
+            decision = {"type": "respond", "message": text_of(result)}
         case ToolApprovalResponse(arguments=dict() as edited) if edited != call.arguments:
-            wanted = {"type": "edit", "edited_action": {"name": call.tool, "args": edited}}
+            decision = {"type": "edit", "edited_action": {"name": call.tool, "args": edited}}
         case _:
-            wanted = {"type": "approve"}
-    if wanted["type"] not in allowed:
+            decision = {"type": "approve"}
+    if decision["type"] not in allowed:
         raise RunError(
-            f"the agent {turn.executor_id!r} in run {turn.run_id!r} does not let people {wanted['type']} calls of "
+            f"the agent {turn.executor_id!r} in run {turn.run_id!r} does not let people {decision['type']} calls of "
             f"{call.tool!r}, only {', '.join(allowed)}; move the run back to before the answer, or change what its "
             f"HumanInTheLoopMiddleware allows",
             run_id=turn.run_id,
         )
-    return wanted
+    return decision
 
 
 def text_of(result: Any) -> str:

@@ -1,5 +1,5 @@
 """Agents of the OpenAI Agents SDK."""
 
-from stepwell.agents.adapters.openai_agents.agent import OpenAIAgent, adapted
+from stepwell.agents.adapters.openai_agents.agent import OpenAIAgent, adapt
 
-__all__ = ["OpenAIAgent", "adapted"]
+__all__ = ["OpenAIAgent", "adapt"]

@@ -31,8 +31,8 @@ from agents.run import DEFAULT_MAX_TURNS
 from pydantic_core import to_json
 
 from stepwell.agents.adapters.openai_agents.models import StepModel, StepProvider
-from stepwell.agents.adapters.openai_agents.steps import PLACE, Broken, Steps
-from stepwell.agents.adapters.openai_agents.tools import check, stepped
+from stepwell.agents.adapters.openai_agents.steps import PLACE, Steps, TurnAborted
+from stepwell.agents.adapters.openai_agents.tools import check, wrap_tool
 from stepwell.agents.agent import Agent
 from stepwell.agents.messages import Message
 from stepwell.agents.replies import Answer
@@ -43,9 +43,9 @@ REWRITTEN = {"stepwell": "what was said before was rewritten to this"}
 """Stands in the history where the SDK replaced the conversation, as filters of handoffs do."""
 
 
-def adapted(given: Any) -> Agent | None:
+def adapt(agent: Any) -> Agent | None:
     """The agent, if it is one of the OpenAI Agents SDK."""
-    return OpenAIAgent(given) if isinstance(given, SDKAgent) else None
+    return OpenAIAgent(agent) if isinstance(agent, SDKAgent) else None
 
 
 class OpenAIAgent:
@@ -71,19 +71,19 @@ class OpenAIAgent:
         past = _past(turn.history)
         steps = Steps(turn)
         team = _Team(self.agent, steps)
-        given = [*past, *(_item(message) for message in turn.messages)]
+        input_items = [*past, *(_item(message) for message in turn.messages)]
         try:
             async with self._config(steps) as config:
                 with steps.within(""):
-                    result = await self._run(team.agent(turn.state), given, config, steps)
+                    result = await self._run(team.agent(turn.state), input_items, config, steps)
         except Interrupted:
             if turn.handoff is None:
                 raise
-            said = turn.last_reply.text if turn.last_reply is not None else ""
-            history = _news(past, [*steps.asked, *_handed_over(turn)])
-            return Answer([Message("assistant", said)] if said else [], history, team.current, handoff=turn.handoff)
-        except Broken as broken:
-            raise broken.error from None
+            text = turn.last_reply.text if turn.last_reply is not None else ""
+            history = _news(past, [*steps.last_input, *_handoff_items(turn)])
+            return Answer([Message("assistant", text)] if text else [], history, team.current, handoff=turn.handoff)
+        except TurnAborted as aborted:
+            raise aborted.error from None
         history, output = _news(past, result.to_input_list()), result.final_output
         if isinstance(output, str):
             return Answer([Message("assistant", output)], history, result.last_agent.name)
@@ -92,19 +92,19 @@ class OpenAIAgent:
     @asynccontextmanager
     async def _config(self, steps: Steps) -> AsyncIterator[RunConfig]:
         """The settings of a run. Where none were given, the models are let go of afterwards, as the SDK does it."""
-        given = self.run_config or RunConfig()
-        config = replace(given, model_provider=StepProvider(given.model_provider, steps))
-        if isinstance(given.model, Model):
-            config.model = StepModel(given.model, steps)
+        base = self.run_config or RunConfig()
+        config = replace(base, model_provider=StepProvider(base.model_provider, steps))
+        if isinstance(base.model, Model):
+            config.model = StepModel(base.model, steps)
         try:
             yield config
         finally:
             if self.run_config is None:
-                await given.model_provider.aclose()
+                await base.model_provider.aclose()
 
-    async def _run(self, agent: SDKAgent[Any], given: list[Any], config: RunConfig, steps: Steps) -> RunResult:
+    async def _run(self, agent: SDKAgent[Any], input_items: list[Any], config: RunConfig, steps: Steps) -> RunResult:
         run = partial(Runner.run, agent, max_turns=self.max_turns, run_config=config)
-        result = await run(given, context=self.context)
+        result = await run(input_items, context=self.context)
         while result.interruptions:
             state = result.to_state()
             for item, reply in await _approvals(result.interruptions, steps):
@@ -127,17 +127,20 @@ class _Team:
 
     def agent(self, name: str | None) -> SDKAgent[Any]:
         """The one of that name; the first one if there is none, at first or because the program has changed."""
-        return next((one for one in self._copies.values() if one.name == name), self._first)
+        return next((agent for agent in self._copies.values() if agent.name == name), self._first)
 
     def _copy(self, agent: SDKAgent[Any]) -> SDKAgent[Any]:
         if id(agent) in self._copies:
             return self._copies[id(agent)]
-        made = self._copies[id(agent)] = agent.clone(handoffs=[])
+        twin = self._copies[id(agent)] = agent.clone(handoffs=[])
         if isinstance(agent.model, Model):
-            made.model = StepModel(agent.model, self._steps)
-        made.get_all_tools = partial(self._tools, agent.name, made.get_all_tools)  # type: ignore[method-assign]
-        made.handoffs = [self._handoff(one) if isinstance(one, Handoff) else self._copy(one) for one in agent.handoffs]
-        return made
+            twin.model = StepModel(agent.model, self._steps)
+        twin.get_all_tools = partial(self._tools, agent.name, twin.get_all_tools)  # type: ignore[method-assign]
+        twin.handoffs = [
+            self._handoff(handoff) if isinstance(handoff, Handoff) else self._copy(handoff)
+            for handoff in agent.handoffs
+        ]
+        return twin
 
     async def _tools(self, name: str, plain: Callable[..., Any], context: RunContextWrapper[Any]) -> list[Tool]:
         """What the agent of that name may call now: the SDK asks for it before each call of its model."""
@@ -145,18 +148,18 @@ class _Team:
             return cast(list[Tool], await plain(context))
         self.current = name
         offered = [_offer(name, description) for name, description in self._steps.turn.handoffs.items()]
-        return [*(stepped(tool, self._steps) for tool in await plain(context)), *offered]
+        return [*(wrap_tool(tool, self._steps) for tool in await plain(context)), *offered]
 
-    def _handoff(self, given: Handoff[Any, Any]) -> Handoff[Any, Any]:
-        made = copy.copy(given)
+    def _handoff(self, handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
+        twin = copy.copy(handoff)
 
         async def invoke(context: RunContextWrapper[Any], arguments: str) -> SDKAgent[Any]:
-            return self._copy(await given.on_invoke_handoff(context, arguments))
+            return self._copy(await handoff.on_invoke_handoff(context, arguments))
 
-        made.on_invoke_handoff = invoke
-        if given._agent_ref is not None and isinstance(target := given._agent_ref(), SDKAgent):
+        twin.on_invoke_handoff = invoke
+        if handoff._agent_ref is not None and isinstance(target := handoff._agent_ref(), SDKAgent):
             self._copy(target)  # so that it is known by name; the SDK says nowhere else which agent it is
-        return made
+        return twin
 
 
 def _offer(name: str, description: str) -> FunctionTool:
@@ -188,7 +191,7 @@ def _news(past: list[Any], now: list[Any]) -> list[Any]:
     return now[len(past) :] if now[: len(past)] == past else [REWRITTEN, *now]
 
 
-def _handed_over(turn: Turn) -> list[Any]:
+def _handoff_items(turn: Turn) -> list[Any]:
     """The last reply of the model, with results for its calls: the next request would be refused without them."""
     if turn.last_reply is None:
         return []
@@ -208,20 +211,20 @@ async def _approvals(
 ) -> list[tuple[ToolApprovalItem, ToolApprovalResponse]]:
     """What people say about calls that the SDK holds back; those in the rules of the turn were asked about before."""
     rules = steps.turn.rules.approve
-    known = [(item, ToolApprovalResponse("approve")) for item in items if item.name in rules]
+    decided = [(item, ToolApprovalResponse("approve")) for item in items if item.name in rules]
     wanted = sorted((item for item in items if item.name not in rules), key=lambda item: item.call_id or "")
     if not wanted:
-        return known
-    replies = await steps.turn.approvals([_asked(item, steps) for item in wanted])
-    return [*known, *zip(wanted, replies, strict=True)]
+        return decided
+    replies = await steps.turn.approvals([_approval_request(item, steps) for item in wanted])
+    return [*decided, *zip(wanted, replies, strict=True)]
 
 
-def _asked(item: ToolApprovalItem, steps: Steps) -> ToolApprovalRequest:
+def _approval_request(item: ToolApprovalItem, steps: Steps) -> ToolApprovalRequest:
     """What is asked about a call that the SDK holds back."""
     id = item.call_id or ""
     arguments = json.loads(item.arguments or "{}")
-    known = next((call for call in steps.calls.values() if f"/{call.id}".endswith(f"/{id}")), None)
-    about = (known.description, known.parameters) if known is not None else (None, {})
+    call = next((call for call in steps.calls.values() if f"/{call.id}".endswith(f"/{id}")), None)
+    about = (call.description, call.parameters) if call is not None else (None, {})
     return ToolApprovalRequest(steps.turn.executor_id, item.name or "", arguments, id, *about)
 
 
@@ -229,5 +232,5 @@ def _decide(item: ToolApprovalItem, reply: ToolApprovalResponse, state: Any, ste
     if reply.decision == "deny":
         state.reject(item, rejection_message=denial(reply.reason))
     else:
-        steps.decided[item.call_id or ""] = reply  # other arguments or a result: the SDK knows neither
+        steps.decisions[item.call_id or ""] = reply  # other arguments or a result: the SDK knows neither
         state.approve(item)

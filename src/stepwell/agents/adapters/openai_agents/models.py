@@ -37,8 +37,8 @@ from openai.types.responses.response_prompt_param import ResponsePromptParam
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from stepwell.agents.adapters.openai_agents.steps import PLACE, Broken, Invoker, Steps, id_in
-from stepwell.agents.messages import Usage as Used
+from stepwell.agents.adapters.openai_agents.steps import PLACE, Invoker, Steps, TurnAborted, id_in
+from stepwell.agents.messages import Usage as AgentUsage
 from stepwell.agents.replies import ModelReply, ToolCall
 from stepwell.errors import StepwellError
 
@@ -86,40 +86,40 @@ class StepModel(Model):
         prompt: ResponsePromptParam | None,
     ) -> ModelResponse:
         place = PLACE.get()
-        known = {"previous_response_id": previous_response_id, "conversation_id": conversation_id, "prompt": prompt}
-        given = (system_instructions, input, model_settings, tools, output_schema, handoffs, tracing)
+        options = {"previous_response_id": previous_response_id, "conversation_id": conversation_id, "prompt": prompt}
+        arguments = (system_instructions, input, model_settings, tools, output_schema, handoffs, tracing)
         if place is None:
-            return await self._model.get_response(*given, **known)  # type: ignore[arg-type]
+            return await self._model.get_response(*arguments, **options)  # type: ignore[arg-type]
         part = place[1]
         if not part:
-            self._steps.asked = _items(input)
+            self._steps.last_input = _items(input)
 
         async def call() -> ModelReply:
-            response = await self._request(given, known, told=not part)
-            return _reply(response, _wanted(response, tools, handoffs, part), told=not part)
+            response = await self._request(arguments, options, emit=not part)
+            return _reply(response, _tool_calls(response, tools, handoffs, part), emit=not part)
 
         try:
             reply = await self._steps.turn.model(call, within=part)
         except StepwellError as error:
-            raise Broken(error) from error
+            raise TurnAborted(error) from error
         self._steps.count(part, reply.usage)
         self._steps.calls |= {call.id: call for call in reply.calls}
         return _response(reply.data)
 
-    async def stream_response(self, *given: Any, **known: Any) -> AsyncIterator[TResponseStreamEvent]:
+    async def stream_response(self, *arguments: Any, **options: Any) -> AsyncIterator[TResponseStreamEvent]:
         """For agents used as tools whose events somebody listens to: they hear of the whole reply once it is there."""
-        response = await self.get_response(*given, **known)
-        yield ResponseCompletedEvent(type="response.completed", response=_as_streamed(response), sequence_number=0)
+        response = await self.get_response(*arguments, **options)
+        yield ResponseCompletedEvent(type="response.completed", response=_as_response(response), sequence_number=0)
 
-    async def _request(self, given: tuple[Any, ...], known: dict[str, Any], *, told: bool) -> ModelResponse:
-        if told and self._steps.turn.streaming:
+    async def _request(self, arguments: tuple[Any, ...], options: dict[str, Any], *, emit: bool) -> ModelResponse:
+        if emit and self._steps.turn.streaming:
             try:
-                return await self._told(self._model.stream_response(*_counted(given), **known))
+                return await self._read_stream(self._model.stream_response(*_with_usage(arguments), **options))
             except NotImplementedError:
                 pass  # the model can only speak at once
-        return await self._model.get_response(*given, **known)
+        return await self._model.get_response(*arguments, **options)
 
-    async def _told(self, events: AsyncIterator[TResponseStreamEvent]) -> ModelResponse:
+    async def _read_stream(self, events: AsyncIterator[TResponseStreamEvent]) -> ModelResponse:
         done: Response | None = None
         items: list[ResponseOutputItem] = []
         async for event in events:
@@ -137,10 +137,10 @@ class StepModel(Model):
         return ModelResponse(done.output or items, _usage(done.usage), done.id)
 
 
-def _counted(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_usage(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The same request, with the wish to be told what it used up: not every service says so in a stream by itself."""
-    settings: ModelSettings = given[2]
-    return (*given[:2], replace(settings, include_usage=settings.include_usage is not False), *given[3:])
+    settings: ModelSettings = arguments[2]
+    return (*arguments[:2], replace(settings, include_usage=settings.include_usage is not False), *arguments[3:])
 
 
 def _items(input: str | list[TResponseInputItem]) -> list[Any]:
@@ -148,42 +148,44 @@ def _items(input: str | list[TResponseInputItem]) -> list[Any]:
     return items
 
 
-def _wanted(response: ModelResponse, tools: list[Tool], handoffs: list[Handoff[Any, Any]], part: str) -> list[ToolCall]:
+def _tool_calls(
+    response: ModelResponse, tools: list[Tool], handoffs: list[Handoff[Any, Any]], part: str
+) -> list[ToolCall]:
     """The tool calls of a reply; handoffs within the SDK are its own affair."""
-    known = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
-    theirs = {handoff.tool_name for handoff in handoffs}
-    wanted = []
+    by_name = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
+    handoff_names = {handoff.tool_name for handoff in handoffs}
+    calls = []
     for item in response.output:
-        if isinstance(item, ResponseFunctionToolCall) and item.name not in theirs:
+        if isinstance(item, ResponseFunctionToolCall) and item.name not in handoff_names:
             call = ToolCall(id_in(part, item.call_id), item.name, arguments_of(item.arguments))
-            if (tool := known.get(item.name)) is not None:
+            if (tool := by_name.get(item.name)) is not None:
                 invoke = tool.on_invoke_tool
                 gated = isinstance(invoke, Invoker) and invoke.always_asks
                 about: dict[str, Any] = {"description": tool.description, "parameters": tool.params_json_schema}
                 call = replace(call, needs_approval=gated, **about)
-            wanted.append(call)
-    return wanted
+            calls.append(call)
+    return calls
 
 
 def arguments_of(text: str) -> dict[str, Any]:
     """The arguments of a call. What cannot be read is left for the tool itself to refuse."""
     try:
-        found = json.loads(text or "{}")
+        arguments = json.loads(text or "{}")
     except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {"unreadable": text}
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"unreadable": text}
 
 
-def _reply(response: ModelResponse, calls: list[ToolCall], *, told: bool) -> ModelReply:
+def _reply(response: ModelResponse, calls: list[ToolCall], *, emit: bool) -> ModelReply:
     data = {
         "output": [item.model_dump(mode="json", exclude_unset=True) for item in response.output],
         "usage": _USAGE.dump_python(response.usage, mode="json"),
         "response_id": response.response_id,
         "request_id": response.request_id,
     }
-    texts = [part.text for part in _parts(response) if isinstance(part, ResponseOutputText)] if told else []
-    used = Used(response.usage.input_tokens, response.usage.output_tokens, calls=1)
-    return ModelReply(data, "".join(texts), calls, used)
+    texts = [part.text for part in _parts(response) if isinstance(part, ResponseOutputText)] if emit else []
+    usage = AgentUsage(response.usage.input_tokens, response.usage.output_tokens, calls=1)
+    return ModelReply(data, "".join(texts), calls, usage)
 
 
 def _parts(response: ModelResponse) -> Iterator[Any]:
@@ -197,21 +199,21 @@ def _response(data: dict[str, Any]) -> ModelResponse:
     return ModelResponse(output, usage, data["response_id"], data["request_id"])
 
 
-def _usage(used: ResponseUsage | None) -> Usage:
-    if used is None:
+def _usage(usage: ResponseUsage | None) -> Usage:
+    if usage is None:
         return Usage(requests=1)
     return Usage(
         requests=1,
-        input_tokens=used.input_tokens,
-        output_tokens=used.output_tokens,
-        total_tokens=used.total_tokens,
-        input_tokens_details=used.input_tokens_details,
-        output_tokens_details=used.output_tokens_details,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.total_tokens,
+        input_tokens_details=usage.input_tokens_details,
+        output_tokens_details=usage.output_tokens_details,
     )
 
 
-def _as_streamed(response: ModelResponse) -> Response:
-    used = {name: getattr(response.usage, name) for name in ResponseUsage.model_fields}
+def _as_response(response: ModelResponse) -> Response:
+    usage = {name: getattr(response.usage, name) for name in ResponseUsage.model_fields}
     return Response(
         id=response.response_id or "",
         created_at=0,
@@ -221,5 +223,5 @@ def _as_streamed(response: ModelResponse) -> Response:
         parallel_tool_calls=True,
         tool_choice="auto",
         tools=[],
-        usage=ResponseUsage(**used),
+        usage=ResponseUsage(**usage),
     )

@@ -17,7 +17,7 @@ from stepwell.agents.turn import Turn
 from stepwell.errors import StepwellError
 
 
-class Broken(BaseException):
+class TurnAborted(BaseException):
     """A promise of Stepwell cannot be kept. Not an Exception: the SDK would tell the model of it, and carry on."""
 
     def __init__(self, error: StepwellError) -> None:
@@ -31,22 +31,22 @@ class Steps:
 
     turn: Turn
     calls: dict[str, ToolCall] = field(default_factory=dict)  # that models wanted in this turn, by id
-    asked: list[Any] = field(default_factory=list)  # what the model was asked last
-    decided: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # about calls that the SDK held back
+    last_input: list[Any] = field(default_factory=list)  # what the model was asked last
+    decisions: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # about calls that the SDK held back
     paused: dict[str, dict[str, Any]] = field(default_factory=dict)  # calls in whose middle the SDK had to wait
-    used: dict[str, Usage] = field(default_factory=dict)  # by the part of the turn
+    usage: dict[str, Usage] = field(default_factory=dict)  # by the part of the turn
 
-    def count(self, part: str, used: Usage) -> None:
-        self.used[part] = self.used.get(part, Usage()) + used
+    def count(self, part: str, usage: Usage) -> None:
+        self.usage[part] = self.usage.get(part, Usage()) + usage
 
-    async def used_in(self, part: str) -> Usage:
+    async def usage_in(self, part: str) -> Usage:
         """What was used up in a part of the turn, and in the parts of that; once it is over, it stays the same."""
 
-        async def used() -> Usage:
-            return total(one for at, one in self.used.items() if f"{at}/".startswith(f"{part}/"))
+        async def add_up() -> Usage:
+            return total(usage for at, usage in self.usage.items() if f"{at}/".startswith(f"{part}/"))
 
-        found: Usage = await self.turn.step(f"used in {part}", used, within="")
-        return found
+        usage: Usage = await self.turn.step(f"used in {part}", add_up, within="")
+        return usage
 
     @contextmanager
     def within(self, part: str) -> Iterator[None]:

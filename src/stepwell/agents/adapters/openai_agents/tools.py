@@ -30,7 +30,7 @@ from agents.tool_context import ToolContext
 from pydantic_core import to_jsonable_python
 
 from stepwell.agents.adapters.openai_agents.models import StepModel, arguments_of
-from stepwell.agents.adapters.openai_agents.steps import PLACE, Broken, Invoker, Steps, id_in, outside
+from stepwell.agents.adapters.openai_agents.steps import PLACE, Invoker, Steps, TurnAborted, id_in, outside
 from stepwell.agents.messages import Usage
 from stepwell.agents.replies import ToolCall
 from stepwell.agents.turn import RunTool
@@ -47,19 +47,19 @@ def check(tool: Tool) -> None:
         )
 
 
-def stepped(tool: Tool, steps: Steps) -> Tool:
+def wrap_tool(tool: Tool, steps: Steps) -> Tool:
     """The tool, called through the turn, which also asks about it if it always needs approval."""
     check(tool)
     if not isinstance(tool, FunctionTool):
         return tool  # it is run by whoever runs the model
-    made = copy.copy(tool)
+    wrapped = copy.copy(tool)
     origin = get_function_tool_origin(tool)
     is_agent = origin is not None and origin.type is ToolOriginType.AGENT_AS_TOOL
-    made.on_invoke_tool = _InvokeAgent(tool, steps) if is_agent else _Invoke(tool, steps)
-    made.timeout_seconds = None  # it is kept inside the step, so that a call that took too long is not made again
+    wrapped.on_invoke_tool = _InvokeAgent(tool, steps) if is_agent else _Invoke(tool, steps)
+    wrapped.timeout_seconds = None  # it is kept inside the step, so that a call that took too long is not made again
     if tool.needs_approval is True:
-        made.needs_approval = False
-    return made
+        wrapped.needs_approval = False
+    return wrapped
 
 
 class _Invoke(Invoker):
@@ -69,12 +69,12 @@ class _Invoke(Invoker):
         _, part = PLACE.get() or (None, "")
         id = id_in(part, context.tool_call_id)
         call = self.steps.calls.get(id) or ToolCall(id, self.tool.name, arguments_of(arguments), self.always_asks)
-        decided = self.steps.decided.get(context.tool_call_id)
-        if decided is not None and decided.decision == "answer":
-            return decided.result
+        decision = self.steps.decisions.get(context.tool_call_id)
+        if decision is not None and decision.decision == "answer":
+            return decision.result
         wanted = call.arguments
-        if decided is not None and decided.arguments is not None:
-            call = replace(call, arguments=decided.arguments)
+        if decision is not None and decision.arguments is not None:
+            call = replace(call, arguments=decision.arguments)
 
         async def run(now: dict[str, Any]) -> Any:
             return await self._run(context, arguments if now == wanted else json.dumps(now))
@@ -82,7 +82,7 @@ class _Invoke(Invoker):
         try:
             result = await self._once(call, run)
         except StepwellError as error:
-            raise Broken(error) from error
+            raise TurnAborted(error) from error
         self.steps.count(part, Usage(tool_calls=1))
         return result
 
@@ -115,7 +115,7 @@ class _InvokeAgent(_Invoke):
             if value is None:
                 steps.paused[call.id] = now
                 raise _Paused
-            await steps.used_in(call.id)
+            await steps.usage_in(call.id)
             return value
 
         try:
@@ -127,9 +127,9 @@ class _InvokeAgent(_Invoke):
         except _Paused:
             return None
         if not went:
-            used = await steps.used_in(call.id)
-            steps.count(call.id, used)
-            steps.turn.usage += used
+            usage = await steps.usage_in(call.id)
+            steps.count(call.id, usage)
+            steps.turn.usage += usage
         return result
 
     async def _run(self, context: ToolContext[Any], arguments: str) -> Any:
@@ -148,9 +148,9 @@ def _with_model(context: ToolContext[Any], agent: SDKAgent[Any], steps: Steps) -
     config = context.run_config
     if config is None or config.model is not None or agent.handoffs or not isinstance(agent.model, Model):
         return context
-    made = copy.copy(context)
-    made.run_config = replace(config, model=StepModel(agent.model, steps))
-    return made
+    twin = copy.copy(context)
+    twin.run_config = replace(config, model=StepModel(agent.model, steps))
+    return twin
 
 
 def _watch_tools(agent: SDKAgent[Any]) -> None:
@@ -165,7 +165,7 @@ def _watch_tools(agent: SDKAgent[Any]) -> None:
 async def _tools_here(plain: Callable[..., Any], context: RunContextWrapper[Any]) -> list[Tool]:
     tools: list[Tool] = await plain(context)
     place = PLACE.get()
-    return tools if place is None else [stepped(tool, place[0]) for tool in tools]
+    return tools if place is None else [wrap_tool(tool, place[0]) for tool in tools]
 
 
 def _data(value: Any, tool: FunctionTool) -> Any:
@@ -175,7 +175,7 @@ def _data(value: Any, tool: FunctionTool) -> Any:
     if isinstance(value, ToolOutputText | ToolOutputImage | ToolOutputFileContent):
         return value.model_dump(mode="json", exclude_none=True)
     if isinstance(value, list):
-        return [_data(one, tool) for one in value]
+        return [_data(item, tool) for item in value]
     try:
         json.dumps(value)
     except (TypeError, ValueError):
