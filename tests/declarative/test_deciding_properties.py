@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, ErrorMode, Node
 from stepwell.declarative.schedule import SETTLED, Deciding, Decision, Plan, Stand, TooManyLoops, last_of, progress
-from stepwell.declarative.validation import problems
+from stepwell.declarative.validation import find_problems
 
 IDS = ("a", "b", "c", "d", "e", "f")
 MODES: tuple[ErrorMode, ...] = ("stop", "skip", "isolate", "fallback")
@@ -113,7 +113,7 @@ class Course:
 @settings(max_examples=600, deadline=None)
 @given(definitions(), st.data())
 def test_every_run_ends_with_everybody_accounted_for(definition: Definition, data: st.DataObject) -> None:
-    assert not [text for _, text in problems(definition)]
+    assert not [text for _, text in find_problems(definition)]
     course = Course(definition, data.draw)
     looped: TooManyLoops | None = None
     try:

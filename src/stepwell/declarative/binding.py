@@ -14,7 +14,7 @@ from stepwell.declarative.definition import Definition, Node
 from stepwell.declarative.node import NodeExecutor, tools_of
 from stepwell.declarative.schedule import Plan
 from stepwell.declarative.transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
-from stepwell.declarative.validation import problems
+from stepwell.declarative.validation import find_problems
 from stepwell.declarative.workflow_node import TeamNode, inside
 from stepwell.errors import DefinitionError
 from stepwell.storage.checkpoint_storage import CheckpointStorage
@@ -39,7 +39,7 @@ class Bindings:
 
 def bound(definition: Definition, bindings: Bindings, storage: CheckpointStorage | None) -> Workflow:
     """The workflow. Raises DefinitionError with everything that is wrong or not bound."""
-    found = [text for _, text in problems(definition)]
+    found = [text for _, text in find_problems(definition)]
     agents: dict[str, Any] = {}
     for node in definition.nodes:
         try:

@@ -16,7 +16,7 @@ import msgspec
 
 from stepwell.agents.messages import Message
 from stepwell.declarative.definition import Conversation
-from stepwell.declarative.files.durable_files import locked, safe_name, write_at
+from stepwell.declarative.files.durable_files import lock_file, safe_name, write_at
 from stepwell.engine.threads import in_thread
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.system import require_posix
@@ -86,7 +86,7 @@ class JsonTranscriptStore:
         return _read(data, self._path(thread))[0]
 
     def _append(self, thread: str, key: str, messages: list[Message]) -> None:
-        with locked(self._path(thread)) as handle:
+        with lock_file(self._path(thread)) as handle:
             data = os.pread(handle, os.fstat(handle).st_size, 0)
             lines, whole = _read(data, self._path(thread))
             if any(line.key == key for line in lines):
