@@ -38,7 +38,7 @@ def find_problems(definition: Definition) -> Iterator[tuple[Where, str]]:
 
 
 def _find_node_problems(node: Node, definition: Definition, ids: set[str]) -> Iterator[tuple[str, str]]:
-    ways = list(definition.ways())
+    routes = list(definition.routes())
     if not isinstance(node.id, str) or not node.id or node.id == "conductor":
         yield "id", f"an agent cannot be called {node.id!r}"
     elif node.id.startswith("inside ") and node.id.removeprefix("inside ") in ids:
@@ -53,7 +53,7 @@ def _find_node_problems(node: Node, definition: Definition, ids: set[str]) -> It
         yield "output_types", f"{node.id!r} gives one of several types: name at least two"
     if node.output_mode in ("text", "handoff") and node.output_types:
         yield "output_types", f"{node.id!r} gives {node.output_mode}, which has no types"
-    targets = [way.target for way in ways if way.source == node.id]
+    targets = [route.target for route in routes if route.source == node.id]
     if node.output_mode == "handoff" and not targets:
         yield "output_mode", f"the router {node.id!r} has nobody to hand over to: add edges from it"
     if node.default_target is not None and node.default_target not in targets:
@@ -63,7 +63,7 @@ def _find_node_problems(node: Node, definition: Definition, ids: set[str]) -> It
     if node.fallback is not None:
         if node.fallback not in ids or node.fallback == node.id:
             yield "fallback", f"{node.id!r} falls back to {node.fallback!r}, which is no other agent of this workflow"
-        elif any(node.fallback in (way.source, way.target) for way in ways):
+        elif any(node.fallback in (route.source, route.target) for route in routes):
             yield (
                 "fallback",
                 f"{node.fallback!r} takes the place of {node.id!r} if that fails, so it has no edges itself",

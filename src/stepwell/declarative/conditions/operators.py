@@ -40,7 +40,7 @@ def look_up(path: str, values: Any) -> Any:
 
 
 def _read_part(value: Any, name: str) -> Any:
-    part = value_paths.inside(value, name)
+    part = value_paths.read_part(value, name)
     if isinstance(part, Enum):
         part = part.value  # as it would be in JSON
     return MISSING if part is None else part
