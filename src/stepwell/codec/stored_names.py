@@ -78,8 +78,8 @@ _CLASSES = {
     "orchestrations.handoff.agents": "HandoffAgentUserRequest HandoffSentEvent",
     "orchestrations.magentic.managers": "MagenticContext",
     "orchestrations.magentic.values": """
-        MagenticContinue=MagenticGoOn MagenticOrchestratorEvent MagenticOrchestratorEventType
-        MagenticPlanReviewRequest MagenticPlanReviewResponse MagenticProgress=MagenticStand MagenticProgressLedger
+        MagenticContinue MagenticOrchestratorEvent MagenticOrchestratorEventType
+        MagenticPlanReviewRequest MagenticPlanReviewResponse MagenticProgress MagenticProgressLedger
         MagenticProgressLedgerItem MagenticTaskLedger""",
     "orchestrations.review": "AgentRequestInfoResponse",
     "testing.faults.crash": "Crash",

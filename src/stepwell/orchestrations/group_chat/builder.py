@@ -87,19 +87,19 @@ class GroupChatBuilder(ReviewingTeamBuilder):
                 f"participant_factories is a list of functions that make participants, not {self._factories!r:.80}"
             )
         if self._factories:
-            self._given = [*self._given, *(make() for make in self._factories)]
+            self._participants = [*self._participants, *(make() for make in self._factories)]
             self._factories = ()
         return super().build()
 
-    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        yield from super()._wrong(members)
-        for id, one in members.items():
-            if manner_of(one) is None:
+    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        yield from super()._find_problems(members)
+        for id, member in members.items():
+            if manner_of(member) is None:
                 yield f"{id!r} takes neither GroupChatRequestMessage nor list[Message]: nothing could be said to it"
         if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
             yield f"orchestrator_name is a text, not {self._orchestrator_name!r:.80}"
         leads = (self._selection, self._agent, self._orchestrator)
-        if (number := sum(one is not None for one in leads)) != 1:
+        if (number := sum(member is not None for member in leads)) != 1:
             yield f"a group chat is led by one of selection_func, orchestrator_agent and orchestrator, not by {number}"
         if self._selection is not None and not callable(self._selection):
             yield f"selection_func is {self._selection!r:.80}, which cannot be called"
@@ -107,12 +107,12 @@ class GroupChatBuilder(ReviewingTeamBuilder):
             yield f"termination_condition is {self._condition!r:.80}, which cannot be called"
         if self._orchestrator is not None and not isinstance(self._orchestrator, GroupChatOrchestrator):
             yield f"orchestrator is {self._orchestrator!r:.80}: it must be an instance of GroupChatOrchestrator"
-        for what, number_given, least in (("max_rounds", self._max_rounds, 1), ("retry_attempts", self._retries, 0)):
-            if number_given is not None and (not isinstance(number_given, int) or number_given < least):
-                yield f"{what} must be at least {least}, not {number_given!r}"
-        yield from self._wrong_agent()
+        for option, limit, least in (("max_rounds", self._max_rounds, 1), ("retry_attempts", self._retries, 0)):
+            if limit is not None and (not isinstance(limit, int) or limit < least):
+                yield f"{option} must be at least {least}, not {limit!r}"
+        yield from self._find_agent_problems()
 
-    def _wrong_agent(self) -> Iterable[str]:
+    def _find_agent_problems(self) -> Iterable[str]:
         if self._agent is None:
             return
         try:
@@ -121,17 +121,17 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         except DefinitionError as error:
             yield from error.problems
 
-    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
-        team = self._under_review(members)
+    def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        team = self._add_reviews(members)
         agent = None if self._agent is None else executor_of(self._agent)
-        lead = self._lead(agent)
+        lead = self._make_lead(agent)
         lead.lead(team, self._condition, self._max_rounds)
-        builder = self._begin(lead, [lead.id])
-        for one in [*team.values(), *([agent] if agent is not None else [])]:
-            builder.add_edge(lead, one).add_edge(one, lead)
+        builder = self._start_builder(lead, [lead.id])
+        for member in [*team.values(), *([agent] if agent is not None else [])]:
+            builder.add_edge(lead, member).add_edge(member, lead)
         return builder
 
-    def _lead(self, agent: Executor | None) -> GroupChatOrchestrator:
+    def _make_lead(self, agent: Executor | None) -> GroupChatOrchestrator:
         if agent is not None:
             retries = self._retries
             return AgentGroupChatOrchestrator(agent.id, id=self._orchestrator_name, retry_attempts=retries)
