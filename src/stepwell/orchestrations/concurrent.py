@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Never, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Never, Self
 
 from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, total
 from stepwell.engine.threads import in_thread
@@ -13,10 +13,9 @@ from stepwell.graph.context import WorkflowContext
 from stepwell.graph.edges import name_of
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, TeamEntry, takes
+from stepwell.orchestrations.participants import TeamEntry, takes
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 
 Result = AgentExecutorResponse | AgentResponse | Message | list[Message] | str
 """What participants may send: agents an AgentExecutorResponse, teams an AgentResponse, others also plain messages."""
@@ -94,35 +93,14 @@ class ConcurrentBuilder(ReviewingTeamBuilder):
     """
 
     kind = "Concurrent"
-
-    def __init__(
-        self,
-        *,
-        participants: Sequence[Participant] = (),
-        name: str | None = None,
-        description: str | None = None,
-        checkpoint_storage: StorageLike | None = None,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
-    ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
-        self._aggregators: list[Executor | Aggregate] = []
+    _aggregators: tuple[Executor | Aggregate, ...] = ()
 
     def with_aggregator(self, aggregator: Executor | Aggregate) -> Self:
         """Bring the answers together so: an Executor that takes the list of them, or a function of it.
 
         What a function returns, unless it is None, is the output; a plain function runs in a thread.
         """
-        self._aggregators.append(aggregator)
+        self._aggregators = (*self._aggregators, aggregator)
         return self
 
     def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypedDict
 
 from stepwell.agents.agent_types import is_agent
 from stepwell.agents.executor import AgentExecutor
@@ -114,6 +114,18 @@ class TeamEntry(Executor):
         raise NotImplementedError(f"{type(self).__name__} must say what it does with messages: define `receive`")
 
 
+class TeamOptions(TypedDict, total=False):
+    """The keywords that every builder of teams takes, and passes on to `TeamBuilder`."""
+
+    participants: Sequence[Participant]
+    name: str | None
+    description: str | None
+    checkpoint_storage: StorageLike | None
+    output_from: Sequence[Participant] | Literal["all"] | None
+    intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None
+    max_iterations: int
+
+
 class TeamBuilder(ABC):
     """What the builders of all teams have in common.
 
@@ -150,7 +162,7 @@ class TeamBuilder(ABC):
         """The team as a workflow. Raises DefinitionError with every problem at once."""
         self._participants = _as_list(self._participants)
         members, problems = collect_participants(self._participants)
-        problems += [*self._find_unnamed(), *self._find_repeats(), *self._find_problems(members)]
+        problems += [*self._find_invalid_options(), *self._find_repeats(), *self._find_problems(members)]
         if problems:
             raise DefinitionError(list(dict.fromkeys(problems)))
         return self._wire(members).build()
@@ -191,13 +203,11 @@ class TeamBuilder(ABC):
     def _ids_of(self, mentions: Any) -> list[str] | str | None:
         if mentions is None or isinstance(mentions, str):
             return mentions
-        return (
-            [self._id_of(mention) for mention in mentions]
-            if isinstance(mentions, Iterable) and not isinstance(mentions, type)
-            else None
-        )
+        if isinstance(mentions, type) or not isinstance(mentions, Iterable):
+            return None
+        return [self._id_of(mention) for mention in mentions]
 
-    def _find_unnamed(self) -> Iterator[str]:
+    def _find_invalid_options(self) -> Iterator[str]:
         for option, mentions in (
             ("output_from", self._output_from),
             ("intermediate_output_from", self._intermediate_from),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from stepwell.agents.executor import AgentExecutor
 from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message
@@ -12,10 +12,9 @@ from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
 from stepwell.graph.type_matching import describe
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, TeamEntry, takes
+from stepwell.orchestrations.participants import TeamEntry, TeamOptions, takes
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
 
 
@@ -56,24 +55,10 @@ class SequentialBuilder(ReviewingTeamBuilder):
     def __init__(
         self,
         *,
-        participants: Sequence[Participant] = (),
-        name: str | None = None,
-        description: str | None = None,
-        checkpoint_storage: StorageLike | None = None,
         chain_only_agent_responses: bool = False,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+        **team: Unpack[TeamOptions],
     ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
+        super().__init__(**team)
         self._only_answers = chain_only_agent_responses
 
     def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
 from stepwell.agents.executor import AgentExecutor
 from stepwell.errors import DefinitionError
@@ -15,10 +15,9 @@ from stepwell.orchestrations.group_chat.orchestrator import (
     TerminationCondition,
     manner_of,
 )
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, executor_of
+from stepwell.orchestrations.participants import Participant, TeamOptions, executor_of
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 from stepwell.workflows.workflow import Workflow
 
 DEFAULT_ORCHESTRATOR = "group_chat_orchestrator"
@@ -41,7 +40,6 @@ class GroupChatBuilder(ReviewingTeamBuilder):
     def __init__(
         self,
         *,
-        participants: Sequence[Participant] = (),
         participant_factories: Sequence[Callable[[], Participant]] = (),
         selection_func: SelectionFunction | None = None,
         orchestrator_agent: Any = None,
@@ -50,22 +48,9 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         termination_condition: TerminationCondition | None = None,
         max_rounds: int | None = None,
         retry_attempts: int = 2,
-        name: str | None = None,
-        description: str | None = None,
-        checkpoint_storage: StorageLike | None = None,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+        **team: Unpack[TeamOptions],
     ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
+        super().__init__(**team)
         self._factories = participant_factories
         self._selection, self._agent, self._orchestrator = selection_func, orchestrator_agent, orchestrator
         self._orchestrator_name, self._retries = orchestrator_name, retry_attempts
@@ -99,7 +84,7 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
             yield f"orchestrator_name is a text, not {self._orchestrator_name!r:.80}"
         leads = (self._selection, self._agent, self._orchestrator)
-        if (number := sum(member is not None for member in leads)) != 1:
+        if (number := sum(lead is not None for lead in leads)) != 1:
             yield f"a group chat is led by one of selection_func, orchestrator_agent and orchestrator, not by {number}"
         if self._selection is not None and not callable(self._selection):
             yield f"selection_func is {self._selection!r:.80}, which cannot be called"

@@ -221,7 +221,7 @@ async def _asked_once(
 ) -> Any:
     """What a function answers. It is asked once; an answer that will not do is not remembered."""
 
-    def ask() -> Any:
+    def ask() -> Any:  # the qualified name is stored with the step: renaming it would change the step
         answer = function(argument)
         return check_later(answer) if inspect.isawaitable(answer) else check(answer)
 

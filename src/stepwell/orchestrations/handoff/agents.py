@@ -149,5 +149,6 @@ class HandoffAgentExecutor(AgentExecutor):
 
 
 async def _asked(condition: TerminationCondition, conversation: list[Message]) -> bool:
+    # the name is stored with the step: renaming it would change the step
     answer: Any = condition(conversation)
     return bool(await answer if inspect.isawaitable(answer) else answer)

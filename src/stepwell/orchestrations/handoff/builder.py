@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
 from stepwell.agents.executor import AgentExecutor
 from stepwell.graph.executor import Executor
 from stepwell.orchestrations.handoff.agents import HandoffAgentExecutor, HandoffRoutes, TerminationCondition
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, TeamBuilder
+from stepwell.orchestrations.participants import Participant, TeamBuilder, TeamOptions
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 
 DEFAULT_TURN_LIMIT = 50
 DEFAULT_PROMPT = "The user has not answered. Go on without an answer as well as you can."
@@ -32,24 +31,10 @@ class HandoffBuilder(TeamBuilder):
     def __init__(
         self,
         *,
-        name: str | None = None,
-        participants: Sequence[Participant] = (),
-        description: str | None = None,
-        checkpoint_storage: StorageLike | None = None,
         termination_condition: TerminationCondition | None = None,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+        **team: Unpack[TeamOptions],
     ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
+        super().__init__(**team)
         self._is_over = termination_condition
         self._start: Participant | None = None
         self._declared: list[tuple[Participant, list[Participant], str | None]] = []
@@ -141,9 +126,8 @@ class HandoffBuilder(TeamBuilder):
         handoffs: dict[str, dict[str, str]] = {id: {} for id in members}
         for source, targets, description in declared:
             for target in map(self._id_of, targets):
-                handoffs.setdefault(self._id_of(source), {})[target] = description or _describe_handoff(
-                    target, members.get(target)
-                )
+                words = description or _describe_handoff(target, members.get(target))
+                handoffs.setdefault(self._id_of(source), {})[target] = words
         return handoffs
 
     def _limits(self, members: Mapping[str, Executor]) -> dict[str, int]:

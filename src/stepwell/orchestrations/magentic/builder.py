@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, Unpack
 
 from stepwell.agents.messages import AgentExecutorRequest
 from stepwell.errors import DefinitionError
@@ -11,9 +11,8 @@ from stepwell.graph.executor import Executor
 from stepwell.orchestrations.magentic.managers import MagenticManagerBase, StandardMagenticManager
 from stepwell.orchestrations.magentic.orchestrator import ORCHESTRATOR, MagenticOrchestrator
 from stepwell.orchestrations.magentic.values import MagenticTaskLedger
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, TeamBuilder, takes
+from stepwell.orchestrations.participants import TeamBuilder, TeamOptions, takes
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 
 _LIMITS = ("max_stall_count", "max_reset_count", "max_round_count")
 
@@ -34,7 +33,6 @@ class MagenticBuilder(TeamBuilder):
     def __init__(
         self,
         *,
-        participants: Sequence[Participant] = (),
         manager: MagenticManagerBase | None = None,
         manager_factory: Callable[[], MagenticManagerBase] | None = None,
         manager_agent: Any = None,
@@ -50,23 +48,10 @@ class MagenticBuilder(TeamBuilder):
         max_stall_count: int | None = None,
         max_reset_count: int | None = None,
         max_round_count: int | None = None,
-        name: str | None = None,
-        description: str | None = None,
         enable_plan_review: bool = False,
-        checkpoint_storage: StorageLike | None = None,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+        **team: Unpack[TeamOptions],
     ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
+        super().__init__(**team)
         self._managers = {
             "manager": manager,
             "manager_factory": manager_factory,
