@@ -76,9 +76,9 @@ def _find_text(node: Node, path: str, values: Mapping[str, Any], run_id: str) ->
 
 
 def _make_missing_error(node: str, paths: list[str], values: Mapping[str, Any], run_id: str) -> MissingInput:
-    wanted, known = ", ".join(map(repr, paths)), ", ".join(map(repr, values)) or "none"
+    wanted, names = ", ".join(map(repr, paths)), ", ".join(map(repr, values)) or "none"
     return MissingInput(
-        f"{node!r} in run {run_id!r} wants {wanted}, which nobody has given; there are {known}: name one of them, or "
+        f"{node!r} in run {run_id!r} wants {wanted}, which nobody has given; there are {names}: name one of them, or "
         f"add an edge from the agent whose output_key it is",
         run_id=run_id,
     )

@@ -36,14 +36,14 @@ def participants_of(given: Iterable[Participant]) -> dict[str, Executor]:
     return members
 
 
-def collect_participants(given: Any) -> tuple[dict[str, Executor], list[str]]:
+def collect_participants(candidates: Any) -> tuple[dict[str, Executor], list[str]]:
     """The executors of a team by their ids, and what is wrong with those given."""
-    if isinstance(given, (str, Executor, type)) or not isinstance(given, Iterable):
-        return {}, [f"participants is a list of agents and executors, not {given!r:.80}"]
+    if isinstance(candidates, (str, Executor, type)) or not isinstance(candidates, Iterable):
+        return {}, [f"participants is a list of agents and executors, not {candidates!r:.80}"]
     members: dict[str, Executor] = {}
     problems: list[str] = []
     objects: set[int] = set()
-    participants = list(given)
+    participants = list(candidates)
     for participant in participants:
         if id(participant) in objects:
             problems.append(f"{participant!r:.80} stands twice among the participants: each takes part once")

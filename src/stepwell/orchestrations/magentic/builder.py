@@ -88,9 +88,9 @@ class MagenticBuilder(TeamBuilder):
     def _make_manager(self) -> MagenticManagerBase:
         """Whoever leads. Raises DefinitionError if a prompt or an agent will not do."""
         limits: dict[str, Any] = {name: value for name, value in self._limits.items() if value is not None}
-        match next((what, given) for what, given in self._managers.items() if given is not None):
-            case "manager", given:
-                return self._apply_limits(given, limits)
+        match next((option, value) for option, value in self._managers.items() if value is not None):
+            case "manager", manager:
+                return self._apply_limits(manager, limits)
             case "manager_factory", make:
                 return self._apply_limits(make(), limits)
             case "manager_agent", agent:
