@@ -395,6 +395,6 @@ def test_everyday_patterns_are_taken(pattern: str) -> None:
 
 def test_without_the_package_for_patterns_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "regex", None)
-    patterns._compiled.cache_clear()
+    patterns._compile.cache_clear()
     with pytest.raises(DefinitionError, match=r"pip install stepwell\[declarative\]"):
         matches("a", "b")

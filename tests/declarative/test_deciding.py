@@ -7,7 +7,7 @@ import pytest
 
 from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, Node
-from stepwell.declarative.schedule import Deciding, Decision, Plan, Stand, TooManyLoops
+from stepwell.declarative.schedule import Decision, NodeGraph, NodeState, Scheduler, TooManyLoops
 
 
 class Course:
@@ -15,26 +15,26 @@ class Course:
 
     def __init__(self, nodes: str | list[Node], *edges: Edge, max_iterations: int = 10) -> None:
         several = [Node(id) for id in nodes.split()] if isinstance(nodes, str) else nodes
-        self.plan = Plan(Definition("course", tuple(several), edges, max_iterations))
-        self.stands: Mapping[str, Stand] = {}
+        self.graph = NodeGraph(Definition("course", tuple(several), edges, max_iterations))
+        self.states: Mapping[str, NodeState] = {}
 
     def _do(self, what: str, *args: Any) -> Decision:
-        deciding = Deciding(self.plan, self.stands, {})
-        decision: Decision = getattr(deciding, what)(*args)
-        self.stands = deciding.stands
+        scheduler = Scheduler(self.graph, self.states, {})
+        decision: Decision = getattr(scheduler, what)(*args)
+        self.states = scheduler.states
         return decision
 
     def begin(self) -> tuple[str, ...]:
         return self._do("begin").start
 
     def gives(self, id: str, **outputs: Any) -> Decision:
-        return self._do("finished", id, outputs or {id: "said"})
+        return self._do("succeed", id, outputs or {id: "said"})
 
     def fails(self, id: str, reason: str = "broken") -> Decision:
-        return self._do("gave_up", id, reason)
+        return self._do("fail", id, reason)
 
     def is_denied(self, id: str) -> Decision:
-        return self._do("denied", id, "denied")
+        return self._do("deny", id, "denied")
 
 
 def way(sources: str, targets: str, when: Any = None, **known: Any) -> Edge:
@@ -120,11 +120,11 @@ def test_a_loop_runs_what_it_leads_back_to_and_what_lies_behind_it() -> None:
     course.gives("draft")
     for _ in range(3):
         assert course.gives("review", review="again").start == ("draft",)
-        assert course.stands["publish"].status == "waiting"
+        assert course.states["publish"].status == "waiting"
         assert course.gives("draft").start == ("review",)
     assert course.gives("review", review="fine").start == ("publish",)
     assert course.gives("publish").done
-    assert course.stands["draft"].runs == 4
+    assert course.states["draft"].runs == 4
 
 
 def test_a_loop_that_runs_too_often_is_an_error_that_says_who_was_running() -> None:
@@ -151,7 +151,7 @@ def test_the_limit_holds_for_every_agent_of_a_loop_not_only_for_the_one_it_leads
     assert course.begin() == ("start",)
     assert course.gives("start", handoff="left").start == ("left",)
     assert course.gives("left", handoff="right").start == ("right",)
-    assert [course.stands[id].runs for id in ("left", "right")] == [1, 1]
+    assert [course.states[id].runs for id in ("left", "right")] == [1, 1]
     with pytest.raises(TooManyLoops, match=r"'left' has run 1 times.*still running: nobody"):
         course.gives("right", handoff="left")
 
@@ -182,7 +182,7 @@ def test_too_many_loops_names_those_at_work_and_not_those_that_would_have_begun_
     course.gives("sibling")
     course.gives("inner", inner="again")
     course.gives("inner", inner="enough")
-    assert course.stands["sibling"].status == "waiting"
+    assert course.states["sibling"].status == "waiting"
     with pytest.raises(TooManyLoops) as raised:
         course.gives("outer")
     assert (raised.value.node, raised.value.running) == ("inner", ("side",))
@@ -200,8 +200,8 @@ def test_a_loop_leaves_alone_what_it_does_not_lead_to() -> None:
     course.gives("side")
     course.gives("draft")
     course.gives("review", review="again")
-    assert course.stands["side"].status == "succeeded"
-    assert course.stands["side"].runs == 1
+    assert course.states["side"].status == "succeeded"
+    assert course.states["side"].runs == 1
 
 
 def test_an_agent_may_loop_on_itself() -> None:
@@ -235,7 +235,7 @@ def test_a_fallback_takes_the_place_of_the_one_that_failed() -> None:
     decision = course.fails("a")
     assert (decision.start, decision.skipped, decision.done) == (("spare",), (), False)
     assert course.gives("spare", spare="instead").start == ("b",)
-    assert course.stands["a"].outputs["text"] == "instead"
+    assert course.states["a"].outputs["text"] == "instead"
 
 
 def test_a_fallback_that_fails_too_leaves_the_place_empty() -> None:

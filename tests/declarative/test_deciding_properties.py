@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, ErrorMode, Node
-from stepwell.declarative.schedule import SETTLED, Deciding, Decision, Plan, Stand, TooManyLoops, last_of, progress
-from stepwell.declarative.validation import problems
+from stepwell.declarative.schedule import (
+    SETTLED,
+    Decision,
+    NodeGraph,
+    NodeState,
+    Scheduler,
+    TooManyLoops,
+    compute_progress,
+    find_final_nodes,
+)
+from stepwell.declarative.validation import find_problems
 
 IDS = ("a", "b", "c", "d", "e", "f")
 MODES: tuple[ErrorMode, ...] = ("stop", "skip", "isolate", "fallback")
@@ -41,7 +50,7 @@ def definitions(draw: st.DrawFn) -> Definition:
             edges.append(Edge((source,), (target,), equals("say", target) if kind == "when" else None))
     made = Definition("any", tuple(nodes), tuple(edges), max_iterations=draw(st.integers(1, 4)))
     routers = {node.id for node in made.nodes if node.output_mode == "handoff"}
-    targets = {id: [way.target for way in made.ways() if way.source == id] for id in routers}
+    targets = {id: [route.target for route in made.routes() if route.source == id] for id in routers}
     plain = [
         Node(node.id, on_error=node.on_error, fallback=node.fallback)
         if node.id in routers and not targets[node.id]
@@ -61,28 +70,28 @@ class Course:
     """A run of a definition, in which chance says who is done next, and with what."""
 
     def __init__(self, definition: Definition, draw: Any) -> None:
-        self.plan, self.draw = Plan(definition), draw
-        self.stands: Mapping[str, Stand] = {}
+        self.graph, self.draw = NodeGraph(definition), draw
+        self.states: Mapping[str, NodeState] = {}
         self.begun = 0
 
     def step(self, what: str, *args: Any) -> Decision:
         before = {*self.busy()}
-        deciding = Deciding(self.plan, self.stands, {})
-        decision: Decision = getattr(deciding, what)(*args)
+        scheduler = Scheduler(self.graph, self.states, {})
+        decision: Decision = getattr(scheduler, what)(*args)
         assert not {*decision.start} & (before - {*args[:1]}), "somebody is begun who is running"
         assert len({*decision.start}) == len(decision.start)
-        self.stands = deciding.stands
+        self.states = scheduler.states
         self.begun += len(decision.start)
         for id in decision.start:
-            assert self.stands[id].status == "running"
+            assert self.states[id].status == "running"
             self.check_upstream(id)
         return decision
 
     def check_upstream(self, id: str) -> None:
-        for way in self.plan.into(id):
-            if way.key not in self.plan.back and id not in self.plan.entries:
-                assert self.stands[way.source].status in SETTLED, "somebody before it is not done"
-        assert id in self.plan.entries or id in self.plan.fallbacks or self.stands[id].upstream
+        for route in self.graph.into(id):
+            if route.key not in self.graph.loop_keys and id not in self.graph.entries:
+                assert self.states[route.source].status in SETTLED, "somebody before it is not done"
+        assert id in self.graph.entries or id in self.graph.fallbacks or self.states[id].upstream
 
     def run(self) -> None:
         decision = self.step("begin")
@@ -93,42 +102,42 @@ class Course:
 
     def busy(self) -> list[str]:
         """Those that are really at work: whose place is taken only waits."""
-        replaced = {stand.instead_of for stand in self.stands.values() if stand.status == "running"}
-        return [id for id, stand in self.stands.items() if stand.status == "running" and id not in replaced]
+        replaced = {state.instead_of for state in self.states.values() if state.status == "running"}
+        return [id for id, state in self.states.items() if state.status == "running" and id not in replaced]
 
     def finish(self, id: str) -> Decision:
-        node = self.plan.definition.node(id)
+        node = self.graph.definition.node(id)
         match self.draw(st.sampled_from(("gives", "gives", "gives", "fails", "denied"))):
             case "fails" if node.on_error != "stop":
-                return self.step("gave_up", id, "broken")
+                return self.step("fail", id, "broken")
             case "denied":
-                return self.step("denied", id, "denied")
+                return self.step("deny", id, "denied")
         if node.output_mode == "handoff":
-            targets = [way.target for way in self.plan.out_of(id)]
-            return self.step("finished", id, {"handoff": self.draw(st.sampled_from(targets))})
-        return self.step("finished", id, {"say": self.draw(st.sampled_from(IDS)), id: "x"})
+            targets = [route.target for route in self.graph.out_of(id)]
+            return self.step("succeed", id, {"handoff": self.draw(st.sampled_from(targets))})
+        return self.step("succeed", id, {"say": self.draw(st.sampled_from(IDS)), id: "x"})
 
 
 @pytest.mark.long
 @settings(max_examples=600, deadline=None)
 @given(definitions(), st.data())
 def test_every_run_ends_with_everybody_accounted_for(definition: Definition, data: st.DataObject) -> None:
-    assert not [text for _, text in problems(definition)]
+    assert not [text for _, text in find_problems(definition)]
     course = Course(definition, data.draw)
     looped: TooManyLoops | None = None
     try:
         course.run()
     except TooManyLoops as error:
         looped = error
-    assert all(stand.runs <= definition.max_iterations for stand in course.stands.values())
+    assert all(state.runs <= definition.max_iterations for state in course.states.values())
     if looped is not None:
-        assert course.stands[looped.node].runs == definition.max_iterations
+        assert course.states[looped.node].runs == definition.max_iterations
         return
-    plan, stands = course.plan, course.stands
-    assert all(stands[id].status in SETTLED for id in plan.ids if id not in plan.fallbacks)
-    assert all(stands[id].reason for id in plan.ids if stands[id].status in ("skipped", "failed"))
-    assert all(stands[id].status == "succeeded" for id in last_of(plan, stands))
-    assert progress(plan, stands, plan.entries[0], over=True) == 1.0
+    graph, states = course.graph, course.states
+    assert all(states[id].status in SETTLED for id in graph.ids if id not in graph.fallbacks)
+    assert all(states[id].reason for id in graph.ids if states[id].status in ("skipped", "failed"))
+    assert all(states[id].status == "succeeded" for id in find_final_nodes(graph, states))
+    assert compute_progress(graph, states, graph.entries[0], over=True) == 1.0
 
 
 @pytest.mark.long
@@ -137,10 +146,10 @@ def test_every_run_ends_with_everybody_accounted_for(definition: Definition, dat
 def test_everybody_is_reached_from_where_a_run_begins_and_ways_that_are_not_back_make_no_circle(
     made: Definition,
 ) -> None:
-    plan = Plan(made)
-    reached = set().union(*(plan.behind(id) for id in plan.entries))
-    assert reached == {*plan.ids} - plan.fallbacks
-    for id in plan.ids:
-        behind = plan.behind(id)
-        forward = [way for way in plan.into(id) if way.key not in plan.back]
-        assert not any(way.source in behind for way in forward)
+    graph = NodeGraph(made)
+    reached = set().union(*(graph.downstream(id) for id in graph.entries))
+    assert reached == {*graph.ids} - graph.fallbacks
+    for id in graph.ids:
+        behind = graph.downstream(id)
+        forward = [route for route in graph.into(id) if route.key not in graph.loop_keys]
+        assert not any(route.source in behind for route in forward)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from stepwell import DefinitionError
-from stepwell.declarative.conditions.operators import KINDS
+from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.files.reader import GROUPS, from_data
 from stepwell.declarative.files.schema import schema
@@ -152,7 +152,7 @@ def test_every_kind_of_condition_is_in_the_schema() -> None:
     shapes = schema()["$defs"]["condition"]["oneOf"]
     kinds = [shape["properties"]["kind"] for shape in shapes]
     named = [name for kind in kinds for name in kind.get("enum", [kind.get("const")])]
-    assert sorted(named) == sorted([*KINDS, *GROUPS])
+    assert sorted(named) == sorted([*OPERATORS, *GROUPS])
 
 
 @pytest.mark.long

@@ -72,13 +72,13 @@ async def longest_gap(work: Any) -> float:
 async def test_the_event_loop_goes_on_while_a_pattern_is_matched(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     loop, went_on = asyncio.get_running_loop(), []
 
-    def found(pattern: str, text: str) -> bool:
+    def search(pattern: str, text: str) -> bool:
         seen = threading.Event()
         loop.call_soon_threadsafe(seen.set)
         went_on.append(seen.wait(timeout=2))  # only an event loop that goes on can end this before its time
         return False
 
-    monkeypatch.setattr(patterns, "found", found)
+    monkeypatch.setattr(patterns, "search", search)
     await build(not_(matches("a", "x")) & (matches("a", "y") | matches("a", "z"))).run("go")
     assert went_on == [True, True, True]
 

@@ -12,7 +12,7 @@ import pytest
 
 from stepwell import CheckpointCorrupt, Message
 from stepwell.declarative import InMemoryTranscriptStore, JsonTranscriptStore
-from stepwell.declarative.files.durable_files import locked, safe_name
+from stepwell.declarative.files.durable_files import lock_file, safe_name
 from stepwell.declarative.transcripts import Threads, own_thread, thread_of
 
 APPENDS = """
@@ -162,7 +162,7 @@ def test_no_two_sessions_and_agents_share_a_thread() -> None:
 async def test_the_event_loop_goes_on_while_another_writer_holds_the_file(tmp_path: Path) -> None:
     store = JsonTranscriptStore(tmp_path)
     await store.append("t", "1", said("a"))
-    with locked(store._path("t")):
+    with lock_file(store._path("t")):
         waiting = asyncio.ensure_future(store.append("t", "2", said("b")))
         for _ in range(20):
             await asyncio.sleep(0.001)

@@ -25,7 +25,7 @@ from stepwell.declarative.conditions.condition import (
     not_exists,
     starts_with,
 )
-from stepwell.declarative.conditions.operators import KINDS
+from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
 from stepwell.declarative.files.reader import from_json, from_yaml
 
@@ -104,7 +104,7 @@ def test_format_1_is_read() -> None:
 
 
 def test_the_file_has_every_kind_of_condition() -> None:
-    assert [kind for kind in (*KINDS, "all_of", "any_of", "not") if f'"kind": "{kind}"' not in FORMAT_1] == []
+    assert [kind for kind in (*OPERATORS, "all_of", "any_of", "not") if f'"kind": "{kind}"' not in FORMAT_1] == []
 
 
 def test_what_a_file_of_format_1_does_not_say_is_what_it_was_when_that_was_released() -> None:

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from stepwell import FullHistory, LatestOnly
 from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, FieldCondition, Not
-from stepwell.declarative.conditions.operators import KINDS
+from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
-from stepwell.declarative.validation import problems
+from stepwell.declarative.validation import find_problems
 
 ODD = [
     "no",
@@ -51,8 +51,8 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def questions(draw: st.DrawFn) -> Condition:
-    kind = draw(st.sampled_from(sorted(KINDS)))
-    return FieldCondition(kind, draw(names), draw(GIVEN[KINDS[kind].takes]))
+    kind = draw(st.sampled_from(sorted(OPERATORS)))
+    return FieldCondition(kind, draw(names), draw(GIVEN[OPERATORS[kind].takes]))
 
 
 conditions: st.SearchStrategy[Condition] = st.recursive(
@@ -83,7 +83,7 @@ approvals = st.builds(
 
 def definitions() -> st.SearchStrategy[Definition]:
     """Those in which nothing is wrong."""
-    return _definitions().filter(lambda definition: not list(problems(definition)))
+    return _definitions().filter(lambda definition: not list(find_problems(definition)))
 
 
 @st.composite

@@ -35,9 +35,9 @@ _CLASSES = {
     "model.event": "CheckpointInfo WorkflowErrorDetails WorkflowEventSource WorkflowRunState",
     "model.superstep": "Retention RepliedRequest=Reply",
     "declarative.conditions.condition": "ConditionFailed",
-    "declarative.conductor": "WorkflowBegun=Begun",
+    "declarative.conductor": "WorkflowBegun",
     "declarative.schedule": """
-        EdgeTraversed=Traversed NodeLayer=Layer NodeProgress=Stand NodeSkipped=Skipped NodesDecision=Decision""",
+        EdgeTraversed NodeLayer=Layer NodeProgress=NodeState NodeSkipped NodesDecision=Decision""",
     "declarative.definition": "Approval Definition Edge Node Retries",
     "declarative.errors": "LoopLimit MissingInput OutputRejected WorkflowTimeout",
     "declarative.events": """
@@ -46,9 +46,9 @@ _CLASSES = {
         WorkflowLayerCompletedEvent WorkflowLayerStartedEvent WorkflowStartedEvent""",
     "declarative.instance": "AgentWorkflowResult",
     "declarative.messages": """
-        BeginWorkflow=Begin NodesDecided=Decided NodeDone=Done RunNode=Go
+        BeginWorkflow NodesDecided NodeDone RunNode
         NodeApprovalRequest NodeApprovalResponse NodeOutcome=Outcome""",
-    "declarative.node": "NodeWork=Working",
+    "declarative.node": "NodeWork",
     "storage.checkpoint": "WorkflowCheckpoint WorkflowMessage",
     "storage.due_runs": "DueRun",
     "storage.pending_requests": "PendingRequest",
@@ -78,8 +78,8 @@ _CLASSES = {
     "orchestrations.handoff.agents": "HandoffAgentUserRequest HandoffSentEvent",
     "orchestrations.magentic.managers": "MagenticContext",
     "orchestrations.magentic.values": """
-        MagenticContinue=MagenticGoOn MagenticOrchestratorEvent MagenticOrchestratorEventType
-        MagenticPlanReviewRequest MagenticPlanReviewResponse MagenticProgress=MagenticStand MagenticProgressLedger
+        MagenticContinue MagenticOrchestratorEvent MagenticOrchestratorEventType
+        MagenticPlanReviewRequest MagenticPlanReviewResponse MagenticProgress MagenticProgressLedger
         MagenticProgressLedgerItem MagenticTaskLedger""",
     "orchestrations.review": "AgentRequestInfoResponse",
     "testing.faults.crash": "Crash",

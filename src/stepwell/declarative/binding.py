@@ -11,11 +11,11 @@ from stepwell.codec.class_kinds import is_storable
 from stepwell.codec.codec import register_checkpoint_type
 from stepwell.declarative.conductor import Conductor
 from stepwell.declarative.definition import Definition, Node
-from stepwell.declarative.node import NodeExecutor, tools_of
-from stepwell.declarative.schedule import Plan
+from stepwell.declarative.node import NodeExecutor, handoff_tools
+from stepwell.declarative.schedule import NodeGraph
 from stepwell.declarative.transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
-from stepwell.declarative.validation import problems
-from stepwell.declarative.workflow_node import TeamNode, inside
+from stepwell.declarative.validation import find_problems
+from stepwell.declarative.workflow_node import TeamNode, inner_id
 from stepwell.errors import DefinitionError
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.workflows.builder import WorkflowBuilder
@@ -37,29 +37,29 @@ class Bindings:
     transcripts: TranscriptStore | None = None
 
 
-def bound(definition: Definition, bindings: Bindings, storage: CheckpointStorage | None) -> Workflow:
+def bind(definition: Definition, bindings: Bindings, storage: CheckpointStorage | None) -> Workflow:
     """The workflow. Raises DefinitionError with everything that is wrong or not bound."""
-    found = [text for _, text in problems(definition)]
+    problems = [text for _, text in find_problems(definition)]
     agents: dict[str, Any] = {}
     for node in definition.nodes:
         try:
-            agents[node.id] = _agent(node, bindings)
+            agents[node.id] = _find_agent(node, bindings)
         except DefinitionError as error:
-            found += error.problems
+            problems += error.problems
     named = {name for node in definition.nodes for name in node.output_types}
-    found += [
+    problems += [
         f"the type {name!r} is not bound: give the class of that name to with_types(...)"
         for name in sorted(named - {*bindings.types})
     ]
-    if found:
-        raise DefinitionError(list(dict.fromkeys(found)))
+    if problems:
+        raise DefinitionError(list(dict.fromkeys(problems)))
     for name in named:
         if is_storable(bindings.types[name]):  # so that what was stored is read, wherever the class was made
             register_checkpoint_type(bindings.types[name])
-    return _wired(definition, bindings, agents, storage)
+    return _wire(definition, bindings, agents, storage)
 
 
-def _agent(node: Node, bindings: Bindings) -> Any:
+def _find_agent(node: Node, bindings: Bindings) -> Any:
     if node.config is not None:
         if bindings.factory is None:
             raise DefinitionError(
@@ -67,33 +67,33 @@ def _agent(node: Node, bindings: Bindings) -> Any:
             )
         return _as_agent(node, bindings.factory(node.config))
     if node.bound_by not in bindings.agents:
-        known = ", ".join(map(repr, bindings.agents)) or "none"
-        raise DefinitionError(f"the agent {node.bound_by!r} is not bound: with_agents({{...}}); there are {known}")
+        names = ", ".join(map(repr, bindings.agents)) or "none"
+        raise DefinitionError(f"the agent {node.bound_by!r} is not bound: with_agents({{...}}); there are {names}")
     return _as_agent(node, bindings.agents[node.bound_by])
 
 
-def _as_agent(node: Node, given: Any) -> Any:
+def _as_agent(node: Node, agent: Any) -> Any:
     """An agent, or a workflow that stands for one."""
-    if not isinstance(given, WorkflowAgent):
-        return agent_of(given)
-    own = [name for name in ("timeout", "retry", "concurrency", "fallback") if getattr(node, name) is not None]
-    own += ["on_error"] if node.on_error in ("skip", "isolate") else []
-    own += ["output"] if node.output_mode == "handoff" else []
-    if own:
+    if not isinstance(agent, WorkflowAgent):
+        return agent_of(agent)
+    options = [name for name in ("timeout", "retry", "concurrency", "fallback") if getattr(node, name) is not None]
+    options += ["on_error"] if node.on_error in ("skip", "isolate") else []
+    options += ["output"] if node.output_mode == "handoff" else []
+    if options:
         raise DefinitionError(
-            f"{node.id!r} is a workflow, and cannot have {', '.join(own)}: give them to what is inside of it"
+            f"{node.id!r} is a workflow, and cannot have {', '.join(options)}: give them to what is inside of it"
         )
-    return given
+    return agent
 
 
-def _wired(
+def _wire(
     definition: Definition, bindings: Bindings, agents: Mapping[str, Any], storage: CheckpointStorage | None
 ) -> Workflow:
     threads = None
     if definition.conversation != "none":
         threads = Threads(definition.conversation, bindings.transcripts or InMemoryTranscriptStore())
-    plan = Plan(definition)
-    conductor = Conductor(plan)
+    graph = NodeGraph(definition)
+    conductor = Conductor(graph)
     builder = WorkflowBuilder(
         100 + 6 * len(definition.nodes) * definition.max_iterations,  # its own limit ends a loop long before
         definition.name,
@@ -103,20 +103,20 @@ def _wired(
         output_from=[conductor],
     )
     builder.add_edge(conductor, conductor)
-    for made in [_node(plan, node, agents[node.id], bindings, threads) for node in definition.nodes]:
-        builder.add_edge(conductor, made).add_edge(made, conductor)
-        if isinstance(made, TeamNode):
-            team = WorkflowAgentExecutor(agents[made.id], inside(made.id))
-            builder.add_edge(made, team).add_edge(team, made)
+    for executor in [_make_node(graph, node, agents[node.id], bindings, threads) for node in definition.nodes]:
+        builder.add_edge(conductor, executor).add_edge(executor, conductor)
+        if isinstance(executor, TeamNode):
+            team = WorkflowAgentExecutor(agents[executor.id], inner_id(executor.id))
+            builder.add_edge(executor, team).add_edge(team, executor)
     return builder.build()
 
 
-def _node(plan: Plan, node: Node, agent: Any, bindings: Bindings, threads: Threads | None) -> NodeExecutor:
+def _make_node(graph: NodeGraph, node: Node, agent: Any, bindings: Bindings, threads: Threads | None) -> NodeExecutor:
     if isinstance(agent, WorkflowAgent):
-        return TeamNode(plan, node, bindings.types, threads)
+        return TeamNode(graph, node, bindings.types, threads)
     handoffs: dict[str, str] = {}
     if node.output_mode == "handoff":
-        for tool, target in tools_of(plan, node.id).items():
-            about = getattr(bindings.agents.get(plan.definition.node(target).bound_by), "description", None)
-            handoffs[tool] = about or f"Hand over to {target}."
-    return NodeExecutor(plan, node, agent, bindings.types, threads, handoffs)
+        for tool, target in handoff_tools(graph, node.id).items():
+            description = getattr(bindings.agents.get(graph.definition.node(target).bound_by), "description", None)
+            handoffs[tool] = description or f"Hand over to {target}."
+    return NodeExecutor(graph, node, agent, bindings.types, threads, handoffs)

@@ -22,7 +22,7 @@ from stepwell.declarative.definition import (
 )
 from stepwell.declarative.definition_store import load_definition
 from stepwell.declarative.files.reader import from_json, from_yaml
-from stepwell.declarative.instance import AgentWorkflowInstance, Stores, runs_in, stored_definition
+from stepwell.declarative.instance import AgentWorkflowInstance, Stores, read_run_definition, run_storage
 from stepwell.declarative.transcripts import JsonTranscriptStore, TranscriptStore
 from stepwell.errors import DefinitionError
 from stepwell.model.superstep import FullHistory, Retention
@@ -78,9 +78,9 @@ class AgentWorkflow:
     @classmethod
     def from_definition(cls, definition: Definition) -> Self:
         """One that says what a definition says; its agents are bound by `with_agents`."""
-        made = cls()
-        made._definition = definition
-        return made
+        workflow = cls()
+        workflow._definition = definition
+        return workflow
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -95,8 +95,8 @@ class AgentWorkflow:
     @classmethod
     def load(cls, root: str | Path, name: str) -> Self:
         """One whose newest definition is kept in a JSON workflow store, which it uses too."""
-        made = cls.from_json(load_definition(Path(root), name))
-        return made.with_json_workflow_store(root, made._definition.retention)
+        workflow = cls.from_json(load_definition(Path(root), name))
+        return workflow.with_json_workflow_store(root, workflow._definition.retention)
 
     @classmethod
     async def of_run(cls, store: StorageLike | Path, execution_id: str) -> Self:
@@ -105,12 +105,12 @@ class AgentWorkflow:
         `store` is the storage of the run, or the directory of a JSON workflow store.
         """
         if isinstance(store, Path):
-            made = cls.from_definition(await stored_definition(runs_in(store), execution_id))
-            return made.with_json_workflow_store(store, made._definition.retention)
+            workflow = cls.from_definition(await read_run_definition(run_storage(store), execution_id))
+            return workflow.with_json_workflow_store(store, workflow._definition.retention)
         storage = storage_of(store)
         if storage is None:
             raise DefinitionError(f"give the storage of run {execution_id!r}, or the directory of its store as a Path")
-        return cls.from_definition(await stored_definition(storage, execution_id)).with_workflow_store(storage)
+        return cls.from_definition(await read_run_definition(storage, execution_id)).with_workflow_store(storage)
 
     def with_agents(self, agents: Mapping[str, Any]) -> Self:
         """What the names of agents stand for."""
@@ -172,9 +172,9 @@ class AgentWorkflow:
 
     def with_types(self, *types: type) -> Self:
         """Types that outputs are of, known by their names."""
-        for one in types:
-            if self._types.setdefault(one.__name__, one) is not one:
-                self._problems.append(f"two types are called {one.__name__!r}: give one of them another name")
+        for cls in types:
+            if self._types.setdefault(cls.__name__, cls) is not cls:
+                self._problems.append(f"two types are called {cls.__name__!r}: give one of them another name")
         return self
 
     def add_agent(
@@ -208,7 +208,7 @@ class AgentWorkflow:
             config = dict(agent)
         elif agent is not None:
             self._agents[id] = agent
-        wanted = Approval() if approval is True else approval or None
+        node_approval = Approval() if approval is True else approval or None
         node = Node(
             id,
             name,
@@ -226,7 +226,7 @@ class AgentWorkflow:
             "fallback" if fallback is not None else on_error,
             fallback,
             concurrency,
-            wanted,
+            node_approval,
         )
         return self._with(nodes=(*self._definition.nodes, node))
 
@@ -257,6 +257,6 @@ class AgentWorkflow:
             if output not in ("text", "structured", "union", "handoff"):
                 self._problems.append(f"an output is text, structured, union or handoff, not {output!r}")
             return output, ()  # type: ignore[return-value]
-        several = get_args(output) or ((output,) if isinstance(output, type) else tuple(output))
-        self.with_types(*several)
-        return ("structured" if len(several) == 1 else "union"), tuple(one.__name__ for one in several)
+        classes = get_args(output) or ((output,) if isinstance(output, type) else tuple(output))
+        self.with_types(*classes)
+        return ("structured" if len(classes) == 1 else "union"), tuple(cls.__name__ for cls in classes)

@@ -92,7 +92,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """One source and one target of an edge."""
 
     edge: int  # the number of the edge in the definition
@@ -122,9 +122,9 @@ class Definition:
     def node(self, id: str) -> Node:
         return next(node for node in self.nodes if node.id == id)
 
-    def ways(self) -> Iterator[Way]:
+    def routes(self) -> Iterator[Route]:
         """Every single way, in the order in which they were said."""
         for number, edge in enumerate(self.edges):
             for source in edge.sources:
                 for target in edge.targets:
-                    yield Way(number, source, target)
+                    yield Route(number, source, target)

@@ -26,14 +26,14 @@ def load_definition(root: Path, name: str) -> str:
     try:
         return (_folder(root, name) / "definition.json").read_text("utf-8")
     except FileNotFoundError:
-        known = ", ".join(map(repr, list_definitions(root))) or "none"
-        raise FileNotFoundError(f"no definition is called {name!r} in {root}; there are {known}") from None
+        names = ", ".join(map(repr, list_definitions(root))) or "none"
+        raise FileNotFoundError(f"no definition is called {name!r} in {root}; there are {names}") from None
 
 
 def list_definitions(root: Path) -> list[str]:
     """The names of the workflows whose definitions are kept."""
-    found = sorted((root / FOLDER).glob("*/definition.json"))
-    return [json.loads(path.read_text("utf-8"))["name"] for path in found]
+    paths = sorted((root / FOLDER).glob("*/definition.json"))
+    return [json.loads(path.read_text("utf-8"))["name"] for path in paths]
 
 
 def _folder(root: Path, name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepwell.declarative.definition import Definition, Node
-from stepwell.declarative.schedule import Plan
+from stepwell.declarative.schedule import NodeGraph
 from stepwell.viz.picture import escape_mermaid
 
 LONGEST = 80  # characters of a label
@@ -24,24 +24,24 @@ def to_mermaid(definition: Definition) -> str:
 
 
 def _rows(definition: Definition) -> Iterator[str]:
-    plan = Plan(definition)
+    graph = NodeGraph(definition)
     # numbered, because an id may hold anything: quotes, spaces, a word that Mermaid keeps for itself
-    names = {id: f"n{number}" for number, id in enumerate(plan.ids)}
+    names = {id: f"n{number}" for number, id in enumerate(graph.ids)}
     yield "start((start));"
     for node in definition.nodes:
         yield f"{names[node.id]}{_shape(node)};"
     yield "finish((end));"
-    for id in plan.entries:
+    for id in graph.entries:
         yield f"start --> {names[id]};"
-    for way in plan.ways:
-        edge = definition.edges[way.edge]
-        yield f"{names[way.source]} {_arrow(edge.describe(), edge.default)} {names[way.target]};"
+    for route in graph.routes:
+        edge = definition.edges[route.edge]
+        yield f"{names[route.source]} {_arrow(edge.describe(), edge.default)} {names[route.target]};"
     for node in definition.nodes:
         if node.fallback is not None:
             yield f"{names[node.id]} {_arrow('if it fails', True)} {names[node.fallback]};"
-    leading_on = {way.source for way in plan.ways if way.source != way.target}
-    for id in plan.ids:
-        if id not in leading_on and id not in plan.fallbacks:
+    leading_on = {route.source for route in graph.routes if route.source != route.target}
+    for id in graph.ids:
+        if id not in leading_on and id not in graph.fallbacks:
             yield f"{names[id]} --> finish;"
     yield from _styles(definition, names)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from stepwell.agents.messages import AgentResponseUpdate
 from stepwell.declarative.conductor import CONDUCTOR
 from stepwell.declarative.definition import Definition
-from stepwell.declarative.messages import Decided, Done, Go, Outcome
+from stepwell.declarative.messages import NodeDone, NodesDecided, Outcome, RunNode
 from stepwell.declarative.schedule import Decision, Layer
 from stepwell.declarative.workflow_node import node_of
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
@@ -124,7 +124,7 @@ NamedEvent = (
 )
 
 
-class Teller:
+class EventTranslator:
     """Reads the events of the engine, in order, and says what they mean for the agents."""
 
     def __init__(self, definition: Definition, execution_id: str, *, checkpoints: bool = False) -> None:
@@ -134,23 +134,23 @@ class Teller:
         self._counted = sum(node.id not in standing_in for node in definition.nodes)
         self._replaced = {node.id for node in definition.nodes if node.fallback is not None}
         self._checkpoints, self._resumed = checkpoints, False
-        self._begun: list[Go] = []  # in this superstep
+        self._begun: list[RunNode] = []  # in this superstep
         self._ended: list[Layer] = []
         self._over: Outcome | None = None
         self._done = 0
-        self._stands: dict[str, str] = {}  # of the nodes, as far as it is known here
+        self._statuses: dict[str, str] = {}  # of the nodes, as far as it is known here
         self._progress = 0.0
         self.outcome: Outcome | None = None
 
-    def know(self, stands: Mapping[str, str]) -> None:
+    def restore(self, statuses: Mapping[str, str]) -> None:
         """Where the nodes were of a run that was stored before, and goes on."""
-        self._stands |= stands
+        self._statuses |= statuses
         self._resumed = True
 
-    def told(self, event: WorkflowEvent) -> Iterator[NamedEvent]:
+    def translate(self, event: WorkflowEvent) -> Iterator[NamedEvent]:
         """What an event of the engine means here; nothing, if it means nothing."""
         if event.type in ("update", "withdrawn"):
-            yield self._of_agent(event)
+            yield self._make_agent_event(event)
             return
         if event.path:
             return  # of a workflow inside a node: its agents' events are passed on, its progress is its own
@@ -158,14 +158,14 @@ class Teller:
             case "started":
                 yield WorkflowStartedEvent(self._workflow, self._id, self._nodes, self._resumed)
             case "executor_completed":
-                for said in event.data or ():
-                    yield from self._said(said)
+                for message in event.data or ():
+                    yield from self._read_message(message)
             case "superstep_completed":
-                yield from self._layers()
+                yield from self._read_layers()
             case "output" if isinstance(event.data, Outcome):
                 self.outcome = event.data
                 if event.replayed:  # it was over before
-                    yield self._completed(event.data)
+                    yield self._make_completed_event(event.data)
             case "request_info":
                 yield ApprovalRequestedEvent(event.request_id, node_of(event.executor_id or ""), event.data)
             case "warning":
@@ -174,75 +174,75 @@ class Teller:
             case "sleeping":
                 yield WorkflowDiagnosticEvent("info", self._workflow, f"sleeps until {event.data}")
             case "executor_failed" if event.details is not None and event.executor_id != CONDUCTOR:
-                yield self._failed_agent(event.details)
+                yield self._make_agent_failed_event(event.details)
             case "failed" if event.details is not None:
-                yield self._failed(event.details)
+                yield self._make_failed_event(event.details)
             case "checkpoint" if self._checkpoints:
                 yield event
 
-    def _said(self, said: Any) -> Iterator[NamedEvent]:
-        match said:
-            case Go(decided=decided):
-                self._begun.append(said)
+    def _read_message(self, message: Any) -> Iterator[NamedEvent]:
+        match message:
+            case RunNode(decided=decided):
+                self._begun.append(message)
                 if decided is not None:
-                    yield from self._decided(decided)
-            case Decided(decision=decision):
-                yield from self._decided(decision)
-            case Done():
-                yield self._completed_agent(said)
+                    yield from self._read_decision(decided)
+            case NodesDecided(decision=decision):
+                yield from self._read_decision(decision)
+            case NodeDone():
+                yield self._make_agent_completed_event(message)
             case Outcome():
-                self._over = said
-                yield from self._decided(said.decided)
+                self._over = message
+                yield from self._read_decision(message.decided)
 
-    def _decided(self, decided: Decision) -> Iterator[NamedEvent]:
-        self._ended += decided.ended
-        for way in decided.traversed:
-            yield WorkflowEdgeTraversedEvent(way.source, way.target, way.condition)
-        for one in decided.skipped:
-            self._stands[one.node] = "skipped"
-            yield WorkflowAgentSkippedEvent(one.node, one.reason)
+    def _read_decision(self, decision: Decision) -> Iterator[NamedEvent]:
+        self._ended += decision.ended
+        for route in decision.traversed:
+            yield WorkflowEdgeTraversedEvent(route.source, route.target, route.condition)
+        for skipped in decision.skipped:
+            self._statuses[skipped.node] = "skipped"
+            yield WorkflowAgentSkippedEvent(skipped.node, skipped.reason)
 
-    def _layers(self) -> Iterator[NamedEvent]:
+    def _read_layers(self) -> Iterator[NamedEvent]:
         """A superstep is over: what was decided in it, together, is what a layer is."""
         for layer in self._ended:
             yield WorkflowLayerCompletedEvent(layer.number, layer.nodes)
         if self._begun:
-            yield WorkflowLayerStartedEvent(self._begun[0].layer, tuple(go.node for go in self._begun))
-        for go in self._begun:
-            self._stands[go.node] = "running"
-            yield WorkflowAgentStartedEvent(go.node, go.layer, go.run)
+            yield WorkflowLayerStartedEvent(self._begun[0].layer, tuple(message.node for message in self._begun))
+        for message in self._begun:
+            self._statuses[message.node] = "running"
+            yield WorkflowAgentStartedEvent(message.node, message.layer, message.run)
         if self._over is not None:
-            yield self._completed(self._over)
+            yield self._make_completed_event(self._over)
         self._begun, self._ended, self._over, self._done = [], [], None, 0
 
-    def _completed(self, outcome: Outcome) -> WorkflowCompletedEvent:
+    def _make_completed_event(self, outcome: Outcome) -> WorkflowCompletedEvent:
         counts = len(outcome.succeeded), len(outcome.failed), len(outcome.skipped)
         return WorkflowCompletedEvent(self._workflow, self._id, True, outcome.seconds, *counts, outcome.output)
 
-    def _completed_agent(self, done: Done) -> WorkflowAgentCompletedEvent:
+    def _make_agent_completed_event(self, done: NodeDone) -> WorkflowAgentCompletedEvent:
         success = done.outcome == "succeeded"
         self._progress = min(done.progress + self._done / self._counted, 1.0)  # those beside it did not know of it
         self._done += success or done.node not in self._replaced
         if done.outcome != "denied":  # that is told as skipped
-            self._stands[done.node] = done.outcome
+            self._statuses[done.node] = done.outcome
         error = None if success else done.reason
         outputs = dict(done.outputs)
         return WorkflowAgentCompletedEvent(done.node, success, done.seconds, self._progress, outputs, error)
 
-    def _of_agent(self, event: WorkflowEvent) -> AgentEvent:
+    def _make_agent_event(self, event: WorkflowEvent) -> AgentEvent:
         chain = (self._workflow, *map(node_of, (*event.path, event.executor_id or "")))
         return AgentEvent(chain, event.data if event.type == "update" else None, event.attempt)
 
-    def _failed_agent(self, details: WorkflowErrorDetails) -> WorkflowAgentCompletedEvent:
+    def _make_agent_failed_event(self, details: WorkflowErrorDetails) -> WorkflowAgentCompletedEvent:
         agent = node_of(str(details.executor_id))
-        self._stands[agent] = "failed"
-        return WorkflowAgentCompletedEvent(agent, False, 0.0, self._progress, error=_in_words(details))
+        self._statuses[agent] = "failed"
+        return WorkflowAgentCompletedEvent(agent, False, 0.0, self._progress, error=_describe(details))
 
-    def _failed(self, details: WorkflowErrorDetails) -> WorkflowCompletedEvent:
-        counts = Counter(self._stands.values())
-        three = counts["succeeded"], counts["failed"], counts["skipped"]
-        return WorkflowCompletedEvent(self._workflow, self._id, False, 0.0, *three, error=_in_words(details))
+    def _make_failed_event(self, details: WorkflowErrorDetails) -> WorkflowCompletedEvent:
+        counts = Counter(self._statuses.values())
+        totals = counts["succeeded"], counts["failed"], counts["skipped"]
+        return WorkflowCompletedEvent(self._workflow, self._id, False, 0.0, *totals, error=_describe(details))
 
 
-def _in_words(details: WorkflowErrorDetails) -> str:
+def _describe(details: WorkflowErrorDetails) -> str:
     return f"{details.error_type}: {details.message}"

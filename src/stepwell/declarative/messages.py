@@ -10,7 +10,7 @@ from stepwell.declarative.schedule import Decision
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginWorkflow:
     """A run begins. The definition travels with it: whoever resumes it needs nothing else but the agents."""
 
     input: Any
@@ -19,7 +19,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class RunNode:
     """A node is to run."""
 
     node: str
@@ -31,14 +31,14 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class NodesDecided:
     """What was decided, where nobody begins."""
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class NodeDone:
     """What came of a node."""
 
     node: str

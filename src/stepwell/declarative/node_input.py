@@ -16,10 +16,10 @@ _PLACE = re.compile(r"\{\{\s*([^{}\s][^{}]*?)\s*\}\}")
 
 def find(values: Mapping[str, Any], path: str) -> Any:
     """The value at a path. Raises KeyError if there is none."""
-    found = look_up(path, values)
-    if found is MISSING:
+    value = look_up(path, values)
+    if value is MISSING:
         raise KeyError(path)
-    return found
+    return value
 
 
 def placeholders(template: str) -> list[str]:
@@ -27,18 +27,18 @@ def placeholders(template: str) -> list[str]:
     return list(dict.fromkeys(_PLACE.findall(template)))
 
 
-def filled(template: str, values: Mapping[str, Any], node: str, run_id: str) -> str:
+def fill_template(template: str, values: Mapping[str, Any], node: str, run_id: str) -> str:
     """A template with values in its places. Raises MissingInput with every place that has none."""
-    known: dict[str, str] = {}
+    texts: dict[str, str] = {}
     missing: list[str] = []
     for path in placeholders(template):
         try:
-            known[path] = as_text(find(values, path))
+            texts[path] = as_text(find(values, path))
         except KeyError:
             missing.append(path)
     if missing:
-        raise _missing(node, missing, values, run_id)
-    return _PLACE.sub(lambda found: known[found[1]], template)
+        raise _make_missing_error(node, missing, values, run_id)
+    return _PLACE.sub(lambda match: texts[match[1]], template)
 
 
 def as_text(value: Any) -> str:
@@ -53,32 +53,32 @@ def _plain(value: Any) -> Any:
     return as_fields(value) or str(value)
 
 
-def prompt_of(node: Node, values: Mapping[str, Any], upstream: Mapping[str, Any], *, run_id: str) -> str:
+def build_prompt(node: Node, values: Mapping[str, Any], upstream: Mapping[str, Any], *, run_id: str) -> str:
     """What a node is told. `upstream` is what those gave that led to it; an entry has none and is told the input."""
     parts = [node.instructions] if node.instructions else []
-    parts += [f"{key}: {_value(node, key, values, run_id)}" for key in node.context_keys]
+    parts += [f"{key}: {_find_text(node, key, values, run_id)}" for key in node.context_keys]
     if node.input_key is not None:
-        parts.append(_value(node, node.input_key, values, run_id))
+        parts.append(_find_text(node, node.input_key, values, run_id))
     elif node.input_template is not None:
-        parts.append(filled(node.input_template, values, node.id, run_id))
+        parts.append(fill_template(node.input_template, values, node.id, run_id))
     elif upstream:
-        parts += [as_text(given) for given in upstream.values()]
+        parts += [as_text(output) for output in upstream.values()]
     else:
-        parts.append(_value(node, "input", values, run_id))
+        parts.append(_find_text(node, "input", values, run_id))
     return "\n\n".join(parts)
 
 
-def _value(node: Node, path: str, values: Mapping[str, Any], run_id: str) -> str:
+def _find_text(node: Node, path: str, values: Mapping[str, Any], run_id: str) -> str:
     try:
         return as_text(find(values, path))
     except KeyError:
-        raise _missing(node.id, [path], values, run_id) from None
+        raise _make_missing_error(node.id, [path], values, run_id) from None
 
 
-def _missing(node: str, paths: list[str], values: Mapping[str, Any], run_id: str) -> MissingInput:
-    wanted, known = ", ".join(map(repr, paths)), ", ".join(map(repr, values)) or "none"
+def _make_missing_error(node: str, paths: list[str], values: Mapping[str, Any], run_id: str) -> MissingInput:
+    wanted, names = ", ".join(map(repr, paths)), ", ".join(map(repr, values)) or "none"
     return MissingInput(
-        f"{node!r} in run {run_id!r} wants {wanted}, which nobody has given; there are {known}: name one of them, or "
+        f"{node!r} in run {run_id!r} wants {wanted}, which nobody has given; there are {names}: name one of them, or "
         f"add an edge from the agent whose output_key it is",
         run_id=run_id,
     )

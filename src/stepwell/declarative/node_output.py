@@ -19,23 +19,23 @@ from stepwell.storage.response_types import NotOfType, answer_as
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 
-def outputs_of(node: Node, response: AgentResponse, types: Mapping[str, type], *, run_id: str) -> dict[str, Any]:
+def parse_outputs(node: Node, response: AgentResponse, types: Mapping[str, type], *, run_id: str) -> dict[str, Any]:
     """What a node gives, by keys. Raises OutputRejected, in words for the agent, if the answer is not like that."""
     if node.output_mode == "text":
         return {node.gives: response.text if response.messages else response.value}
-    found: list[str] = []
+    problems: list[str] = []
     for candidate in _candidates(response):
-        for name, given in _readings(candidate, node.output_types, types):
+        for name, reading in _readings(candidate, node.output_types, types):
             try:
-                whole = _as_type(given, name, types)
+                whole = _as_type(reading, name, types)
             except NotOfType as error:
-                found.append(f"as {name}: {error}" if name else str(error))
+                problems.append(f"as {name}: {error}" if name else str(error))
                 continue
-            fields = {key: one for key, one in as_fields(whole).items() if key != "input"}  # that of the run stays
+            fields = {key: value for key, value in as_fields(whole).items() if key != "input"}  # that of the run stays
             matched = {f"{node.gives}_type": name} if node.output_mode == "union" else {}
             return {**fields, **matched, node.gives: whole}
     wanted = " or ".join(node.output_types) or "a JSON object"
-    why = found[-1] if found else "there is no JSON object in it"
+    why = problems[-1] if problems else "there is no JSON object in it"
     raise OutputRejected(
         f"The answer could not be read as {wanted}: {why}. Answer again, with nothing but the JSON object.",
         run_id=run_id,
@@ -49,14 +49,14 @@ def _readings(value: Any, names: tuple[str, ...], types: Mapping[str, type]) -> 
     if not isinstance(value, Mapping):
         yield from ((name, value) for name in names)
         return
-    parted: list[tuple[str, Any]] = []
+    partial: list[tuple[str, Any]] = []
     for name in names:
-        known = _keys_of(types[name])
-        if known is None or value.keys() <= known:
+        keys = _keys_of(types[name])
+        if keys is None or value.keys() <= keys:
             yield name, value
         else:
-            parted.append((name, {key: one for key, one in value.items() if key in known}))
-    yield from parted
+            partial.append((name, {key: field for key, field in value.items() if key in keys}))
+    yield from partial
 
 
 def _keys_of(cls: type) -> set[str] | None:
@@ -94,13 +94,13 @@ def _candidates(response: AgentResponse) -> Iterator[Any]:
 
 def _objects(text: str) -> Iterator[str]:
     """The texts of the JSON objects in a text, the last one first."""
-    found, at, decoder = list[str](), 0, json.JSONDecoder()
+    objects, at, decoder = list[str](), 0, json.JSONDecoder()
     while (at := text.find("{", at)) >= 0:
         try:
             _, end = decoder.raw_decode(text, at)
         except ValueError:
             at += 1
             continue
-        found.append(text[at:end])
+        objects.append(text[at:end])
         at = end
-    return reversed(found)
+    return reversed(objects)

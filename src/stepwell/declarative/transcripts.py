@@ -16,7 +16,7 @@ import msgspec
 
 from stepwell.agents.messages import Message
 from stepwell.declarative.definition import Conversation
-from stepwell.declarative.files.durable_files import locked, safe_name, write_at
+from stepwell.declarative.files.durable_files import lock_file, safe_name, write_at
 from stepwell.engine.threads import in_thread
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.system import require_posix
@@ -46,7 +46,7 @@ class InMemoryTranscriptStore:
 
     async def read(self, thread: str) -> list[Message]:
         with self._lock:
-            return [message for several in self._threads.get(thread, {}).values() for message in several]
+            return [message for messages in self._threads.get(thread, {}).values() for message in messages]
 
     async def append(self, thread: str, key: str, messages: Sequence[Message]) -> None:
         with self._lock:
@@ -65,46 +65,46 @@ class JsonTranscriptStore:
         require_posix(f"the transcript store {str(self._root)!r}", "file locks", instead="InMemoryTranscriptStore")
 
     async def read(self, thread: str) -> list[Message]:
-        lines: list[_Line] = await in_thread(self._lines, thread)
+        lines: list[_TranscriptLine] = await in_thread(self._lines, thread)
         return [message for line in lines for message in line.messages]
 
     async def append(self, thread: str, key: str, messages: Sequence[Message]) -> None:
         await in_thread(self._append, thread, key, list(messages))
 
     async def threads(self) -> list[str]:
-        found: list[str] = await in_thread(self._names)
-        return found
+        names: list[str] = await in_thread(self._names)
+        return names
 
     def _path(self, thread: str) -> Path:
         return self._root / f"{safe_name(thread)}.jsonl"
 
-    def _lines(self, thread: str) -> list[_Line]:
+    def _lines(self, thread: str) -> list[_TranscriptLine]:
         try:
             data = self._path(thread).read_bytes()
         except FileNotFoundError:
             return []
-        return _read(data, self._path(thread))[0]
+        return _parse(data, self._path(thread))[0]
 
     def _append(self, thread: str, key: str, messages: list[Message]) -> None:
-        with locked(self._path(thread)) as handle:
+        with lock_file(self._path(thread)) as handle:
             data = os.pread(handle, os.fstat(handle).st_size, 0)
-            lines, whole = _read(data, self._path(thread))
+            lines, whole = _parse(data, self._path(thread))
             if any(line.key == key for line in lines):
                 return
             if whole < len(data):
                 os.ftruncate(handle, whole)  # a writer died in the middle of its line: nobody was told it is there
-            line = _Line(FORMAT, thread, key, messages)
+            line = _TranscriptLine(FORMAT, thread, key, messages)
             write_at(handle, _ENCODER.encode(line) + b"\n", whole)
 
     def _names(self) -> list[str]:
         names = []
         for path in sorted(self._root.glob("*.jsonl")):
-            lines, _ = _read(path.read_bytes(), path)
+            lines, _ = _parse(path.read_bytes(), path)
             names += [lines[0].thread] if lines else []
         return names
 
 
-class _Line(msgspec.Struct):
+class _TranscriptLine(msgspec.Struct):
     """One thing that was added to a thread."""
 
     format: int
@@ -113,23 +113,23 @@ class _Line(msgspec.Struct):
     messages: list[Message]
 
 
-class _Envelope(msgspec.Struct):
+class _TranscriptHeader(msgspec.Struct):
     """What lines of every format have."""
 
     format: int
 
 
-_ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(_Line)
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(_TranscriptLine)
+_HEADER = msgspec.json.Decoder(_TranscriptHeader)
 
 
-def _read(data: bytes, path: Path) -> tuple[list[_Line], int]:
+def _parse(data: bytes, path: Path) -> tuple[list[_TranscriptLine], int]:
     """The lines of a thread, and how many bytes they are: a last line without its end was never finished."""
     whole = data.rfind(b"\n") + 1
     lines = []
     for number, line in enumerate(data[:whole].splitlines(), 1):
         try:
-            if _ENVELOPE.decode(line).format > FORMAT:
+            if _HEADER.decode(line).format > FORMAT:
                 raise CheckpointCorrupt(
                     f"line {number} of {path} is of a newer format than {FORMAT}: use the version that wrote it"
                 )

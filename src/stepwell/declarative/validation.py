@@ -11,7 +11,7 @@ Where = tuple[str | int, ...]
 """Where in the definition: `("nodes", 2, "fallback")`."""
 
 
-def problems(definition: Definition) -> Iterator[tuple[Where, str]]:
+def find_problems(definition: Definition) -> Iterator[tuple[Where, str]]:
     """Everything that is wrong, and where."""
     ids = {node.id for node in definition.nodes}
     if not definition.nodes:
@@ -21,12 +21,12 @@ def problems(definition: Definition) -> Iterator[tuple[Where, str]]:
             number = max(n for n, node in enumerate(definition.nodes) if node.id == id)
             yield ("nodes", number, "id"), f"two agents are called {id!r}"
     for number, node in enumerate(definition.nodes):
-        for part, text in _of_node(node, definition, ids):
+        for part, text in _find_node_problems(node, definition, ids):
             yield ("nodes", number, part), text
     for number, edge in enumerate(definition.edges):
-        for part, text in _of_edge(edge, definition, ids):
+        for part, text in _find_edge_problems(edge, definition, ids):
             yield ("edges", number, part), text
-    yield from _of_fallbacks(definition)
+    yield from _find_fallback_problems(definition)
     defaults = Counter(source for edge in definition.edges if edge.default for source in edge.sources)
     for source, count in defaults.items():
         if count > 1:
@@ -37,8 +37,8 @@ def problems(definition: Definition) -> Iterator[tuple[Where, str]]:
         yield ("timeout",), f"timeout is a number of seconds above 0, not {definition.timeout!r}"
 
 
-def _of_node(node: Node, definition: Definition, ids: set[str]) -> Iterator[tuple[str, str]]:
-    ways = list(definition.ways())
+def _find_node_problems(node: Node, definition: Definition, ids: set[str]) -> Iterator[tuple[str, str]]:
+    routes = list(definition.routes())
     if not isinstance(node.id, str) or not node.id or node.id == "conductor":
         yield "id", f"an agent cannot be called {node.id!r}"
     elif node.id.startswith("inside ") and node.id.removeprefix("inside ") in ids:
@@ -53,7 +53,7 @@ def _of_node(node: Node, definition: Definition, ids: set[str]) -> Iterator[tupl
         yield "output_types", f"{node.id!r} gives one of several types: name at least two"
     if node.output_mode in ("text", "handoff") and node.output_types:
         yield "output_types", f"{node.id!r} gives {node.output_mode}, which has no types"
-    targets = [way.target for way in ways if way.source == node.id]
+    targets = [route.target for route in routes if route.source == node.id]
     if node.output_mode == "handoff" and not targets:
         yield "output_mode", f"the router {node.id!r} has nobody to hand over to: add edges from it"
     if node.default_target is not None and node.default_target not in targets:
@@ -63,15 +63,15 @@ def _of_node(node: Node, definition: Definition, ids: set[str]) -> Iterator[tupl
     if node.fallback is not None:
         if node.fallback not in ids or node.fallback == node.id:
             yield "fallback", f"{node.id!r} falls back to {node.fallback!r}, which is no other agent of this workflow"
-        elif any(node.fallback in (way.source, way.target) for way in ways):
+        elif any(node.fallback in (route.source, route.target) for route in routes):
             yield (
                 "fallback",
                 f"{node.fallback!r} takes the place of {node.id!r} if that fails, so it has no edges itself",
             )
-    yield from _limits(node)
+    yield from _find_limit_problems(node)
 
 
-def _limits(node: Node) -> Iterator[tuple[str, str]]:
+def _find_limit_problems(node: Node) -> Iterator[tuple[str, str]]:
     if node.timeout is not None and node.timeout <= 0:
         yield "timeout", f"the timeout of {node.id!r} is a number of seconds above 0, not {node.timeout!r}"
     if node.concurrency is not None and node.concurrency < 1:
@@ -82,7 +82,7 @@ def _limits(node: Node) -> Iterator[tuple[str, str]]:
         yield "approval", f"the time for approving {node.id!r} cannot be negative"
 
 
-def _of_edge(edge: Edge, definition: Definition, ids: set[str]) -> Iterator[tuple[str, str]]:
+def _find_edge_problems(edge: Edge, definition: Definition, ids: set[str]) -> Iterator[tuple[str, str]]:
     for part, named in (("from", edge.sources), ("to", edge.targets)):
         if not named:
             yield part, f"an edge needs at least one agent in {part!r}"
@@ -100,7 +100,7 @@ def _of_edge(edge: Edge, definition: Definition, ids: set[str]) -> Iterator[tupl
                 )
 
 
-def _of_fallbacks(definition: Definition) -> Iterator[tuple[Where, str]]:
+def _find_fallback_problems(definition: Definition) -> Iterator[tuple[Where, str]]:
     """Who stands in for whom: each for one, and nobody, by way of others, for themselves."""
     falls_to = {node.id: node.fallback for node in definition.nodes if node.fallback is not None}
     for number, node in enumerate(definition.nodes):

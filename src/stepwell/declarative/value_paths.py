@@ -10,7 +10,7 @@ MISSING: Any = object()
 """What is not there."""
 
 
-def inside(value: Any, name: str) -> Any:
+def read_part(value: Any, name: str) -> Any:
     """One part of a value, or MISSING. Fields only: no way leads from a file to other attributes."""
     if isinstance(value, Mapping):
         return value.get(name, MISSING)
@@ -19,20 +19,20 @@ def inside(value: Any, name: str) -> Any:
     return getattr(value, name, MISSING) if name in field_names(value) else MISSING
 
 
-def look_up(path: str, values: Any, part: Callable[[Any, str], Any] = inside) -> Any:
+def look_up(path: str, values: Any, part: Callable[[Any, str], Any] = read_part) -> Any:
     """The value at a path, or MISSING. A key that has dots itself is found before its parts are."""
-    found = part(values, path)
-    if found is MISSING and "." in path:
+    value = part(values, path)
+    if value is MISSING and "." in path:
         first, rest = path.split(".", 1)
         inner = part(values, first)
         return MISSING if inner is MISSING else look_up(rest, inner, part)
-    return found
+    return value
 
 
 def as_fields(value: Any) -> dict[str, Any]:
     """The fields of an object; of one that has none, nothing."""
     if isinstance(value, Mapping):
-        return {str(key): one for key, one in value.items()}
+        return {str(key): field_value for key, field_value in value.items()}
     return {name: getattr(value, name) for name in field_names(value)}
 
 
@@ -40,8 +40,8 @@ def field_names(value: Any) -> Iterable[str]:
     """The fields that a record says it has."""
     if is_dataclass(value) and not isinstance(value, type):
         return [field.name for field in fields(value)]
-    for says in ("model_fields", "__struct_fields__"):  # pydantic's models and msgspec's structs name theirs
-        named = getattr(type(value), says, None)
-        if isinstance(named, Mapping | tuple):
-            return named
+    for attribute in ("model_fields", "__struct_fields__"):  # pydantic's models and msgspec's structs name theirs
+        names = getattr(type(value), attribute, None)
+        if isinstance(names, Mapping | tuple):
+            return names
     return ()

@@ -10,14 +10,14 @@ from stepwell.agents.replies import Answer
 from stepwell.agents.turn import Turn
 from stepwell.declarative.definition import Node
 from stepwell.declarative.node import NodeExecutor
-from stepwell.declarative.schedule import Plan
+from stepwell.declarative.schedule import NodeGraph
 from stepwell.declarative.transcripts import Threads
 from stepwell.graph.handler import handler
 
 _INSIDE = "inside "
 
 
-def inside(id: str) -> str:
+def inner_id(id: str) -> str:
     """The id of the executor that runs the workflow of a node."""
     return _INSIDE + id
 
@@ -40,17 +40,17 @@ class _Elsewhere:
 class TeamNode(NodeExecutor):
     """Passes on what the node is told, and takes the answer as its own."""
 
-    def __init__(self, plan: Plan, node: Node, types: Mapping[str, type], threads: Threads | None) -> None:
-        super().__init__(plan, node, _Elsewhere(node.id), types, threads, {})
+    def __init__(self, graph: NodeGraph, node: Node, types: Mapping[str, type], threads: Threads | None) -> None:
+        super().__init__(graph, node, _Elsewhere(node.id), types, threads, {})
 
     async def respond(self, ctx: AgentContext) -> None:
-        asked = AgentExecutorRequest(conversation_of(self.id, ctx), afresh=True)
-        await ctx.send_message(asked, target_id=inside(self.id))  # type: ignore[arg-type]
+        request = AgentExecutorRequest(conversation_of(self.id, ctx), afresh=True)
+        await ctx.send_message(request, target_id=inner_id(self.id))  # type: ignore[arg-type]
 
     @handler
     async def handle_executor_response(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
         """The workflow has answered."""
-        given, before = response.agent_response, length_of(self.id, ctx)
-        said = say(self.id, given.messages, ctx)
-        whole = AgentResponse(said, given.usage, given.value)
-        await self._look_at(AgentExecutorResponse(self.id, whole, before), ctx)
+        answer, before = response.agent_response, length_of(self.id, ctx)
+        messages = say(self.id, answer.messages, ctx)
+        whole = AgentResponse(messages, answer.usage, answer.value)
+        await self._review(AgentExecutorResponse(self.id, whole, before), ctx)

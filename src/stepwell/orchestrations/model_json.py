@@ -24,11 +24,11 @@ def _in_text(text: str) -> Iterator[dict[str, Any]]:
     at = text.find("{")
     while at >= 0:
         try:
-            found, end = _DECODER.raw_decode(text, at)
+            value, end = _DECODER.raw_decode(text, at)
         except ValueError:  # a brace that begins no object
             end = at + 1
         except RecursionError:  # nobody means that; trying every brace of it would take for ever
             return
         else:
-            yield found
+            yield value
         at = text.find("{", end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypedDict
 
 from stepwell.agents.agent_types import is_agent
 from stepwell.agents.executor import AgentExecutor
@@ -30,88 +30,100 @@ Participant = Any
 
 def participants_of(given: Iterable[Participant]) -> dict[str, Executor]:
     """The executors of a team by their ids, in the order given. Raises DefinitionError with every problem at once."""
-    found, problems = gathered(given)
+    members, problems = collect_participants(given)
     if problems:
         raise DefinitionError(problems)
-    return found
+    return members
 
 
-def gathered(given: Any) -> tuple[dict[str, Executor], list[str]]:
+def collect_participants(candidates: Any) -> tuple[dict[str, Executor], list[str]]:
     """The executors of a team by their ids, and what is wrong with those given."""
-    if isinstance(given, (str, Executor, type)) or not isinstance(given, Iterable):
-        return {}, [f"participants is a list of agents and executors, not {given!r:.80}"]
-    found: dict[str, Executor] = {}
+    if isinstance(candidates, (str, Executor, type)) or not isinstance(candidates, Iterable):
+        return {}, [f"participants is a list of agents and executors, not {candidates!r:.80}"]
+    members: dict[str, Executor] = {}
     problems: list[str] = []
     objects: set[int] = set()
-    several = list(given)
-    for one in several:
-        if id(one) in objects:
-            problems.append(f"{one!r:.80} stands twice among the participants: each takes part once")
+    participants = list(candidates)
+    for participant in participants:
+        if id(participant) in objects:
+            problems.append(f"{participant!r:.80} stands twice among the participants: each takes part once")
             continue
-        objects.add(id(one))
+        objects.add(id(participant))
         try:
-            member = executor_of(one)
+            member = executor_of(participant)
         except DefinitionError as error:
             problems += error.problems
             continue
-        if member.id in found:
+        if member.id in members:
             problems.append(f"two participants are called {member.id!r}: give each a name of its own")
-        found[member.id] = member
-    if not several:
+        members[member.id] = member
+    if not participants:
         problems.append("a team needs participants, and none are given")
-    return found, problems
+    return members, problems
 
 
-def executor_of(given: Participant) -> Executor:
+def executor_of(participant: Participant) -> Executor:
     """The executor that a participant stands for. Raises DefinitionError if it stands for none."""
-    if isinstance(given, Executor):
-        return given
-    if isinstance(given, WorkflowAgent):
-        return WorkflowAgentExecutor(given)
-    if is_agent(given) or inspect.iscoroutinefunction(given):
-        return AgentExecutor(given)
+    if isinstance(participant, Executor):
+        return participant
+    if isinstance(participant, WorkflowAgent):
+        return WorkflowAgentExecutor(participant)
+    if is_agent(participant) or inspect.iscoroutinefunction(participant):
+        return AgentExecutor(participant)
     raise DefinitionError(
-        f"{given!r:.80} cannot take part in a team: give an agent, an async function that answers messages, or an "
-        f"instance of an Executor"
+        f"{participant!r:.80} cannot take part in a team: give an agent, an async function that answers messages, or "
+        f"an instance of an Executor"
     )
 
 
 def takes(executor: Executor, kind: object) -> bool:
     """Whether an executor says that it handles messages of a type."""
-    return any(is_type_compatible(kind, taken) for taken in executor.input_types)
+    return any(is_type_compatible(kind, handled) for handled in executor.input_types)
 
 
-class Opening(Executor):
-    """The executor that a team begins with: whatever stands for messages comes to `opened` as messages."""
+class TeamEntry(Executor):
+    """The executor that a team begins with: whatever stands for messages comes to `receive` as messages."""
 
     @handler
     async def open_text(self, text: str, ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.opened(messages_of(text), ctx)
+        await self.receive(messages_of(text), ctx)
 
     @handler
     async def open_message(self, message: Message, ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.opened([message], ctx)
+        await self.receive([message], ctx)
 
     @handler
     async def open_messages(self, messages: list[str | Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.opened(messages_of(messages), ctx)
+        await self.receive(messages_of(messages), ctx)
 
     @handler
     async def open_request(self, request: AgentExecutorRequest, ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.opened(list(request.messages), ctx)
+        await self.receive(list(request.messages), ctx)
 
     @handler
     async def open_response(self, response: AgentResponse, ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.opened(list(response.messages), ctx)
+        await self.receive(list(response.messages), ctx)
 
     @handler
     async def open_answer(self, answer: AgentExecutorResponse, ctx: WorkflowContext[Any, AgentResponse]) -> None:
         """What an agent beside the team answered. The team is another run and cannot read its whole conversation."""
-        await self.opened(list(answer.agent_response.messages), ctx)
+        await self.receive(list(answer.agent_response.messages), ctx)
 
-    async def opened(self, messages: list[Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
+    async def receive(self, messages: list[Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
         """These messages came in."""
-        raise NotImplementedError(f"{type(self).__name__} must say what it does with messages: define `opened`")
+        raise NotImplementedError(f"{type(self).__name__} must say what it does with messages: define `receive`")
+
+
+class TeamOptions(TypedDict, total=False):
+    """The keywords that every builder of teams takes, and passes on to `TeamBuilder`."""
+
+    participants: Sequence[Participant]
+    name: str | None
+    description: str | None
+    checkpoint_storage: StorageLike | None
+    output_from: Sequence[Participant] | Literal["all"] | None
+    intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None
+    max_iterations: int
 
 
 class TeamBuilder(ABC):
@@ -135,7 +147,7 @@ class TeamBuilder(ABC):
         intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
         max_iterations: int = DEFAULT_TEAM_ITERATIONS,
     ) -> None:
-        self._given = participants
+        self._participants = participants
         self._name, self._description = name or self.kind, description
         self._storage = checkpoint_storage
         self._output_from, self._intermediate_from = output_from, intermediate_output_from
@@ -148,27 +160,27 @@ class TeamBuilder(ABC):
 
     def build(self) -> Workflow:
         """The team as a workflow. Raises DefinitionError with every problem at once."""
-        self._given = _kept(self._given)
-        members, found = gathered(self._given)
-        found += [*self._unnamed(), *self._repeated(), *self._wrong(members)]
-        if found:
-            raise DefinitionError(list(dict.fromkeys(found)))
-        return self._wired(members).build()
+        self._participants = _as_list(self._participants)
+        members, problems = collect_participants(self._participants)
+        problems += [*self._find_invalid_options(), *self._find_repeats(), *self._find_problems(members)]
+        if problems:
+            raise DefinitionError(list(dict.fromkeys(problems)))
+        return self._wire(members).build()
 
     @abstractmethod
-    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
-        """The graph of the team; begin with `_begin`."""
+    def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        """The graph of the team; begin with `_start_builder`."""
 
-    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
+    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
         """What is wrong with this team besides its participants, one sentence each."""
         return ()
 
-    def _begin(self, start: Executor, outputs: Sequence[str]) -> WorkflowBuilder:
+    def _start_builder(self, start: Executor, outputs: Sequence[str]) -> WorkflowBuilder:
         """A workflow that begins so; `outputs` are the ids whose yields are its outputs if nothing else was said."""
-        on_the_way = self._names(self._intermediate_from)
-        output_from = self._names(self._output_from)
-        if output_from is None and on_the_way != "all":
-            output_from = [id for id in outputs if id not in (on_the_way or ())] or None
+        intermediate_from = self._ids_of(self._intermediate_from)
+        output_from = self._ids_of(self._output_from)
+        if output_from is None and intermediate_from != "all":
+            output_from = [id for id in outputs if id not in (intermediate_from or ())] or None
         return WorkflowBuilder(
             self._max_iterations,
             self._name,
@@ -176,42 +188,44 @@ class TeamBuilder(ABC):
             start_executor=start,
             checkpoint_storage=self._storage,
             output_from=output_from,
-            intermediate_output_from=on_the_way,
+            intermediate_output_from=intermediate_from,
         )
 
-    def _id(self, given: Participant) -> str:
+    def _id_of(self, mention: Participant) -> str:
         """The id that a mention of a participant means, whether or not there is one of that id."""
-        if isinstance(given, str):
-            return given
-        for one in self._given:
-            if one is given:
-                return executor_of(one).id
-        return executor_of(given).id if is_agent(given) or isinstance(given, Executor) else repr(given)
+        if isinstance(mention, str):
+            return mention
+        for participant in self._participants:
+            if participant is mention:
+                return executor_of(participant).id
+        return executor_of(mention).id if is_agent(mention) or isinstance(mention, Executor) else repr(mention)
 
-    def _names(self, given: Any) -> list[str] | str | None:
-        if given is None or isinstance(given, str):
-            return given
-        return [self._id(one) for one in given] if isinstance(given, Iterable) and not isinstance(given, type) else None
+    def _ids_of(self, mentions: Any) -> list[str] | str | None:
+        if mentions is None or isinstance(mentions, str):
+            return mentions
+        if isinstance(mentions, type) or not isinstance(mentions, Iterable):
+            return None
+        return [self._id_of(mention) for mention in mentions]
 
-    def _unnamed(self) -> Iterator[str]:
-        for what, given in (
+    def _find_invalid_options(self) -> Iterator[str]:
+        for option, mentions in (
             ("output_from", self._output_from),
             ("intermediate_output_from", self._intermediate_from),
         ):
-            if self._names(given) is None and given is not None:
-                yield f"{what} is a list of participants or their names, or 'all', not {given!r:.80}"
+            if self._ids_of(mentions) is None and mentions is not None:
+                yield f"{option} is a list of participants or their names, or 'all', not {mentions!r:.80}"
 
-    def _repeated(self) -> Iterator[str]:
-        for what, given in (
+    def _find_repeats(self) -> Iterator[str]:
+        for option, mentions in (
             ("output_from", self._output_from),
             ("intermediate_output_from", self._intermediate_from),
         ):
-            names = self._names(given)
+            names = self._ids_of(mentions)
             for name in dict.fromkeys(names) if isinstance(names, list) else ():
                 if names is not None and names.count(name) > 1:
-                    yield f"{name!r} stands twice in {what}"
+                    yield f"{name!r} stands twice in {option}"
 
 
-def _kept(given: Any) -> Any:
+def _as_list(participants: Any) -> Any:
     """What was given, so that it can be looked at more than once."""
-    return list(given) if isinstance(given, Iterator) else given
+    return list(participants) if isinstance(participants, Iterator) else participants

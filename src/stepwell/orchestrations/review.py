@@ -29,22 +29,22 @@ class AgentRequestInfoResponse:
     @staticmethod
     def from_strings(texts: Sequence[str]) -> AgentRequestInfoResponse:
         """The agent is told this, and answers again."""
-        if isinstance(texts, str) or not _are(str, texts):
+        if isinstance(texts, str) or not _are_all(str, texts):
             raise TypeError(f"from_strings takes a list of texts: from_strings([{texts!r:.80}])")
         return AgentRequestInfoResponse.from_messages([Message("user", text) for text in texts])
 
     @staticmethod
     def from_messages(messages: Sequence[Message]) -> AgentRequestInfoResponse:
         """The agent is told this, and answers again."""
-        if not _are(Message, messages):
+        if not _are_all(Message, messages):
             raise TypeError(f"from_messages takes a list of messages, not {messages!r:.80}")
         if not messages:
             raise ValueError("nothing is said to the agent: say something, or let its answer pass with approve()")
         return AgentRequestInfoResponse(list(messages))
 
 
-def _are(kind: type, several: object) -> bool:
-    return isinstance(several, Sequence) and all(isinstance(one, kind) for one in several)
+def _are_all(kind: type, values: object) -> bool:
+    return isinstance(values, Sequence) and all(isinstance(value, kind) for value in values)
 
 
 class ReviewedAgentExecutor(AgentExecutor):
@@ -56,11 +56,11 @@ class ReviewedAgentExecutor(AgentExecutor):
     @staticmethod
     def of(agent: AgentExecutor) -> ReviewedAgentExecutor:
         """The same agent under the same id, reviewed. What its class does with an answer happens when it has passed."""
-        own = type(agent)
-        if issubclass(own, ReviewedAgentExecutor):
+        cls = type(agent)
+        if issubclass(cls, ReviewedAgentExecutor):
             return agent  # type: ignore[return-value]
-        bases = (ReviewedAgentExecutor,) if own is AgentExecutor else (ReviewedAgentExecutor, own)
-        twin: ReviewedAgentExecutor = object.__new__(type(f"Reviewed{own.__name__}", bases, {}))
+        bases = (ReviewedAgentExecutor,) if cls is AgentExecutor else (ReviewedAgentExecutor, cls)
+        twin: ReviewedAgentExecutor = object.__new__(type(f"Reviewed{cls.__name__}", bases, {}))
         vars(twin).update(vars(agent.clone()))
         return twin
 
@@ -70,7 +70,7 @@ class ReviewedAgentExecutor(AgentExecutor):
         await ctx.request_info(response, AgentRequestInfoResponse)
 
     @response_handler
-    async def reviewed(
+    async def apply_review(
         self,
         answer: AgentExecutorResponse,
         review: AgentRequestInfoResponse,
@@ -95,7 +95,7 @@ class ReviewingTeamBuilder(TeamBuilder):
         self._reviewed = None if agents is None else list(agents)
         return self
 
-    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
+    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
         for id in self._to_review(members):
             if id not in members:
                 yield f"with_request_info names {id!r}, who does not take part"
@@ -105,15 +105,15 @@ class ReviewingTeamBuilder(TeamBuilder):
                     f"with_request_info: let it ask by itself, with ctx.request_info(...), and name the others"
                 )
 
-    def _under_review(self, members: Mapping[str, Executor]) -> dict[str, Executor]:
+    def _add_reviews(self, members: Mapping[str, Executor]) -> dict[str, Executor]:
         """The participants, some of them reviewed."""
         chosen = self._to_review(members)
         return {
-            id: ReviewedAgentExecutor.of(one) if id in chosen and isinstance(one, AgentExecutor) else one
-            for id, one in members.items()
+            id: ReviewedAgentExecutor.of(member) if id in chosen and isinstance(member, AgentExecutor) else member
+            for id, member in members.items()
         }
 
     def _to_review(self, members: Mapping[str, Executor]) -> list[str]:
         if self._reviewed is None:
-            return [id for id, one in members.items() if isinstance(one, (AgentExecutor, WorkflowAgentExecutor))]
-        return [self._id(one) for one in self._reviewed]
+            return [id for id, member in members.items() if isinstance(member, (AgentExecutor, WorkflowAgentExecutor))]
+        return [self._id_of(mention) for mention in self._reviewed]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from stepwell.agents.executor import AgentExecutor
 from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message
@@ -12,17 +12,16 @@ from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
 from stepwell.graph.type_matching import describe
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Opening, Participant, takes
+from stepwell.orchestrations.participants import TeamEntry, TeamOptions, takes
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
 
 
-class InputConversation(Opening):
+class InputConversation(TeamEntry):
     """Makes whatever a team is given into messages, for the first participant."""
 
-    async def opened(self, messages: list[Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
+    async def receive(self, messages: list[Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
         await ctx.send_message(messages)
 
 
@@ -34,12 +33,12 @@ class ToConversation(Executor):
         self.only_answer = only_answer
 
     @handler
-    async def answered(self, answer: AgentExecutorResponse, ctx: WorkflowContext[list[Message]]) -> None:
-        said = list(answer.agent_response.messages) if self.only_answer else answer.full_conversation(ctx)
-        await ctx.send_message(said)
+    async def forward_answer(self, answer: AgentExecutorResponse, ctx: WorkflowContext[list[Message]]) -> None:
+        messages = list(answer.agent_response.messages) if self.only_answer else answer.full_conversation(ctx)
+        await ctx.send_message(messages)
 
     @handler
-    async def responded(self, response: AgentResponse, ctx: WorkflowContext[list[Message]]) -> None:
+    async def forward_response(self, response: AgentResponse, ctx: WorkflowContext[list[Message]]) -> None:
         await ctx.send_message(list(response.messages))
 
 
@@ -56,28 +55,14 @@ class SequentialBuilder(ReviewingTeamBuilder):
     def __init__(
         self,
         *,
-        participants: Sequence[Participant] = (),
-        name: str | None = None,
-        description: str | None = None,
-        checkpoint_storage: StorageLike | None = None,
         chain_only_agent_responses: bool = False,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+        **team: Unpack[TeamOptions],
     ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
+        super().__init__(**team)
         self._only_answers = chain_only_agent_responses
 
-    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        yield from super()._wrong(members)
+    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        yield from super()._find_problems(members)
         if not members:
             return
         team = list(members.values())
@@ -90,23 +75,25 @@ class SequentialBuilder(ReviewingTeamBuilder):
                 f"it yield the result"
             )
 
-    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
+    def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
         if self._only_answers:
-            members = {id: _hears_only_the_answer(one) for id, one in members.items()}
-        team = list(self._under_review(members).values())
+            members = {id: _hear_only_the_answer(member) for id, member in members.items()}
+        team = list(self._add_reviews(members).values())
         start = InputConversation("input-conversation")
-        builder = self._begin(start, [team[-1].id])
+        builder = self._start_builder(start, [team[-1].id])
         builder.add_edge(start, team[0])
-        for one, after in pairwise(team):
-            if _are_strangers(one, after) or (self._only_answers and isinstance(after, WorkflowAgentExecutor)):
-                between = ToConversation(f"to-conversation:{after.id}", only_answer=self._only_answers)
-                builder.add_edge(one, between)
-                one = between
-            builder.add_edge(one, after)
+        for member, successor in pairwise(team):
+            if _are_strangers(member, successor) or (
+                self._only_answers and isinstance(successor, WorkflowAgentExecutor)
+            ):
+                between = ToConversation(f"to-conversation:{successor.id}", only_answer=self._only_answers)
+                builder.add_edge(member, between)
+                member = between
+            builder.add_edge(member, successor)
         return builder
 
 
-def _hears_only_the_answer(member: Executor) -> Executor:
+def _hear_only_the_answer(member: Executor) -> Executor:
     if not isinstance(member, AgentExecutor) or member.context_mode != "full":
         return member
     twin = member.clone()
@@ -114,11 +101,11 @@ def _hears_only_the_answer(member: Executor) -> Executor:
     return twin
 
 
-def _are_strangers(one: Executor, after: Executor) -> bool:
+def _are_strangers(member: Executor, successor: Executor) -> bool:
     """Whether one answers as agents do, and the other takes plain messages only."""
-    answers = [sent for sent in one.output_types if sent in (AgentExecutorResponse, AgentResponse)]
-    understood = any(takes(after, answer) for answer in answers)
-    return bool(answers) and not understood and takes(after, list[Message])
+    answers = [sent for sent in member.output_types if sent in (AgentExecutorResponse, AgentResponse)]
+    understood = any(takes(successor, answer) for answer in answers)
+    return bool(answers) and not understood and takes(successor, list[Message])
 
 
 def _types(types: Iterable[object]) -> str:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from stepwell.declarative.conditions import patterns
-from stepwell.declarative.conditions.operators import KINDS, Incomparable, given, in_words, look_up
+from stepwell.declarative.conditions.operators import OPERATORS, Incomparable, describe_value, look_up, normalize_value
 from stepwell.declarative.value_paths import MISSING
 from stepwell.errors import DefinitionError, StepwellError
 
@@ -63,45 +63,45 @@ class Condition(ABC):
 class FieldCondition(Condition):
     """A question about one field."""
 
-    kind: str  # one of KINDS
+    kind: str  # one of OPERATORS
     field: str
     value: Any = None  # what the field is compared with, if anything
 
     def __post_init__(self) -> None:
-        kind = KINDS.get(self.kind)
-        if kind is None:
-            raise DefinitionError(f"there is no condition {self.kind!r}; there are {', '.join(KINDS)}")
+        operator = OPERATORS.get(self.kind)
+        if operator is None:
+            raise DefinitionError(f"there is no condition {self.kind!r}; there are {', '.join(OPERATORS)}")
         if not isinstance(self.field, str) or not self.field:
             raise DefinitionError(f"the condition {self.kind!r} is about a field named by a text, not {self.field!r}")
         try:
-            kept = given(kind.takes, self.value)
+            value = normalize_value(operator.takes, self.value)
         except ValueError as error:
             raise DefinitionError(f"the condition {self.kind!r} on {self.field!r} {error}") from None
-        object.__setattr__(self, "value", kept)
+        object.__setattr__(self, "value", value)
 
     def describe(self) -> str:
-        kind = KINDS[self.kind]
-        return f"{self.field} {kind.words}{in_words(kind.takes, self.value)}"
+        operator = OPERATORS[self.kind]
+        return f"{self.field} {operator.words}{describe_value(operator.takes, self.value)}"
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        kind = KINDS[self.kind]
-        found = look_up(self.field, values)
-        if found is MISSING:
-            return kind.if_missing
+        operator = OPERATORS[self.kind]
+        value = look_up(self.field, values)
+        if value is MISSING:
+            return operator.if_missing
         try:
-            return kind.test(found, self.value)
+            return operator.test(value, self.value)
         except Incomparable as error:
-            raise self._failed(f"is {_shown(found)}, a {type(found).__name__}: {error}") from None
+            raise self._make_error(f"is {_shorten(value)}, a {type(value).__name__}: {error}") from None
         except patterns.TooSlow:
-            raise self._failed(
-                f"has {len(found)} characters, and the pattern {self.value!r} was not done with them in "
+            raise self._make_error(
+                f"has {len(value)} characters, and the pattern {self.value!r} was not done with them in "
                 f"{patterns.TIME_LIMIT:g} s; make it simpler, mostly where one repetition is inside another"
             ) from None
 
     def keys(self) -> tuple[str, ...]:
         return (self.field,)
 
-    def _failed(self, what: str) -> ConditionFailed:
+    def _make_error(self, what: str) -> ConditionFailed:
         words = self.describe()
         return ConditionFailed(f"`{words}` cannot be said of the field {self.field!r}, which {what}", condition=words)
 
@@ -113,7 +113,7 @@ class AllOf(Condition):
     conditions: tuple[Condition, ...]
 
     def __post_init__(self) -> None:
-        _check("all_of", self.conditions)
+        _check_conditions("all_of", self.conditions)
 
     def describe(self) -> str:
         return " and ".join(map(_in_brackets, self.conditions))
@@ -122,7 +122,7 @@ class AllOf(Condition):
         return all(condition.holds(values) for condition in self.conditions)
 
     def keys(self) -> tuple[str, ...]:
-        return _each_once(self.conditions)
+        return _unique_keys(self.conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class AnyOf(Condition):
     conditions: tuple[Condition, ...]
 
     def __post_init__(self) -> None:
-        _check("any_of", self.conditions)
+        _check_conditions("any_of", self.conditions)
 
     def describe(self) -> str:
         return " or ".join(map(_in_brackets, self.conditions))
@@ -141,7 +141,7 @@ class AnyOf(Condition):
         return any(condition.holds(values) for condition in self.conditions)
 
     def keys(self) -> tuple[str, ...]:
-        return _each_once(self.conditions)
+        return _unique_keys(self.conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Not(Condition):
     condition: Condition
 
     def __post_init__(self) -> None:
-        _check("not_", (self.condition,))
+        _check_conditions("not_", (self.condition,))
 
     def describe(self) -> str:
         return f"not ({self.condition.describe()})"
@@ -265,12 +265,12 @@ def not_empty(field: str) -> Condition:
 
 def contains_any(field: str, values: Iterable[Any]) -> Condition:
     """The field contains at least one of these."""
-    return FieldCondition("contains_any", field, _listed(values))
+    return FieldCondition("contains_any", field, _to_tuple(values))
 
 
 def contains_all(field: str, values: Iterable[Any]) -> Condition:
     """The field contains every one of these."""
-    return FieldCondition("contains_all", field, _listed(values))
+    return FieldCondition("contains_all", field, _to_tuple(values))
 
 
 def all_of(*conditions: Condition) -> Condition:
@@ -288,7 +288,7 @@ def not_(condition: Condition) -> Condition:
     return Not(condition)
 
 
-def _listed(values: Iterable[Any]) -> Any:
+def _to_tuple(values: Iterable[Any]) -> Any:
     return values if isinstance(values, str) else tuple(values)  # a text is refused, not taken letter by letter
 
 
@@ -296,7 +296,7 @@ def _parts(kind: type[AllOf | AnyOf], condition: Condition) -> tuple[Condition, 
     return condition.conditions if isinstance(condition, kind) else (condition,)
 
 
-def _check(name: str, conditions: tuple[Condition, ...]) -> None:
+def _check_conditions(name: str, conditions: tuple[Condition, ...]) -> None:
     if not conditions:
         raise DefinitionError(f"{name} needs at least one condition")
     for condition in conditions:
@@ -309,10 +309,10 @@ def _in_brackets(condition: Condition) -> str:
     return f"({words})" if isinstance(condition, AllOf | AnyOf) else words
 
 
-def _each_once(conditions: tuple[Condition, ...]) -> tuple[str, ...]:
+def _unique_keys(conditions: tuple[Condition, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(condition.keys() for condition in conditions)))
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}..."

@@ -11,7 +11,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any, Literal
 
-from stepwell.declarative import value_paths as paths
+from stepwell.declarative import value_paths
 from stepwell.declarative.conditions import patterns
 from stepwell.declarative.value_paths import MISSING
 
@@ -25,7 +25,7 @@ class Incomparable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Operator:
     """One kind of question about a field."""
 
     words: str  # between the field and what it is compared with
@@ -36,28 +36,28 @@ class Kind:
 
 def look_up(path: str, values: Any) -> Any:
     """The value of a field, or MISSING. What is None is missing, too."""
-    return paths.look_up(path, values, _part)
+    return value_paths.look_up(path, values, _read_part)
 
 
-def _part(value: Any, name: str) -> Any:
-    found = paths.inside(value, name)
-    if isinstance(found, Enum):
-        found = found.value  # as it would be in JSON
-    return MISSING if found is None else found
+def _read_part(value: Any, name: str) -> Any:
+    part = value_paths.read_part(value, name)
+    if isinstance(part, Enum):
+        part = part.value  # as it would be in JSON
+    return MISSING if part is None else part
 
 
-def same(one: Any, other: Any) -> bool:
+def are_equal(left: Any, right: Any) -> bool:
     """Equal as data: True is not 1, and a list is equal to a tuple."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return isinstance(one, bool) and isinstance(other, bool) and one == other
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    return bool(one == other)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return isinstance(left, bool) and isinstance(right, bool) and left == right
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(are_equal, left, right))
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(are_equal(left[key], right[key]) for key in left)
+    return bool(left == right)
 
 
-def given(takes: Takes, value: Any) -> Any:
+def normalize_value(takes: Takes, value: Any) -> Any:
     """What a condition was given, as it is kept: plain data that nobody else can change.
 
     Raises ValueError if it will not do, DefinitionError if it is a pattern that will not do.
@@ -72,17 +72,17 @@ def given(takes: Takes, value: Any) -> Any:
         raise ValueError(f"takes a list of at least one value, not {value!r}")
     if takes == "value" and value is None:
         raise ValueError("takes a value; ask for what is missing with not_exists")
-    if takes == "bound" and not (isinstance(value, str) or _number(value)):
+    if takes == "bound" and not (isinstance(value, str) or _is_number(value)):
         raise ValueError(f"takes a number or a text, not {value!r}")
     if takes in ("text", "pattern") and not isinstance(value, str):
         raise ValueError(f"takes a text, not {value!r}")
-    kept = plain(value)
+    plain = to_plain(value)
     if takes == "pattern":
-        patterns.check(kept)
-    return kept
+        patterns.check(plain)
+    return plain
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A copy of what JSON can say, its lists as tuples. Raises ValueError if JSON cannot say it."""
     match value:
         case None | bool() | int() | str():
@@ -90,83 +90,83 @@ def plain(value: Any) -> Any:
         case float() if math.isfinite(value):
             return value
         case list() | tuple():
-            return tuple(map(plain, value))
+            return tuple(map(to_plain, value))
         case dict() if all(isinstance(key, str) for key in value):
-            return {key: plain(inner) for key, inner in value.items()}
+            return {key: to_plain(inner) for key, inner in value.items()}
     raise ValueError(f"takes only what JSON can say, not {value!r}")
 
 
-def in_words(takes: Takes, value: Any) -> str:
+def describe_value(takes: Takes, value: Any) -> str:
     if takes == "nothing":
         return ""
     if takes == "values":
-        return " " + ", ".join(_json(one) for one in value)
-    return " " + _json(value)
+        return " " + ", ".join(_short_json(item) for item in value)
+    return " " + _short_json(value)
 
 
-def _json(value: Any) -> str:
+def _short_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST_IN_WORDS else f"{text[:LONGEST_IN_WORDS]}..."
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, Real | Decimal) and not isinstance(value, bool)
 
 
-def _compared(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def compare(found: Any, bound: Any) -> bool:
-        if not (_number(found) and _number(bound)) and not (isinstance(found, str) and isinstance(bound, str)):
+def _comparison(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def compare(value: Any, bound: Any) -> bool:
+        if not (_is_number(value) and _is_number(bound)) and not (isinstance(value, str) and isinstance(bound, str)):
             raise Incomparable("numbers are compared with numbers, and text with text")
-        if isinstance(found, Decimal) and found.is_nan():
+        if isinstance(value, Decimal) and value.is_nan():
             return False  # like a float that is not a number, which is neither more nor less than anything
-        return bool(test(found, bound))
+        return bool(test(value, bound))
 
     return compare
 
 
-def _contains(found: Any, wanted: Any) -> bool:
-    if isinstance(found, str):
+def _contains(value: Any, wanted: Any) -> bool:
+    if isinstance(value, str):
         if not isinstance(wanted, str):
             raise Incomparable("text contains only text")
-        return wanted in found
-    if isinstance(found, Sequence | Set | Mapping) and not isinstance(found, bytes):
-        return any(same(item, wanted) for item in found)  # of a mapping: the keys
+        return wanted in value
+    if isinstance(value, Sequence | Set | Mapping) and not isinstance(value, bytes):
+        return any(are_equal(item, wanted) for item in value)  # of a mapping: the keys
     raise Incomparable("only text, lists, sets and mappings contain anything")
 
 
-def _each(found: Any, wanted: Sequence[Any]) -> list[bool]:
+def _contains_each(value: Any, wanted: Sequence[Any]) -> list[bool]:
     """All of them are asked, so that whether it is an error does not depend on their order."""
-    return [_contains(found, one) for one in wanted]
+    return [_contains(value, item) for item in wanted]
 
 
-def _text(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
-    def ask(found: Any, wanted: str) -> bool:
-        if not isinstance(found, str):
+def _text_test(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
+    def ask(value: Any, wanted: str) -> bool:
+        if not isinstance(value, str):
             raise Incomparable("only text can be asked that")
-        return test(found, wanted)
+        return test(value, wanted)
 
     return ask
 
 
-def _empty(found: Any, _: Any) -> bool:
-    return hasattr(found, "__len__") and len(found) == 0  # a number is never empty
+def _is_empty(value: Any, _: Any) -> bool:
+    return hasattr(value, "__len__") and len(value) == 0  # a number is never empty
 
 
-KINDS: Mapping[str, Kind] = {
-    "equals": Kind("==", "value", same),
-    "not_equals": Kind("!=", "value", lambda found, value: not same(found, value), if_missing=True),
-    "exists": Kind("exists", "nothing", lambda found, _: True),
-    "not_exists": Kind("does not exist", "nothing", lambda found, _: False, if_missing=True),
-    "greater": Kind(">", "bound", _compared(lambda found, bound: found > bound)),
-    "less": Kind("<", "bound", _compared(lambda found, bound: found < bound)),
-    "at_least": Kind(">=", "bound", _compared(lambda found, bound: found >= bound)),
-    "at_most": Kind("<=", "bound", _compared(lambda found, bound: found <= bound)),
-    "contains": Kind("contains", "value", _contains),
-    "starts_with": Kind("starts with", "text", _text(str.startswith)),
-    "ends_with": Kind("ends with", "text", _text(str.endswith)),
-    "matches": Kind("matches", "pattern", _text(lambda found, pattern: patterns.found(pattern, found))),
-    "empty": Kind("is empty", "nothing", _empty, if_missing=True),
-    "not_empty": Kind("is not empty", "nothing", lambda found, _: not _empty(found, _)),
-    "contains_any": Kind("contains any of", "values", lambda found, wanted: any(_each(found, wanted))),
-    "contains_all": Kind("contains all of", "values", lambda found, wanted: all(_each(found, wanted))),
+OPERATORS: Mapping[str, Operator] = {
+    "equals": Operator("==", "value", are_equal),
+    "not_equals": Operator("!=", "value", lambda value, other: not are_equal(value, other), if_missing=True),
+    "exists": Operator("exists", "nothing", lambda value, _: True),
+    "not_exists": Operator("does not exist", "nothing", lambda value, _: False, if_missing=True),
+    "greater": Operator(">", "bound", _comparison(lambda value, bound: value > bound)),
+    "less": Operator("<", "bound", _comparison(lambda value, bound: value < bound)),
+    "at_least": Operator(">=", "bound", _comparison(lambda value, bound: value >= bound)),
+    "at_most": Operator("<=", "bound", _comparison(lambda value, bound: value <= bound)),
+    "contains": Operator("contains", "value", _contains),
+    "starts_with": Operator("starts with", "text", _text_test(str.startswith)),
+    "ends_with": Operator("ends with", "text", _text_test(str.endswith)),
+    "matches": Operator("matches", "pattern", _text_test(lambda value, pattern: patterns.search(pattern, value))),
+    "empty": Operator("is empty", "nothing", _is_empty, if_missing=True),
+    "not_empty": Operator("is not empty", "nothing", lambda value, _: not _is_empty(value, _)),
+    "contains_any": Operator("contains any of", "values", lambda value, wanted: any(_contains_each(value, wanted))),
+    "contains_all": Operator("contains all of", "values", lambda value, wanted: all(_contains_each(value, wanted))),
 }

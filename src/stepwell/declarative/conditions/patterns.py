@@ -36,13 +36,13 @@ def check(pattern: str) -> None:
         raise DefinitionError(
             f"the pattern {pattern!r} repeats too much, counting repetitions inside repetitions; use smaller numbers"
         )
-    _compiled(pattern)
+    _compile(pattern)
 
 
-def found(pattern: str, text: str) -> bool:
+def search(pattern: str, text: str) -> bool:
     """Whether the pattern matches anywhere in the text. Raises TooSlow if that is not known after `TIME_LIMIT`."""
     try:
-        return _compiled(pattern).search(text, timeout=TIME_LIMIT) is not None
+        return _compile(pattern).search(text, timeout=TIME_LIMIT) is not None
     except TimeoutError as error:
         raise TooSlow from error
 
@@ -54,7 +54,7 @@ def _size(pattern: str) -> int:
 
 
 @lru_cache(maxsize=128)
-def _compiled(pattern: str) -> Any:
+def _compile(pattern: str) -> Any:
     try:
         import regex  # type: ignore[import-untyped]  # the `re` of Python cannot be stopped
     except ImportError as missing:

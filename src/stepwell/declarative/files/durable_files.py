@@ -48,15 +48,15 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def write_at(handle: int, data: bytes, at: int) -> None:
     """Write all of this to a file, from that place on, to stay."""
-    left = memoryview(data)
-    while left:
-        written = os.pwrite(handle, left, at)
-        left, at = left[written:], at + written
+    remaining = memoryview(data)
+    while remaining:
+        written = os.pwrite(handle, remaining, at)
+        remaining, at = remaining[written:], at + written
     os.fsync(handle)
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[int]:
+def lock_file(path: Path) -> Iterator[int]:
     """A file opened for reading and appending, with every other process and thread kept out."""
     import fcntl  # only POSIX has it: see `require_posix`
 

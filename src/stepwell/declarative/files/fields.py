@@ -50,7 +50,7 @@ class Flag:
 @dataclass(frozen=True, slots=True)
 class Choice:
     words: tuple[str, ...]
-    made: Callable[[str], Any] = str
+    convert: Callable[[str], Any] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +59,21 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ConditionShape:
     """A condition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordShape:
     of: type
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RecordListShape:
     of: type
 
 
-Shape = Text | Texts | Number | Flag | Choice | Data | Question | Record | Records
+Shape = Text | Texts | Number | Flag | Choice | Data | ConditionShape | RecordShape | RecordListShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Part:
 
     attribute: str
     shape: Shape
-    about: str
+    description: str
     key: str = ""  # if it is not the attribute
 
     @property
@@ -98,8 +98,8 @@ FORMS: Mapping[type, tuple[Part, ...]] = {
         Part("version", Number(least=1, whole=True), "the format of this file", key="format"),
         Part("name", NAME, "the name of the workflow"),
         Part("description", Text(), "what it is for"),
-        Part("nodes", Records(Node), "the agents, and how each is used"),
-        Part("edges", Records(Edge), "who comes after whom, and when"),
+        Part("nodes", RecordListShape(Node), "the agents, and how each is used"),
+        Part("edges", RecordListShape(Edge), "who comes after whom, and when"),
         Part("max_iterations", Number(least=1, whole=True), "how often a loop may run a node"),
         Part("timeout", SECONDS, "seconds for a whole run"),
         Part("conversation", Choice(get_args(Conversation)), "what agents remember of a session"),
@@ -119,16 +119,16 @@ FORMS: Mapping[type, tuple[Part, ...]] = {
         Part("output_types", Texts(), "names of types: one for structured, several for union"),
         Part("default_target", NAME, "where a router leads that chooses nobody"),
         Part("timeout", SECONDS, "seconds for one attempt"),
-        Part("retry", Record(Retries), "when it is tried again after it failed"),
+        Part("retry", RecordShape(Retries), "when it is tried again after it failed"),
         Part("on_error", Choice(get_args(ErrorMode)), "what happens when it has failed for good"),
         Part("fallback", NAME, "the node that runs instead, if on_error says so"),
         Part("concurrency", Number(least=1, whole=True), "how many runs of one process may be in it at once"),
-        Part("approval", Record(Approval), "a person looks at its output before anybody uses it"),
+        Part("approval", RecordShape(Approval), "a person looks at its output before anybody uses it"),
     ),
     Edge: (
         Part("sources", Texts(alone=True), "the nodes that it leads from", key="from"),
         Part("targets", Texts(alone=True), "the nodes that it leads to", key="to"),
-        Part("condition", Question(), "it is taken if this is true of what the source gave", key="when"),
+        Part("condition", ConditionShape(), "it is taken if this is true of what the source gave", key="when"),
         Part("default", Flag(), "it is taken only if no other edge of the source is"),
         Part("type", NAME, "it is taken if the output of the source is of this type"),
     ),
@@ -140,7 +140,7 @@ FORMS: Mapping[type, tuple[Part, ...]] = {
         Part("errors", Texts(), "names of the classes of errors that are worth it; every Exception, if none are named"),
     ),
     Approval: (
-        Part("when", Question(), "asked of the outputs of the node; always, if there is none"),
+        Part("when", ConditionShape(), "asked of the outputs of the node; always, if there is none"),
         Part("message", Text(), "what the person is told"),
         Part("timeout", Number(least=0), "seconds until on_timeout happens"),
         Part("on_timeout", Choice(get_args(OnTimeout)), "what happens if nobody answers in time"),
@@ -150,6 +150,6 @@ FORMS: Mapping[type, tuple[Part, ...]] = {
 
 def defaults(record: type) -> Mapping[str, Any]:
     """What the attributes are that are not said. Those that must be said are not in it."""
-    found = {field.name: field.default for field in fields(record) if field.default is not MISSING}
-    found.pop("version", None)  # a file must say its format
-    return found
+    values = {field.name: field.default for field in fields(record) if field.default is not MISSING}
+    values.pop("version", None)  # a file must say its format
+    return values

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stepwell.declarative.conditions.operators import KINDS, Takes
+from stepwell.declarative.conditions.operators import OPERATORS, Takes
 from stepwell.declarative.definition import FORMAT, Approval, Definition, Edge, Node, Retries
 from stepwell.declarative.files.fields import (
     FORMS,
     Choice,
+    ConditionShape,
     Data,
     Flag,
     Number,
     Part,
-    Question,
-    Record,
-    Records,
+    RecordListShape,
+    RecordShape,
     Shape,
     Text,
     Texts,
@@ -68,13 +68,13 @@ def _object(properties: Mapping[str, Any], required: Iterable[str]) -> dict[str,
 
 
 def _part(part: Part, usual: Mapping[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {**_shape(part.shape), "description": part.about}
+    entry: dict[str, Any] = {**_shape(part.shape), "description": part.description}
     default = usual.get(part.attribute)
     if isinstance(default, bool | int | float | str) and default != "":
-        said["default"] = str(default) if isinstance(default, str) else default
+        entry["default"] = str(default) if isinstance(default, str) else default
     if part.attribute == "nodes":
-        said["minItems"] = 1
-    return said
+        entry["minItems"] = 1
+    return entry
 
 
 def _shape(shape: Shape) -> dict[str, Any]:
@@ -87,27 +87,27 @@ def _shape(shape: Shape) -> dict[str, Any]:
             return {"anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}]}
         case Number(above=above, least=least, whole=whole):
             bounds = {"exclusiveMinimum": above, "minimum": least}
-            kept = {key: bound for key, bound in bounds.items() if bound is not None}
-            return {"type": "integer" if whole else "number", **kept}
+            stated = {key: bound for key, bound in bounds.items() if bound is not None}
+            return {"type": "integer" if whole else "number", **stated}
         case Flag():
             return {"type": "boolean"}
         case Choice(words=words):
             return {"enum": [str(word) for word in words]}
         case Data():
             return {"type": "object"}
-        case Question():
+        case ConditionShape():
             return dict(_CONDITION)
-        case Record(of=of):
+        case RecordShape(of=of):
             return {"$ref": f"#/$defs/{_NAMES[of]}"}
-        case Records(of=of):
+        case RecordListShape(of=of):
             return {"type": "array", "items": {"$ref": f"#/$defs/{_NAMES[of]}"}}
 
 
 def _condition() -> dict[str, Any]:
     """One shape for each way of being given something; `kind` says which one it is."""
     shapes = []
-    for takes in dict.fromkeys(kind.takes for kind in KINDS.values()):
-        kinds = {"enum": [name for name, kind in KINDS.items() if kind.takes == takes]}
+    for takes in dict.fromkeys(kind.takes for kind in OPERATORS.values()):
+        kinds = {"enum": [name for name, kind in OPERATORS.items() if kind.takes == takes]}
         properties: dict[str, Any] = {"kind": kinds, "field": {**_NAME, "description": "a path such as review.score"}}
         if takes != "nothing":
             properties["value"] = _GIVEN[takes]

@@ -16,7 +16,7 @@ Where = tuple[str | int, ...]
 """The way to a value from the outermost one: `("nodes", 2, "fallback")`."""
 
 
-class Broken:
+class Unreadable:
     """Stands for a value that could not be read; what is wrong with it has been said."""
 
 
@@ -49,12 +49,12 @@ class Marked:
             return [inner.plain() for inner in self.value]
         return self.value
 
-    def broken(self) -> bool:
+    def is_unreadable(self) -> bool:
         """Whether something in it could not be read."""
         if isinstance(self.value, dict):
-            return any(inner.broken() for inner in self.value.values())
-        return isinstance(self.value, Broken) or (
-            isinstance(self.value, list) and any(inner.broken() for inner in self.value)
+            return any(inner.is_unreadable() for inner in self.value.values())
+        return isinstance(self.value, Unreadable) or (
+            isinstance(self.value, list) and any(inner.is_unreadable() for inner in self.value)
         )
 
 
@@ -62,6 +62,10 @@ class Marked:
 class Problem:
     line: int | None
     text: str
+
+
+class TooDeep(Exception):
+    """More is inside each other than is read. Carries the line."""
 
 
 class Enough(Exception):
@@ -77,39 +81,39 @@ class Problems(list[Problem]):
         if len(self) == MOST:
             raise Enough
 
-    def broken(self, line: int | None, text: str) -> Marked:
+    def add_unreadable(self, line: int | None, text: str) -> Marked:
         """Says what is wrong, and gives what stands for the value."""
         self.add(line, text)
-        return Marked(Broken(), line)
+        return Marked(Unreadable(), line)
 
-    def said(self, name: str) -> list[str]:
+    def to_sentences(self, name: str) -> list[str]:
         """In the order of their lines, each once."""
         ordered = sorted(self, key=lambda problem: problem.line or 0)
-        sentences = [f"{_place(name, problem.line)}{problem.text}" for problem in ordered]
+        sentences = [f"{_format_place(name, problem.line)}{problem.text}" for problem in ordered]
         if len(self) >= MOST:
-            sentences.append(f"{_place(name, None)}there may be more problems: these are the first {MOST}")
+            sentences.append(f"{_format_place(name, None)}there may be more problems: these are the first {MOST}")
         return list(dict.fromkeys(sentences))
 
 
-def _place(name: str, line: int | None) -> str:
+def _format_place(name: str, line: int | None) -> str:
     places = [name] if name else []
     if line is not None:
         places.append(f"line {line}")
     return f"{', '.join(places)}: " if places else ""
 
 
-def scalar(value: Any, line: int | None, problems: Problems) -> Marked:
+def mark_scalar(value: Any, line: int | None, problems: Problems) -> Marked:
     """A value that is neither list nor mapping, unless JSON cannot say it."""
     if isinstance(value, float) and not math.isfinite(value):
-        return problems.broken(line, f"{value} is not a number that can be kept")
-    if isinstance(value, str) and not _writable(value):
-        return problems.broken(line, f"the text {value[:40]!a} has half a character in it (a surrogate)")
+        return problems.add_unreadable(line, f"{value} is not a number that can be kept")
+    if isinstance(value, str) and not _is_writable(value):
+        return problems.add_unreadable(line, f"the text {value[:40]!a} has half a character in it (a surrogate)")
     if value is None or isinstance(value, bool | int | float | str):
         return Marked(value, line)
-    return problems.broken(line, f"{value!r} cannot be data: it is a {type(value).__name__}")
+    return problems.add_unreadable(line, f"{value!r} cannot be data: it is a {type(value).__name__}")
 
 
-def _writable(text: str) -> bool:
+def _is_writable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -117,13 +121,13 @@ def _writable(text: str) -> bool:
     return True
 
 
-def too_long(text: str, longest: int, problems: Problems) -> bool:
+def is_too_long(text: str, longest: int, problems: Problems) -> bool:
     if len(text) > longest:
         problems.add(None, f"the text has {len(text)} characters; a definition has at most {longest}")
     return len(text) > longest
 
 
-def decoded(text: str | bytes, problems: Problems) -> str:
+def decode(text: str | bytes, problems: Problems) -> str:
     """The text of a file. Raises Enough if it is none."""
     if isinstance(text, str):
         return text.removeprefix("\ufeff")
@@ -135,15 +139,15 @@ def decoded(text: str | bytes, problems: Problems) -> str:
         raise Enough from error
 
 
-def of_data(value: Any, problems: Problems, depth: int = 0) -> Marked:
+def mark_data(value: Any, problems: Problems, depth: int = 0) -> Marked:
     """Plain data, which has no lines."""
     if depth > DEEPEST:
-        return problems.broken(None, TOO_DEEP)
+        return problems.add_unreadable(None, TOO_DEEP)
     if isinstance(value, list | tuple):
-        return Marked([of_data(inner, problems, depth + 1) for inner in value])
+        return Marked([mark_data(inner, problems, depth + 1) for inner in value])
     if isinstance(value, Mapping):
         odd = [key for key in value if not isinstance(key, str)]
         for key in odd:
             problems.add(None, f"the key {key!r} is not a text")
-        return Marked({k: of_data(inner, problems, depth + 1) for k, inner in value.items() if isinstance(k, str)})
-    return scalar(value, None, problems)
+        return Marked({k: mark_data(inner, problems, depth + 1) for k, inner in value.items() if isinstance(k, str)})
+    return mark_scalar(value, None, problems)

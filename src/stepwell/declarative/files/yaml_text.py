@@ -10,7 +10,15 @@ import re
 from types import ModuleType
 from typing import Any
 
-from stepwell.declarative.files.source_lines import DEEPEST, TOO_DEEP, Marked, Problems, scalar, too_long
+from stepwell.declarative.files.source_lines import (
+    DEEPEST,
+    TOO_DEEP,
+    Marked,
+    Problems,
+    TooDeep,
+    is_too_long,
+    mark_scalar,
+)
 from stepwell.errors import DefinitionError
 
 LONGEST = 2**18  # characters; longer texts are refused unread: the parser is slow
@@ -23,38 +31,38 @@ _TAG = "tag:yaml.org,2002:"
 
 def read(text: str, problems: Problems) -> Marked | None:
     """What the text says; None if that cannot be known."""
-    if too_long(text, LONGEST, problems):
+    if is_too_long(text, LONGEST, problems):
         return None
-    yaml = _package()
+    yaml = _import_yaml()
     try:
-        return _Builder(yaml, problems).read(text)
+        return _YamlParser(yaml, problems).read(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        problems.add(mark.line + 1, f"not YAML: {said} (column {mark.column + 1})")
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        problems.add(mark.line + 1, f"not YAML: {problem} (column {mark.column + 1})")
     except yaml.reader.ReaderError as error:
         problems.add(text.count("\n", 0, error.position) + 1, f"not YAML: {error.reason}: {chr(error.character)!a}")
-    except _TooDeep as error:
+    except TooDeep as error:
         problems.add(error.args[0], TOO_DEEP)
     return None
 
 
-def written(data: Any) -> str:
-    yaml = _package()
+def write(data: Any) -> str:
+    yaml = _import_yaml()
     # PyYAML knows fewer numbers than JSON: without this, the text "1e5" would be written without quotes
     dumper: Any = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda self, value: True})
-    dumper.add_representer(str, _text)
+    dumper.add_representer(str, _represent_text)
     dumper.add_implicit_resolver(_TAG + "float", re.compile(f"^(?:{_NUMBER.pattern})$", re.ASCII), list("-0123456789"))
     return str(yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=110))
 
 
-def _text(dumper: Any, text: str) -> Any:
+def _represent_text(dumper: Any, text: str) -> Any:
     """Several lines as a block; what PyYAML would write as a line break that it reads as another one, in escapes."""
     style = '"' if _OTHER_BREAKS.search(text) else "|" if "\n" in text else None
     return dumper.represent_scalar(_TAG + "str", text, style=style)
 
 
-def _package() -> ModuleType:
+def _import_yaml() -> ModuleType:
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError as missing:
@@ -65,11 +73,7 @@ def _package() -> ModuleType:
     return package
 
 
-class _TooDeep(Exception):
-    """Carries the line."""
-
-
-class _Builder:
+class _YamlParser:
     """Makes marked data of the events of the parser."""
 
     def __init__(self, yaml: ModuleType, problems: Problems) -> None:
@@ -91,14 +95,14 @@ class _Builder:
     def _value(self, event: Any, depth: int) -> Marked:
         line = event.start_mark.line + 1
         if isinstance(event, self._yaml.AliasEvent):
-            return self._problems.broken(line, f"*{event.anchor} is an alias, which is not taken: write it out")
+            return self._problems.add_unreadable(line, f"*{event.anchor} is an alias, which is not taken: write it out")
         if isinstance(event, self._yaml.ScalarEvent):
             return self._scalar(event, line)
         if depth >= DEEPEST:
-            raise _TooDeep(line)
+            raise TooDeep(line)
         if isinstance(event, self._yaml.SequenceStartEvent):
-            return self._checked(event, "seq", self._list(line, depth))
-        return self._checked(event, "map", self._mapping(line, depth))
+            return self._check_tag(event, "seq", self._list(line, depth))
+        return self._check_tag(event, "map", self._mapping(line, depth))
 
     def _list(self, line: int, depth: int) -> Marked:
         items = []
@@ -112,11 +116,11 @@ class _Builder:
             key_line, key = event.start_mark.line + 1, self._value(event, depth + 1)
             value = self._value(next(self._events), depth + 1)
             if not isinstance(key.value, str):
-                if not key.broken():
+                if not key.is_unreadable():
                     self._problems.add(key_line, f"the key {key.plain()!r} is not a text: put it in quotes")
             elif key.value in items:
-                said = f"the key {key.value!r} is there twice, first on line {lines[key.value]}"
-                self._problems.add(key_line, said)
+                problem = f"the key {key.value!r} is there twice, first on line {lines[key.value]}"
+                self._problems.add(key_line, problem)
             else:
                 items[key.value], lines[key.value] = value, key_line
         return Marked(items, line, lines)
@@ -125,27 +129,27 @@ class _Builder:
         text = event.value
         tag = None if event.tag in (None, "!") else event.tag
         if tag == _TAG + "str" or (tag is None and not event.implicit[0]):
-            return scalar(text, line, self._problems)
+            return mark_scalar(text, line, self._problems)
         try:
-            value = _meant(text)
+            value = _parse_plain(text)
         except ValueError:
-            return self._problems.broken(line, f"the number {text[:20]}... has too many digits")
+            return self._problems.add_unreadable(line, f"the number {text[:20]}... has too many digits")
         kinds: dict[str, type | tuple[type, ...]] = {"bool": bool, "int": int, "float": float, "null": type(None)}
         kind = kinds.get(str(tag).removeprefix(_TAG), ()) if tag is not None else object
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            return self._refused(event, line)
-        return scalar(value, line, self._problems)
+            return self._refuse_tag(event, line)
+        return mark_scalar(value, line, self._problems)
 
-    def _checked(self, event: Any, kind: str, value: Marked) -> Marked:
+    def _check_tag(self, event: Any, kind: str, value: Marked) -> Marked:
         if event.tag in (None, "!", _TAG + kind):
             return value
-        return self._refused(event, value.line)
+        return self._refuse_tag(event, value.line)
 
-    def _refused(self, event: Any, line: int | None) -> Marked:
-        return self._problems.broken(line, f"the tag {event.tag!r} is not taken here: only plain data is")
+    def _refuse_tag(self, event: Any, line: int | None) -> Marked:
+        return self._problems.add_unreadable(line, f"the tag {event.tag!r} is not taken here: only plain data is")
 
 
-def _meant(text: str) -> Any:
+def _parse_plain(text: str) -> Any:
     """What an unquoted word means."""
     if text in _WORDS:
         return _WORDS[text]

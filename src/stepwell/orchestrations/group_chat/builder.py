@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
 from stepwell.agents.executor import AgentExecutor
 from stepwell.errors import DefinitionError
@@ -15,10 +15,9 @@ from stepwell.orchestrations.group_chat.orchestrator import (
     TerminationCondition,
     manner_of,
 )
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, executor_of
+from stepwell.orchestrations.participants import Participant, TeamOptions, executor_of
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 from stepwell.workflows.workflow import Workflow
 
 DEFAULT_ORCHESTRATOR = "group_chat_orchestrator"
@@ -41,7 +40,6 @@ class GroupChatBuilder(ReviewingTeamBuilder):
     def __init__(
         self,
         *,
-        participants: Sequence[Participant] = (),
         participant_factories: Sequence[Callable[[], Participant]] = (),
         selection_func: SelectionFunction | None = None,
         orchestrator_agent: Any = None,
@@ -50,22 +48,9 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         termination_condition: TerminationCondition | None = None,
         max_rounds: int | None = None,
         retry_attempts: int = 2,
-        name: str | None = None,
-        description: str | None = None,
-        checkpoint_storage: StorageLike | None = None,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+        **team: Unpack[TeamOptions],
     ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
+        super().__init__(**team)
         self._factories = participant_factories
         self._selection, self._agent, self._orchestrator = selection_func, orchestrator_agent, orchestrator
         self._orchestrator_name, self._retries = orchestrator_name, retry_attempts
@@ -87,19 +72,19 @@ class GroupChatBuilder(ReviewingTeamBuilder):
                 f"participant_factories is a list of functions that make participants, not {self._factories!r:.80}"
             )
         if self._factories:
-            self._given = [*self._given, *(make() for make in self._factories)]
+            self._participants = [*self._participants, *(make() for make in self._factories)]
             self._factories = ()
         return super().build()
 
-    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        yield from super()._wrong(members)
-        for id, one in members.items():
-            if manner_of(one) is None:
+    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        yield from super()._find_problems(members)
+        for id, member in members.items():
+            if manner_of(member) is None:
                 yield f"{id!r} takes neither GroupChatRequestMessage nor list[Message]: nothing could be said to it"
         if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
             yield f"orchestrator_name is a text, not {self._orchestrator_name!r:.80}"
         leads = (self._selection, self._agent, self._orchestrator)
-        if (number := sum(one is not None for one in leads)) != 1:
+        if (number := sum(lead is not None for lead in leads)) != 1:
             yield f"a group chat is led by one of selection_func, orchestrator_agent and orchestrator, not by {number}"
         if self._selection is not None and not callable(self._selection):
             yield f"selection_func is {self._selection!r:.80}, which cannot be called"
@@ -107,12 +92,12 @@ class GroupChatBuilder(ReviewingTeamBuilder):
             yield f"termination_condition is {self._condition!r:.80}, which cannot be called"
         if self._orchestrator is not None and not isinstance(self._orchestrator, GroupChatOrchestrator):
             yield f"orchestrator is {self._orchestrator!r:.80}: it must be an instance of GroupChatOrchestrator"
-        for what, number_given, least in (("max_rounds", self._max_rounds, 1), ("retry_attempts", self._retries, 0)):
-            if number_given is not None and (not isinstance(number_given, int) or number_given < least):
-                yield f"{what} must be at least {least}, not {number_given!r}"
-        yield from self._wrong_agent()
+        for option, limit, least in (("max_rounds", self._max_rounds, 1), ("retry_attempts", self._retries, 0)):
+            if limit is not None and (not isinstance(limit, int) or limit < least):
+                yield f"{option} must be at least {least}, not {limit!r}"
+        yield from self._find_agent_problems()
 
-    def _wrong_agent(self) -> Iterable[str]:
+    def _find_agent_problems(self) -> Iterable[str]:
         if self._agent is None:
             return
         try:
@@ -121,17 +106,17 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         except DefinitionError as error:
             yield from error.problems
 
-    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
-        team = self._under_review(members)
+    def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        team = self._add_reviews(members)
         agent = None if self._agent is None else executor_of(self._agent)
-        lead = self._lead(agent)
+        lead = self._make_lead(agent)
         lead.lead(team, self._condition, self._max_rounds)
-        builder = self._begin(lead, [lead.id])
-        for one in [*team.values(), *([agent] if agent is not None else [])]:
-            builder.add_edge(lead, one).add_edge(one, lead)
+        builder = self._start_builder(lead, [lead.id])
+        for member in [*team.values(), *([agent] if agent is not None else [])]:
+            builder.add_edge(lead, member).add_edge(member, lead)
         return builder
 
-    def _lead(self, agent: Executor | None) -> GroupChatOrchestrator:
+    def _make_lead(self, agent: Executor | None) -> GroupChatOrchestrator:
         if agent is not None:
             retries = self._retries
             return AgentGroupChatOrchestrator(agent.id, id=self._orchestrator_name, retry_attempts=retries)

@@ -27,7 +27,7 @@ from stepwell.orchestrations.group_chat.values import (
     NotADecision,
     decision_in,
 )
-from stepwell.orchestrations.participants import Opening, takes
+from stepwell.orchestrations.participants import TeamEntry, takes
 
 SelectionFunction = Callable[[GroupChatState], str | Awaitable[str | None] | None]
 """Who speaks next; None: the chat is over."""
@@ -48,7 +48,7 @@ def manner_of(member: Executor) -> Manner | None:
     return "afresh" if takes(member, list[Message]) else None
 
 
-class GroupChatOrchestrator(Opening):
+class GroupChatOrchestrator(TeamEntry):
     """Leads a group chat by a selection function. A subclass may choose in another way: override `choose`."""
 
     keeps_under = ("agents/{id}/", "group_chat/{id}")
@@ -69,12 +69,12 @@ class GroupChatOrchestrator(Opening):
         max_rounds: int | None,
     ) -> None:
         """These are the participants, and this is when the chat is over."""
-        self.participants = {id: one.description or "" for id, one in members.items()}
-        self.manners = {id: manner_of(one) for id, one in members.items()}
+        self.participants = {id: member.description or "" for id, member in members.items()}
+        self.manners = {id: manner_of(member) for id, member in members.items()}
         self.listeners = [
             id
-            for id, one in members.items()
-            if self.manners[id] == "executor" and takes(one, GroupChatParticipantMessage)
+            for id, member in members.items()
+            if self.manners[id] == "executor" and takes(member, GroupChatParticipantMessage)
         ]
         self.termination_condition = termination_condition or self.termination_condition
         self.max_rounds = max_rounds or self.max_rounds
@@ -85,7 +85,7 @@ class GroupChatOrchestrator(Opening):
             raise NotImplementedError(
                 f"{type(self).__name__} has no selection function: give one, or override `choose`"
             )
-        chosen: str | None = await _asked_once(ctx, "choose", self.selection_func, state, self._known)
+        chosen: str | None = await _asked_once(ctx, "choose", self.selection_func, state, self._check_participant)
         return chosen
 
     def request_for(self, name: str) -> GroupChatRequestMessage:
@@ -93,14 +93,14 @@ class GroupChatOrchestrator(Opening):
         return GroupChatRequestMessage()
 
     @handler
-    async def spoken(self, response: GroupChatResponseMessage, ctx: ChatContext) -> None:
-        await self.opened([response.message], ctx)
+    async def receive_response(self, response: GroupChatResponseMessage, ctx: ChatContext) -> None:
+        await self.receive([response.message], ctx)
 
     async def open_text(self, text: str, ctx: ChatContext) -> None:
         by_participant = ctx.get_source_executor_id() in self.participants
-        await self.opened([Message("assistant" if by_participant else "user", text)], ctx)
+        await self.receive([Message("assistant" if by_participant else "user", text)], ctx)
 
-    async def opened(self, messages: list[Message], ctx: ChatContext) -> None:
+    async def receive(self, messages: list[Message], ctx: ChatContext) -> None:
         """Something was said, by a participant or from outside."""
         source = ctx.get_source_executor_id()
         chat = Chat(self.id, ctx)
@@ -112,20 +112,20 @@ class GroupChatOrchestrator(Opening):
         else:
             data = GroupChatResponseReceivedEvent(chat.progress.round, source)
             await ctx.add_event(WorkflowEvent("group_chat", data))
-        await self._go_on(chat)
+        await self._continue(chat)
 
-    async def _go_on(self, chat: Chat) -> None:
+    async def _continue(self, chat: Chat) -> None:
         condition = self.termination_condition
-        if condition is not None and await _asked_once(chat.ctx, "over", condition, list(chat.said), bool):
+        if condition is not None and await _asked_once(chat.ctx, "over", condition, list(chat.conversation), bool):
             await self._end("The chat is over: its termination condition holds.", chat)
         elif self.max_rounds is not None and chat.progress.round >= self.max_rounds:
             await self._end(f"The chat is over: the last of its {self.max_rounds} rounds is done.", chat)
         else:
-            await self._next(chat)
+            await self._choose_next(chat)
 
-    async def _next(self, chat: Chat) -> None:
-        state = GroupChatState(chat.progress.round, dict(self.participants), list(chat.said))
-        chosen = self._known(await self.choose(state, chat.ctx))
+    async def _choose_next(self, chat: Chat) -> None:
+        state = GroupChatState(chat.progress.round, dict(self.participants), list(chat.conversation))
+        chosen = self._check_participant(await self.choose(state, chat.ctx))
         if chosen is None:
             await self._end("The chat is over: nobody is to speak next.", chat)
         else:
@@ -143,14 +143,14 @@ class GroupChatOrchestrator(Opening):
     def _request(self, name: str, chat: Chat) -> AgentExecutorRequest | GroupChatRequestMessage | list[Message]:
         if self.manners[name] == "agent":
             return AgentExecutorRequest(chat.news_for(name))
-        return self.request_for(name) if self.manners[name] == "executor" else chat.said
+        return self.request_for(name) if self.manners[name] == "executor" else chat.conversation
 
     async def _end(self, text: str, chat: Chat) -> None:
-        said = chat.add([Message("assistant", text)], self.id)
+        last_word = chat.add([Message("assistant", text)], self.id)
         chat.keep(waiting_for=None, useless=0)
-        await chat.ctx.yield_output(AgentResponse(said))
+        await chat.ctx.yield_output(AgentResponse(last_word))
 
-    def _known(self, name: Any) -> str | None:
+    def _check_participant(self, name: Any) -> str | None:
         if name is not None and name not in self.participants:
             raise LookupError(
                 f"{name!r} was chosen to speak next in the chat led by {self.id!r}, and does not take part; those who "
@@ -191,7 +191,7 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
         else:
             await self._give_floor(decision.next_speaker, chat)
 
-    async def _next(self, chat: Chat) -> None:
+    async def _choose_next(self, chat: Chat) -> None:
         first = self.agent_id not in chat.progress.heard
         question = _briefing(self.participants) if first else _REMINDER
         await self._ask([*chat.news_for(self.agent_id), Message("user", question)], chat)
@@ -217,16 +217,16 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
 
 
 async def _asked_once(
-    ctx: ChatContext, name: str, function: Callable[[Any], Any], given: Any, checked: Callable[[Any], Any]
+    ctx: ChatContext, name: str, function: Callable[[Any], Any], argument: Any, check: Callable[[Any], Any]
 ) -> Any:
     """What a function answers. It is asked once; an answer that will not do is not remembered."""
 
-    def ask() -> Any:
-        found = function(given)
-        return checked_later(found) if inspect.isawaitable(found) else checked(found)
+    def ask() -> Any:  # the qualified name is stored with the step: renaming it would change the step
+        answer = function(argument)
+        return check_later(answer) if inspect.isawaitable(answer) else check(answer)
 
-    async def checked_later(found: Awaitable[Any]) -> Any:
-        return checked(await found)
+    async def check_later(answer: Awaitable[Any]) -> Any:
+        return check(await answer)
 
     return await ctx.step(name, ask)
 

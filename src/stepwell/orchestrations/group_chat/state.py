@@ -19,7 +19,7 @@ class Chat:
     def __init__(self, orchestrator_id: str, ctx: ChatContext) -> None:
         self.ctx = ctx
         self._conversation, self._progress = conversation_key(orchestrator_id), f"group_chat/{orchestrator_id}"
-        self.said: list[Message] = ctx.get_state(self._conversation, [])
+        self.conversation: list[Message] = ctx.get_state(self._conversation, [])
         self.progress: GroupChatProgress = ctx.get_state(self._progress, GroupChatProgress())
 
     def keep(self, **changes: Any) -> None:
@@ -32,24 +32,26 @@ class Chat:
 
         Whoever answers with the whole conversation has said only the rest of it.
         """
-        known = {message.id for message in self.said}
-        new = [one for one in messages if _is_said(one) and (one.id is None or one.id not in known)]
+        known_ids = {message.id for message in self.conversation}
+        new = [
+            message for message in messages if _belongs(message) and (message.id is None or message.id not in known_ids)
+        ]
         signed = [
-            replace(one, author_name=by or one.author_name, id=one.id or f"{self.ctx.idempotency_key}/{n}")
-            for n, one in enumerate(new, len(self.said))
+            replace(message, author_name=by or message.author_name, id=message.id or f"{self.ctx.idempotency_key}/{n}")
+            for n, message in enumerate(new, len(self.conversation))
         ]
         self.ctx.append_state(self._conversation, *signed)
-        self.said += signed
+        self.conversation += signed
         return signed
 
     def news_for(self, id: str) -> list[Message]:
         """What a participant has not been told, except what it said itself. It counts as told from now on."""
         heard = self.progress.heard
-        if heard.get(id, 0) < len(self.said):
-            self.keep(heard={**heard, id: len(self.said)})
-        return [message for message in self.said[heard.get(id, 0) :] if message.author_name != id]
+        if heard.get(id, 0) < len(self.conversation):
+            self.keep(heard={**heard, id: len(self.conversation)})
+        return [message for message in self.conversation[heard.get(id, 0) :] if message.author_name != id]
 
 
-def _is_said(message: Message) -> bool:
+def _belongs(message: Message) -> bool:
     """Whether a message belongs into the chat: what tools gave to an agent, and silence, do not."""
     return message.role != "tool" and bool(message.text or message.data is not None)

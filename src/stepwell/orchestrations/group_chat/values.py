@@ -89,16 +89,16 @@ def decision_in(response: AgentResponse) -> AgentOrchestrationOutput:
     """What an agent decided: the value of its answer, or JSON in its text. Raises NotADecision in words."""
     names = [field.name for field in fields(AgentOrchestrationOutput)]
     if hasattr(response.value, "terminate"):  # also a class of the user's own, made for the library of the agent
-        given = {name: getattr(response.value, name) for name in names if hasattr(response.value, name)}
+        fields_given = {name: getattr(response.value, name) for name in names if hasattr(response.value, name)}
     else:
-        found = objects_in(response)
-        if not found:
+        objects = objects_in(response)
+        if not objects:
             raise NotADecision("there is no JSON object in it")
-        given = found[-1]  # a model that thinks aloud comes to its decision last
-    if unknown := sorted(set(given) - set(names)):
+        fields_given = objects[-1]  # a model that thinks aloud comes to its decision last
+    if unknown := sorted(set(fields_given) - set(names)):
         raise NotADecision(f"it says {', '.join(map(repr, unknown))}, and only {', '.join(names)} mean something")
     try:
-        decision: AgentOrchestrationOutput = answer_as(given, [AgentOrchestrationOutput])
+        decision: AgentOrchestrationOutput = answer_as(fields_given, [AgentOrchestrationOutput])
     except NotOfType as problem:
         raise NotADecision(str(problem)) from None
     return decision

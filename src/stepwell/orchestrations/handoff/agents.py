@@ -56,7 +56,7 @@ class HandoffSentEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class HandoffRoutes:
     """Where an agent's answers lead."""
 
     start: str  # who hears the user
@@ -71,14 +71,14 @@ class HandoffAgentExecutor(AgentExecutor):
     """An agent with tools to hand over. Whoever is handed over to hears the whole conversation."""
 
     keeps_under = (*AgentExecutor.keeps_under, "handoff/{id}/")
-    ways: Ways
+    routes: HandoffRoutes
 
     @classmethod
-    def of(cls, agent: AgentExecutor, ways: Ways, offers: Mapping[str, str]) -> Self:
+    def of(cls, agent: AgentExecutor, routes: HandoffRoutes, offers: Mapping[str, str]) -> Self:
         """The same agent under the same id; `offers` are its handoff tools with their descriptions."""
         twin = cls.__new__(cls)
         vars(twin).update(vars(agent.clone()))
-        twin.ways, twin.handoffs = ways, dict(offers)
+        twin.routes, twin.handoffs = routes, dict(offers)
         return twin
 
     async def respond(self, ctx: _Context) -> None:
@@ -92,9 +92,9 @@ class HandoffAgentExecutor(AgentExecutor):
         turns: int = ctx.get_state(self._turns_key, 0)
         if response.agent_response.handoff is not None:
             await self._hand_over(response.agent_response.handoff, response, ctx)
-        elif turns < self.ways.turn_limit:
+        elif turns < self.routes.turn_limit:
             ctx.set_state(self._turns_key, turns + 1)
-            await ctx.send_message(AgentExecutorRequest([Message("user", self.ways.prompt)]), self.id)
+            await ctx.send_message(AgentExecutorRequest([Message("user", self.routes.prompt)]), self.id)
             return
         else:
             await ctx.request_info(HandoffAgentUserRequest(response.agent_response), list[Message])
@@ -102,22 +102,24 @@ class HandoffAgentExecutor(AgentExecutor):
             ctx.delete_state(self._turns_key)
 
     @response_handler
-    async def user_said(self, asked: HandoffAgentUserRequest, said: list[Message], ctx: _Context) -> None:
-        if not said:
+    async def receive_user_messages(
+        self, request: HandoffAgentUserRequest, messages: list[Message], ctx: _Context
+    ) -> None:
+        if not messages:
             return
-        self.hear(said, ctx)
-        if self.ways.returns_to_previous or self.id == self.ways.start:
+        self.hear(messages, ctx)
+        if self.routes.returns_to_previous or self.id == self.routes.start:
             await self.respond(ctx)
         else:
-            await ctx.send_message(self._so_far(ctx), self.ways.start)
+            await ctx.send_message(self._so_far(ctx), self.routes.start)
 
     async def _hand_over(self, tool: str, response: AgentExecutorResponse, ctx: _Context) -> None:
-        target = self.ways.tools.get(tool)
+        target = self.routes.tools.get(tool)
         if target is None:
-            known = ", ".join(map(repr, self.ways.tools)) or "none"
+            names = ", ".join(map(repr, self.routes.tools)) or "none"
             raise RunError(
                 f"{self.id!r} in run {ctx.run_id!r} hands over with {tool!r}, which it was not offered; "
-                f"its handoff tools are: {known}",
+                f"its handoff tools are: {names}",
                 run_id=ctx.run_id,
             )
         await ctx.send_message(response, target)
@@ -135,7 +137,7 @@ class HandoffAgentExecutor(AgentExecutor):
         return [message for message in heard if message.role != "tool" and (message.text or message.data is not None)]
 
     async def _is_over(self, ctx: _Context) -> bool:
-        condition = self.ways.is_over
+        condition = self.routes.is_over
         if condition is None:
             return False
         over: bool = await ctx.step("is it over?", _asked, condition, conversation_of(self.id, ctx))
@@ -147,5 +149,6 @@ class HandoffAgentExecutor(AgentExecutor):
 
 
 async def _asked(condition: TerminationCondition, conversation: list[Message]) -> bool:
-    found: Any = condition(conversation)
-    return bool(await found if inspect.isawaitable(found) else found)
+    # the name is stored with the step: renaming it would change the step
+    answer: Any = condition(conversation)
+    return bool(await answer if inspect.isawaitable(answer) else answer)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
 from stepwell.agents.executor import AgentExecutor
 from stepwell.graph.executor import Executor
-from stepwell.orchestrations.handoff.agents import HandoffAgentExecutor, TerminationCondition, Ways
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, TeamBuilder
+from stepwell.orchestrations.handoff.agents import HandoffAgentExecutor, HandoffRoutes, TerminationCondition
+from stepwell.orchestrations.participants import Participant, TeamBuilder, TeamOptions
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 
 DEFAULT_TURN_LIMIT = 50
 DEFAULT_PROMPT = "The user has not answered. Go on without an answer as well as you can."
@@ -32,27 +31,13 @@ class HandoffBuilder(TeamBuilder):
     def __init__(
         self,
         *,
-        name: str | None = None,
-        participants: Sequence[Participant] = (),
-        description: str | None = None,
-        checkpoint_storage: StorageLike | None = None,
         termination_condition: TerminationCondition | None = None,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+        **team: Unpack[TeamOptions],
     ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
+        super().__init__(**team)
         self._is_over = termination_condition
         self._start: Participant | None = None
-        self._said: list[tuple[Participant, list[Participant], str | None]] = []
+        self._declared: list[tuple[Participant, list[Participant], str | None]] = []
         self._returns = False
         self._autonomous: Sequence[Participant] | None = ()  # None: all agents
         self._prompts: dict[Any, str] = {}
@@ -60,7 +45,7 @@ class HandoffBuilder(TeamBuilder):
 
     def participants(self, participants: Sequence[Participant]) -> Self:
         """Who takes part."""
-        self._given = participants
+        self._participants = participants
         return self
 
     def with_start_agent(self, agent: Participant) -> Self:
@@ -72,8 +57,8 @@ class HandoffBuilder(TeamBuilder):
         self, source: Participant, targets: Sequence[Participant], *, description: str | None = None
     ) -> Self:
         """`source` may hand over to these. `description` tells it when; of several for one target the last counts."""
-        several = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else list(targets)
-        self._said.append((source, several, description))
+        target_list = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else list(targets)
+        self._declared.append((source, target_list, description))
         return self
 
     def enable_return_to_previous(self, enabled: bool = True) -> Self:
@@ -109,49 +94,50 @@ class HandoffBuilder(TeamBuilder):
         self._prompts, self._turn_limits = dict(prompts or {}), dict(turn_limits or {})
         return self
 
-    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
-        handoffs, start = self._handoffs(members), self._id(self._start)
+    def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        handoffs, start = self._handoffs(members), self._id_of(self._start)
         limits = self._limits(members)
-        agents = {id: self._agent(member, handoffs[id], limits.get(id, 0)) for id, member in members.items()}
-        builder = self._begin(agents[start], list(members))
+        agents = {id: self._make_agent(member, handoffs[id], limits.get(id, 0)) for id, member in members.items()}
+        builder = self._start_builder(agents[start], list(members))
         for id, agent in agents.items():
             others = [*handoffs[id], *(() if self._returns else (start,))]
-            ways = dict.fromkeys(other for other in others if other != id)
-            for other in [*ways, *((id,) if id in limits else ())]:
+            targets = dict.fromkeys(other for other in others if other != id)
+            for other in [*targets, *((id,) if id in limits else ())]:
                 builder.add_edge(agent, agents[other])
         return builder
 
-    def _agent(self, member: Executor, offered: Mapping[str, str], turn_limit: int) -> HandoffAgentExecutor:
+    def _make_agent(self, member: Executor, offers: Mapping[str, str], turn_limit: int) -> HandoffAgentExecutor:
         assert isinstance(member, AgentExecutor)  # or it was found wrong
-        prompts = {self._id(one): prompt for one, prompt in self._prompts.items()}
-        tools = {tool_name(target): target for target in offered}
-        ways = Ways(
-            self._id(self._start),
+        prompts = {self._id_of(mention): prompt for mention, prompt in self._prompts.items()}
+        tools = {tool_name(target): target for target in offers}
+        routes = HandoffRoutes(
+            self._id_of(self._start),
             tools,
             self._returns,
             self._is_over,
             prompts.get(member.id, DEFAULT_PROMPT),
             turn_limit,
         )
-        return HandoffAgentExecutor.of(member, ways, {tool: offered[target] for tool, target in tools.items()})
+        return HandoffAgentExecutor.of(member, routes, {tool: offers[target] for tool, target in tools.items()})
 
     def _handoffs(self, members: Mapping[str, Executor]) -> dict[str, dict[str, str]]:
         """To whom each may hand over, with what it is told about that."""
-        said = self._said or [(id, [other for other in members if other != id], None) for id in members]
-        found: dict[str, dict[str, str]] = {id: {} for id in members}
-        for source, targets, description in said:
-            for target in map(self._id, targets):
-                found.setdefault(self._id(source), {})[target] = description or _described(target, members.get(target))
-        return found
+        declared = self._declared or [(id, [other for other in members if other != id], None) for id in members]
+        handoffs: dict[str, dict[str, str]] = {id: {} for id in members}
+        for source, targets, description in declared:
+            for target in map(self._id_of, targets):
+                words = description or _describe_handoff(target, members.get(target))
+                handoffs.setdefault(self._id_of(source), {})[target] = words
+        return handoffs
 
     def _limits(self, members: Mapping[str, Executor]) -> dict[str, int]:
         """How many turns in a row each of those may take that go on by themselves."""
-        chosen = list(members) if self._autonomous is None else list(map(self._id, self._autonomous))
-        said = {self._id(one): limit for one, limit in self._turn_limits.items()}
-        limits = {id: said.get(id, DEFAULT_TURN_LIMIT) for id in chosen}
+        chosen = list(members) if self._autonomous is None else list(map(self._id_of, self._autonomous))
+        stated = {self._id_of(mention): limit for mention, limit in self._turn_limits.items()}
+        limits = {id: stated.get(id, DEFAULT_TURN_LIMIT) for id in chosen}
         return {id: limit for id, limit in limits.items() if limit}
 
-    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
+    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
         for id, member in members.items():
             if type(member) is not AgentExecutor:
                 yield (
@@ -164,34 +150,34 @@ class HandoffBuilder(TeamBuilder):
             yield f"termination_condition is {self._is_over!r:.80}, which cannot be called"
         if self._start is None:
             yield "nobody hears the user first: say .with_start_agent(...)"
-        for where, id in self._mentioned():
+        for where, id in self._list_mentions():
             if id not in members:
                 yield f"{where} names {id!r}, who does not take part"
         handoffs = self._handoffs(members)
         for id, targets in handoffs.items():
-            yield from _wrong_targets(id, list(targets))
-        met = {self._id(self._start), *(target for targets in handoffs.values() for target in targets)}
+            yield from _find_target_problems(id, list(targets))
+        reachable = {self._id_of(self._start), *(target for targets in handoffs.values() for target in targets)}
         for id in members if self._start is not None else ():
-            if id not in met:
+            if id not in reachable:
                 yield f"nobody may hand over to {id!r}: add_handoff(..., [{id!r}]), or leave it out"
-        yield from self._wrong_limits(members)
+        yield from self._find_limit_problems(members)
 
-    def _mentioned(self) -> Iterator[tuple[str, str]]:
+    def _list_mentions(self) -> Iterator[tuple[str, str]]:
         if self._start is not None:
-            yield "with_start_agent", self._id(self._start)
-        for source, targets, _ in self._said:
-            yield from (("add_handoff", self._id(one)) for one in (source, *targets))
-        for one in [*(self._autonomous or ()), *self._prompts, *self._turn_limits]:
-            yield "with_autonomous_mode", self._id(one)
+            yield "with_start_agent", self._id_of(self._start)
+        for source, targets, _ in self._declared:
+            yield from (("add_handoff", self._id_of(mention)) for mention in (source, *targets))
+        for mention in [*(self._autonomous or ()), *self._prompts, *self._turn_limits]:
+            yield "with_autonomous_mode", self._id_of(mention)
 
-    def _wrong_limits(self, members: Mapping[str, Executor]) -> Iterator[str]:
-        for one, limit in self._turn_limits.items():
+    def _find_limit_problems(self, members: Mapping[str, Executor]) -> Iterator[str]:
+        for mention, limit in self._turn_limits.items():
             if not isinstance(limit, int) or limit < 0:
-                yield f"the turn limit of {self._id(one)!r} is a number from 0 on, not {limit!r}"
-        chosen = members if self._autonomous is None else set(map(self._id, self._autonomous))
-        for one in dict.fromkeys([*self._prompts, *self._turn_limits]):
-            if self._id(one) in members and self._id(one) not in chosen:
-                yield f"with_autonomous_mode says how {self._id(one)!r} goes on by itself, but not that it does"
+                yield f"the turn limit of {self._id_of(mention)!r} is a number from 0 on, not {limit!r}"
+        chosen = members if self._autonomous is None else set(map(self._id_of, self._autonomous))
+        for mention in dict.fromkeys([*self._prompts, *self._turn_limits]):
+            if self._id_of(mention) in members and self._id_of(mention) not in chosen:
+                yield f"with_autonomous_mode says how {self._id_of(mention)!r} goes on by itself, but not that it does"
 
 
 def tool_name(target: str) -> str:
@@ -199,17 +185,17 @@ def tool_name(target: str) -> str:
     return ("handoff_to_" + re.sub(r"[^A-Za-z0-9_-]", "_", target))[:64]
 
 
-def _described(target: str, member: Executor | None) -> str:
-    about = getattr(member, "description", None)
-    return f"Hand the conversation over to {target}" + (f": {about}" if about else ".")
+def _describe_handoff(target: str, member: Executor | None) -> str:
+    description = getattr(member, "description", None)
+    return f"Hand the conversation over to {target}" + (f": {description}" if description else ".")
 
 
-def _wrong_targets(source: str, targets: list[str]) -> Iterator[str]:
+def _find_target_problems(source: str, targets: list[str]) -> Iterator[str]:
     if source in targets:
         yield f"{source!r} cannot hand over to itself"
-    named: dict[str, str] = {}
+    by_tool: dict[str, str] = {}
     for target in targets:
-        first = named.setdefault(tool_name(target), target)
+        first = by_tool.setdefault(tool_name(target), target)
         if first != target:
             yield (
                 f"the tools of {source!r} for handing over to {first!r} and to {target!r} would both be called "

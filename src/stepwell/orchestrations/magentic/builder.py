@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, Unpack
 
 from stepwell.agents.messages import AgentExecutorRequest
 from stepwell.errors import DefinitionError
@@ -11,9 +11,8 @@ from stepwell.graph.executor import Executor
 from stepwell.orchestrations.magentic.managers import MagenticManagerBase, StandardMagenticManager
 from stepwell.orchestrations.magentic.orchestrator import ORCHESTRATOR, MagenticOrchestrator
 from stepwell.orchestrations.magentic.values import MagenticTaskLedger
-from stepwell.orchestrations.participants import DEFAULT_TEAM_ITERATIONS, Participant, TeamBuilder, takes
+from stepwell.orchestrations.participants import TeamBuilder, TeamOptions, takes
 from stepwell.workflows.builder import WorkflowBuilder
-from stepwell.workflows.storage_options import StorageLike
 
 _LIMITS = ("max_stall_count", "max_reset_count", "max_round_count")
 
@@ -34,7 +33,6 @@ class MagenticBuilder(TeamBuilder):
     def __init__(
         self,
         *,
-        participants: Sequence[Participant] = (),
         manager: MagenticManagerBase | None = None,
         manager_factory: Callable[[], MagenticManagerBase] | None = None,
         manager_agent: Any = None,
@@ -50,30 +48,17 @@ class MagenticBuilder(TeamBuilder):
         max_stall_count: int | None = None,
         max_reset_count: int | None = None,
         max_round_count: int | None = None,
-        name: str | None = None,
-        description: str | None = None,
         enable_plan_review: bool = False,
-        checkpoint_storage: StorageLike | None = None,
-        output_from: Sequence[Participant] | Literal["all"] | None = None,
-        intermediate_output_from: Sequence[Participant] | Literal["all", "all_other"] | None = None,
-        max_iterations: int = DEFAULT_TEAM_ITERATIONS,
+        **team: Unpack[TeamOptions],
     ) -> None:
-        super().__init__(
-            participants=participants,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            output_from=output_from,
-            intermediate_output_from=intermediate_output_from,
-            max_iterations=max_iterations,
-        )
+        super().__init__(**team)
         self._managers = {
             "manager": manager,
             "manager_factory": manager_factory,
             "manager_agent": manager_agent,
             "manager_agent_factory": manager_agent_factory,
         }
-        self._for_agents: dict[str, Any] = {
+        self._agent_options: dict[str, Any] = {
             "task_ledger": task_ledger,
             "task_ledger_facts_prompt": task_ledger_facts_prompt,
             "task_ledger_plan_prompt": task_ledger_plan_prompt,
@@ -91,54 +76,54 @@ class MagenticBuilder(TeamBuilder):
         self._plan_review = enable
         return self
 
-    def _wired(self, members: dict[str, Executor]) -> WorkflowBuilder:
-        manager = self._manager()
-        about = {id: getattr(member, "description", None) or id for id, member in members.items()}
-        orchestrator = MagenticOrchestrator(manager, about, plan_review=self._plan_review)
-        builder = self._begin(orchestrator, [ORCHESTRATOR]).add_edge(orchestrator, orchestrator)
+    def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
+        manager = self._make_manager()
+        descriptions = {id: getattr(member, "description", None) or id for id, member in members.items()}
+        orchestrator = MagenticOrchestrator(manager, descriptions, plan_review=self._plan_review)
+        builder = self._start_builder(orchestrator, [ORCHESTRATOR]).add_edge(orchestrator, orchestrator)
         for member in members.values():
             builder.add_edge(orchestrator, member).add_edge(member, orchestrator)
         return builder
 
-    def _manager(self) -> MagenticManagerBase:
+    def _make_manager(self) -> MagenticManagerBase:
         """Whoever leads. Raises DefinitionError if a prompt or an agent will not do."""
         limits: dict[str, Any] = {name: value for name, value in self._limits.items() if value is not None}
-        match next((what, given) for what, given in self._managers.items() if given is not None):
-            case "manager", given:
-                return self._limited(given, limits)
+        match next((option, value) for option, value in self._managers.items() if value is not None):
+            case "manager", manager:
+                return self._apply_limits(manager, limits)
             case "manager_factory", make:
-                return self._limited(make(), limits)
+                return self._apply_limits(make(), limits)
             case "manager_agent", agent:
                 pass
             case _, make:
                 agent = make()
-        return StandardMagenticManager(agent, **self._for_agents, **limits)
+        return StandardMagenticManager(agent, **self._agent_options, **limits)
 
-    def _limited(self, manager: Any, limits: Mapping[str, int]) -> MagenticManagerBase:
+    def _apply_limits(self, manager: Any, limits: Mapping[str, int]) -> MagenticManagerBase:
         if not isinstance(manager, MagenticManagerBase):
             raise DefinitionError(f"{manager!r:.80} is no manager: give a MagenticManagerBase, or manager_agent=...")
         limited = manager.clone()  # the one given may lead another team, too
         vars(limited).update(limits)
         return limited
 
-    def _wrong(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        given = [what for what, one in self._managers.items() if one is not None]
-        if len(given) != 1:
-            found = " and ".join(given) or "nothing"
-            yield f"a team has one manager: give one of {', '.join(self._managers)}, not {found}"
-        if not any("agent" in what for what in given):
-            for what, one in self._for_agents.items():
-                if one is not None:
-                    yield f"{what} is for a manager that is an agent: give it to the manager itself"
-        for what in ("manager_factory", "manager_agent_factory"):
-            if what in given and not callable(self._managers[what]):
-                yield f"{what} is {self._managers[what]!r:.80}, which cannot be called"
-        if not isinstance(ledger := self._for_agents["task_ledger"], MagenticTaskLedger | None):
+    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
+        managers_given = [option for option, value in self._managers.items() if value is not None]
+        if len(managers_given) != 1:
+            named = " and ".join(managers_given) or "nothing"
+            yield f"a team has one manager: give one of {', '.join(self._managers)}, not {named}"
+        if not any("agent" in option for option in managers_given):
+            for option, value in self._agent_options.items():
+                if value is not None:
+                    yield f"{option} is for a manager that is an agent: give it to the manager itself"
+        for option in ("manager_factory", "manager_agent_factory"):
+            if option in managers_given and not callable(self._managers[option]):
+                yield f"{option} is {self._managers[option]!r:.80}, which cannot be called"
+        if not isinstance(ledger := self._agent_options["task_ledger"], MagenticTaskLedger | None):
             yield f"task_ledger is a MagenticTaskLedger, with facts and a plan, not {ledger!r:.80}"
-        for what, limit in self._limits.items():
-            least = 1 if what == "max_round_count" else 0
+        for option, limit in self._limits.items():
+            least = 1 if option == "max_round_count" else 0
             if limit is not None and (not isinstance(limit, int) or limit < least):
-                yield f"{what} is a number from {least} on, not {limit!r}"
+                yield f"{option} is a number from {least} on, not {limit!r}"
         for id, member in members.items():
             if id == ORCHESTRATOR:
                 yield f"a participant is called {ORCHESTRATOR!r}, as the orchestrator is: give it another name"

@@ -15,7 +15,7 @@ from stepwell.agents.messages import AgentResponse, Message
 from stepwell.agents.turn_input import Rules
 from stepwell.errors import DefinitionError
 from stepwell.model.payload import plain_copy
-from stepwell.orchestrations.magentic import prompts as prompts
+from stepwell.orchestrations.magentic import prompts
 from stepwell.orchestrations.magentic.values import (
     MANAGER,
     MagenticProgressLedger,
@@ -44,7 +44,7 @@ class MagenticContext:
     @property
     def team(self) -> str:
         """Who takes part, one line each."""
-        return "\n".join(f"{name}: {about}" for name, about in self.participant_descriptions.items())
+        return "\n".join(f"{name}: {description}" for name, description in self.participant_descriptions.items())
 
 
 class MagenticManagerBase(ABC):
@@ -133,7 +133,7 @@ class StandardMagenticManager(MagenticManagerBase):
             self.agent = agent_of(agent)
         self.task_ledger = task_ledger
         self.progress_ledger_retry_count = 3 if progress_ledger_retry_count is None else progress_ledger_retry_count
-        self._prompts = _checked(
+        self._prompts = _check_prompts(
             {
                 "task_ledger_facts_prompt": (task_ledger_facts_prompt, prompts.FACTS),
                 "task_ledger_plan_prompt": (task_ledger_plan_prompt, prompts.PLAN),
@@ -147,67 +147,73 @@ class StandardMagenticManager(MagenticManagerBase):
 
     async def plan(self, context: MagenticContext) -> Message:
         if self.task_ledger is not None:
-            return self._full(self.task_ledger, context)
-        before = [*context.chat_history, self._filled("task_ledger_facts_prompt", context)]
-        facts = await self._said(before, context)
-        plan = await self._said([*before, facts, self._filled("task_ledger_plan_prompt", context)], context)
-        return self._full(MagenticTaskLedger(facts, plan), context)
+            return self._make_ledger_message(self.task_ledger, context)
+        before = [*context.chat_history, self._fill_prompt("task_ledger_facts_prompt", context)]
+        facts = await self._ask_agent(before, context)
+        plan = await self._ask_agent([*before, facts, self._fill_prompt("task_ledger_plan_prompt", context)], context)
+        return self._make_ledger_message(MagenticTaskLedger(facts, plan), context)
 
     async def replan(self, context: MagenticContext) -> Message:
         ledger = context.ledger
-        known = ledger.data.facts if ledger is not None and isinstance(ledger.data, MagenticTaskLedger) else ledger
-        old = known.text if known is not None else ""
-        before = [*context.chat_history, self._filled("task_ledger_facts_update_prompt", context, old_facts=old)]
-        facts = await self._said(before, context)
-        plan = await self._said([*before, facts, self._filled("task_ledger_plan_update_prompt", context)], context)
-        return self._full(MagenticTaskLedger(facts, plan), context)
+        facts_before = (
+            ledger.data.facts if ledger is not None and isinstance(ledger.data, MagenticTaskLedger) else ledger
+        )
+        old = facts_before.text if facts_before is not None else ""
+        before = [*context.chat_history, self._fill_prompt("task_ledger_facts_update_prompt", context, old_facts=old)]
+        facts = await self._ask_agent(before, context)
+        plan = await self._ask_agent(
+            [*before, facts, self._fill_prompt("task_ledger_plan_update_prompt", context)], context
+        )
+        return self._make_ledger_message(MagenticTaskLedger(facts, plan), context)
 
     async def create_progress_ledger(self, context: MagenticContext) -> MagenticProgressLedger | None:
         names = list(context.participant_descriptions)
-        said = [*context.chat_history, self._filled("progress_ledger_prompt", context, names=", ".join(names))]
+        messages = [*context.chat_history, self._fill_prompt("progress_ledger_prompt", context, names=", ".join(names))]
         for _ in range(max(1, self.progress_ledger_retry_count)):
-            response = await context.call(self.agent, said)
-            ledger = ledger_in(response, names)
+            response = await context.call(self.agent, messages)
+            ledger = parse_ledger(response, names)
             if isinstance(ledger, MagenticProgressLedger):
                 return ledger
             complaint = Message("user", prompts.PROGRESS_AGAIN.format(problem=ledger))
-            said += [Message("assistant", response.text, MANAGER), complaint]
+            messages += [Message("assistant", response.text, MANAGER), complaint]
         return None
 
     async def prepare_final_answer(self, context: MagenticContext) -> Message:
-        return await self._said([*context.chat_history, self._filled("final_answer_prompt", context)], context)
+        return await self._ask_agent(
+            [*context.chat_history, self._fill_prompt("final_answer_prompt", context)], context
+        )
 
-    async def _said(self, messages: Sequence[Message], context: MagenticContext) -> Message:
+    async def _ask_agent(self, messages: Sequence[Message], context: MagenticContext) -> Message:
         response = await context.call(self.agent, messages)
         return Message("assistant", response.text, MANAGER)
 
-    def _full(self, ledger: MagenticTaskLedger, context: MagenticContext) -> Message:
+    def _make_ledger_message(self, ledger: MagenticTaskLedger, context: MagenticContext) -> Message:
         facts, plan = ledger.facts.text, ledger.plan.text
-        text = self._filled("task_ledger_full_prompt", context, facts=facts, plan=plan).text
+        text = self._fill_prompt("task_ledger_full_prompt", context, facts=facts, plan=plan).text
         return Message("assistant", text, MANAGER, data=ledger)
 
-    def _filled(self, prompt: str, context: MagenticContext, **more: str) -> Message:
+    def _fill_prompt(self, prompt: str, context: MagenticContext, **more: str) -> Message:
         text = self._prompts[prompt].format(task=context.task.text, team=context.team, **more)
         return Message("user", text, MANAGER)
 
 
-def ledger_in(response: AgentResponse, names: Iterable[str]) -> MagenticProgressLedger | str:
+def parse_ledger(response: AgentResponse, names: Iterable[str]) -> MagenticProgressLedger | str:
     """The progress ledger that an answer holds; or what is wrong with the answer, in words."""
-    keys = [one.name for one in fields(MagenticProgressLedger)]
+    keys = [item_field.name for item_field in fields(MagenticProgressLedger)]
     problem = "there is no JSON object in it"
-    for found in reversed(objects_in(response)):
-        missing = [key for key in keys if key not in found]
+    for candidate in reversed(objects_in(response)):
+        missing = [key for key in keys if key not in candidate]
         if missing:
             problem = f"the object has no {', '.join(missing)}"
             continue
-        items = {key: _item(found[key], key.startswith("is_")) for key in keys}
+        items = {key: _parse_item(candidate[key], key.startswith("is_")) for key in keys}
         wrong = [f"the answer of {key} is missing or not {_WANTED[key]}" for key, item in items.items() if item is None]
         if wrong:
             return "; ".join(wrong)
         ledger = MagenticProgressLedger(**{key: item for key, item in items.items() if item is not None})
-        known = list(names)
-        if not ledger.is_request_satisfied.answer and ledger.next_speaker.answer not in known:
-            return f"nobody is called {ledger.next_speaker.answer!r}; next_speaker is one of {', '.join(known)}"
+        participants = list(names)
+        if not ledger.is_request_satisfied.answer and ledger.next_speaker.answer not in participants:
+            return f"nobody is called {ledger.next_speaker.answer!r}; next_speaker is one of {', '.join(participants)}"
         return ledger
     return problem
 
@@ -221,9 +227,9 @@ _WANTED = {
 }
 
 
-def _item(given: Any, is_yes_or_no: bool) -> MagenticProgressLedgerItem | None:
-    answer = given.get("answer") if isinstance(given, Mapping) else given
-    reason = str(given.get("reason", "")) if isinstance(given, Mapping) else ""
+def _parse_item(value: Any, is_yes_or_no: bool) -> MagenticProgressLedgerItem | None:
+    answer = value.get("answer") if isinstance(value, Mapping) else value
+    reason = str(value.get("reason", "")) if isinstance(value, Mapping) else ""
     if is_yes_or_no:
         answer = {"true": True, "yes": True, "false": False, "no": False}.get(str(answer).strip().lower())
         return None if answer is None else MagenticProgressLedgerItem(reason, answer)
@@ -240,17 +246,17 @@ _FILLED_IN = {
 """What prompts may name besides the task and the team."""
 
 
-def _checked(given: Mapping[str, tuple[str | None, str]]) -> dict[str, str]:
+def _check_prompts(prompts_given: Mapping[str, tuple[str | None, str]]) -> dict[str, str]:
     """The prompts to use. Raises DefinitionError if one of them names something that nobody fills in."""
-    found = {name: default if own is None else own for name, (own, default) in given.items()}
+    prompts_used = {name: default if own is None else own for name, (own, default) in prompts_given.items()}
     wrong: list[str] = []
-    for name, prompt in found.items():
-        known = ("task", "team", *_FILLED_IN.get(name, ()))
+    for name, prompt in prompts_used.items():
+        placeholders = ("task", "team", *_FILLED_IN.get(name, ()))
         try:
-            prompt.format(**dict.fromkeys(known, ""))
+            prompt.format(**dict.fromkeys(placeholders, ""))
         except (KeyError, IndexError, ValueError, AttributeError) as error:
-            words = ", ".join(f"{{{one}}}" for one in known)
+            words = ", ".join(f"{{{placeholder}}}" for placeholder in placeholders)
             wrong.append(f"{name} cannot be filled in ({error}): it may name {words}; other braces are written twice")
     if wrong:
         raise DefinitionError(wrong)
-    return found
+    return prompts_used

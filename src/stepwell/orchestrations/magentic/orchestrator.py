@@ -20,13 +20,13 @@ from stepwell.model.event import WorkflowEvent
 from stepwell.orchestrations.magentic.managers import MagenticContext, MagenticManagerBase
 from stepwell.orchestrations.magentic.values import (
     MANAGER,
-    MagenticGoOn,
+    MagenticContinue,
     MagenticOrchestratorEvent,
     MagenticOrchestratorEventType,
     MagenticPlanReviewRequest,
     MagenticPlanReviewResponse,
+    MagenticProgress,
     MagenticProgressLedger,
-    MagenticStand,
     Phase,
 )
 
@@ -48,7 +48,7 @@ class _Managing:
 class MagenticOrchestrator(AgentExecutor):
     """Leads a team. A turn of it is one question to the manager: for a plan, for the progress, for the final answer.
 
-    What everybody said is its conversation, in the state of the run; where the work is, is a `MagenticStand`.
+    What everybody said is its conversation, in the state of the run; where the work is, is a `MagenticProgress`.
     """
 
     manager: MagenticManagerBase
@@ -73,19 +73,19 @@ class MagenticOrchestrator(AgentExecutor):
 
     def hear(self, messages: Sequence[Message], ctx: _Context) -> None:
         """A task comes in."""
-        before = self._stand(ctx)
+        before = self._find_progress(ctx)
         if before is not None and before.phase != "over":
             raise RunError(
                 f"run {ctx.run_id!r} works on a task, and was given another one; wait for the first to be done, or "
                 f"start another run",
                 run_id=ctx.run_id,
             )
-        said = [message for message in messages if message.text.strip()]
-        if not said:
+        texts = [message for message in messages if message.text.strip()]
+        if not texts:
             raise ValueError(f"a task is a text, and run {ctx.run_id!r} was given none: {list(messages)!r:.200}")
-        task = said[0] if len(said) == 1 else Message("user", "\n\n".join(message.text for message in said))
-        self._put("task", task, ctx)
-        self._move(MagenticStand("plan", since=length_of(self.id, ctx)), ctx)
+        task = texts[0] if len(texts) == 1 else Message("user", "\n\n".join(message.text for message in texts))
+        self._store("task", task, ctx)
+        self._move(MagenticProgress("plan", since=length_of(self.id, ctx)), ctx)
 
     @handler
     async def handle_request(self, request: AgentExecutorRequest, ctx: _Context) -> None:
@@ -96,43 +96,43 @@ class MagenticOrchestrator(AgentExecutor):
     async def handle_executor_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         """What a participant has done; or what an agent outside the team gives it to do."""
         if ctx.source_executor_ids:
-            await self._worked(response, ctx)
+            await self._receive_work(response, ctx)
         else:
             self.hear(response.agent_response.messages, ctx)
             await self.respond(ctx)
 
     @handler
-    async def go_on(self, message: MagenticGoOn, ctx: _Context) -> None:
+    async def continue_work(self, message: MagenticContinue, ctx: _Context) -> None:
         await self.respond(ctx)
 
     @response_handler
-    async def reviewed(
-        self, asked: MagenticPlanReviewRequest, reply: MagenticPlanReviewResponse, ctx: _Context
+    async def apply_review(
+        self, request: MagenticPlanReviewRequest, response: MagenticPlanReviewResponse, ctx: _Context
     ) -> None:
-        stand = self._where(ctx)
-        if not reply.review:
-            await self._begin_round(self._agreed(stand, asked.plan, ctx), ctx)
+        progress = self._current(ctx)
+        if not response.review:
+            await self._begin_round(self._adopt_plan(progress, request.plan, ctx), ctx)
         else:
-            hear(self.id, reply.review, ctx)
-            self._move(replace(stand, phase="replan"), ctx)
-        if self._where(ctx).phase != "over":
+            hear(self.id, response.review, ctx)
+            self._move(replace(progress, phase="replan"), ctx)
+        if self._current(ctx).phase != "over":
             await self.respond(ctx)
 
-    async def _worked(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        said = [message for message in response.agent_response.messages if message.text and message.role != "tool"]
-        hear(self.id, said, ctx)
-        stand = self._where(ctx)
-        if (stand.phase, stand.speaker) != ("working", response.executor_id):
+    async def _receive_work(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+        messages = [message for message in response.agent_response.messages if message.text and message.role != "tool"]
+        hear(self.id, messages, ctx)
+        progress = self._current(ctx)
+        if (progress.phase, progress.speaker) != ("working", response.executor_id):
             return  # one that says more than it was asked for is heard, but begins no round of its own
-        knows = {**stand.heard, response.executor_id: length_of(self.id, ctx)}
-        await self._begin_round(replace(stand, heard=knows), ctx)
-        if self._where(ctx).phase != "over":
+        heard = {**progress.heard, response.executor_id: length_of(self.id, ctx)}
+        await self._begin_round(replace(progress, heard=heard), ctx)
+        if self._current(ctx).phase != "over":
             await self.respond(ctx)
 
     # what the manager is asked, and what it came to
 
     async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
-        phase = self._where(ctx).phase
+        phase = self._current(ctx).phase
         questions: dict[Phase, Any] = {
             "plan": self.manager.plan,
             "replan": self.manager.replan,
@@ -150,61 +150,61 @@ class MagenticOrchestrator(AgentExecutor):
         return Answer(value=result)
 
     async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        stand, result = self._where(ctx), response.agent_response.value
-        if stand.phase == "progress":
-            await self._weigh(stand, result, ctx)
-        elif stand.phase == "final":
+        progress, result = self._current(ctx), response.agent_response.value
+        if progress.phase == "progress":
+            await self._weigh(progress, result, ctx)
+        elif progress.phase == "final":
             await self._end(replace(response.agent_response, messages=[result], value=None), ctx)
         else:
-            await self._planned(stand, result, ctx)
+            await self._present_plan(progress, result, ctx)
 
-    async def _planned(self, stand: MagenticStand, plan: Message, ctx: _Context) -> None:
+    async def _present_plan(self, progress: MagenticProgress, plan: Message, ctx: _Context) -> None:
         kinds = MagenticOrchestratorEventType
-        await self._tell(kinds.PLAN_CREATED if stand.phase == "plan" else kinds.REPLANNED, plan, ctx)
-        self._put("ledger", plan, ctx)
+        await self._emit(kinds.PLAN_CREATED if progress.phase == "plan" else kinds.REPLANNED, plan, ctx)
+        self._store("ledger", plan, ctx)
         if not self.plan_review:
-            await self._begin_round(self._agreed(stand, plan, ctx), ctx)
+            await self._begin_round(self._adopt_plan(progress, plan, ctx), ctx)
             await self._ask_later(ctx)
             return
-        progress = ctx.get_state(self._at("progress")) if stand.is_stalled else None
+        ledger = ctx.get_state(self._state_key("progress")) if progress.is_stalled else None
         id = f"plan-review-{ctx.idempotency_key}"  # there is one question in a delivery, the same at every attempt
-        request = MagenticPlanReviewRequest(plan, progress, stand.is_stalled, id)
+        request = MagenticPlanReviewRequest(plan, ledger, progress.is_stalled, id)
         await ctx.request_info(request, MagenticPlanReviewResponse, request_id=id)
-        self._move(replace(stand, phase="review"), ctx)
+        self._move(replace(progress, phase="review"), ctx)
 
-    def _agreed(self, stand: MagenticStand, plan: Message, ctx: _Context) -> MagenticStand:
+    def _adopt_plan(self, progress: MagenticProgress, plan: Message, ctx: _Context) -> MagenticProgress:
         """The plan counts. After a reset everything before it is left behind, by the participants too."""
-        if stand.is_stalled:
-            stand = replace(stand, since=length_of(self.id, ctx), heard={}, is_stalled=False)
+        if progress.is_stalled:
+            progress = replace(progress, since=length_of(self.id, ctx), heard={}, is_stalled=False)
         hear(self.id, [replace(plan, data=None)], ctx)
-        return stand
+        return progress
 
-    async def _begin_round(self, stand: MagenticStand, ctx: _Context) -> None:
+    async def _begin_round(self, progress: MagenticProgress, ctx: _Context) -> None:
         most = self.manager.max_round_count
-        if most is not None and stand.rounds >= most:
+        if most is not None and progress.rounds >= most:
             await self._give_up(f"it was not done after {most} rounds, which is the limit", ctx)
         else:
-            self._move(replace(stand, phase="progress", rounds=stand.rounds + 1), ctx)
+            self._move(replace(progress, phase="progress", rounds=progress.rounds + 1), ctx)
 
-    async def _weigh(self, stand: MagenticStand, ledger: MagenticProgressLedger | None, ctx: _Context) -> None:
+    async def _weigh(self, progress: MagenticProgress, ledger: MagenticProgressLedger | None, ctx: _Context) -> None:
         """Decide by what the manager says about the progress."""
         if ledger is None:
-            await self._reset(stand, ctx)
+            await self._reset(progress, ctx)
             return
-        await self._tell(MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED, ledger, ctx)
-        self._put("progress", ledger, ctx)
+        await self._emit(MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED, ledger, ctx)
+        self._store("progress", ledger, ctx)
         if ledger.is_request_satisfied.answer:
-            self._move(replace(stand, phase="final"), ctx)
+            self._move(replace(progress, phase="final"), ctx)
             await self._ask_later(ctx)
             return
         stalled = bool(ledger.is_in_loop.answer) or not ledger.is_progress_being_made.answer
-        stand = replace(stand, stalls=stand.stalls + 1 if stalled else max(0, stand.stalls - 1))
-        if stand.stalls > self.manager.max_stall_count:
-            await self._reset(stand, ctx)
+        progress = replace(progress, stalls=progress.stalls + 1 if stalled else max(0, progress.stalls - 1))
+        if progress.stalls > self.manager.max_stall_count:
+            await self._reset(progress, ctx)
         else:
-            await self._instruct(stand, ledger, ctx)
+            await self._instruct(progress, ledger, ctx)
 
-    async def _instruct(self, stand: MagenticStand, ledger: MagenticProgressLedger, ctx: _Context) -> None:
+    async def _instruct(self, progress: MagenticProgress, ledger: MagenticProgressLedger, ctx: _Context) -> None:
         speaker = str(ledger.next_speaker.answer)
         if speaker not in self.descriptions:
             raise RunError(
@@ -214,20 +214,20 @@ class MagenticOrchestrator(AgentExecutor):
             )
         hear(self.id, [Message("user", str(ledger.instruction_or_question.answer), MANAGER)], ctx)
         conversation = conversation_of(self.id, ctx)
-        *before, instruction = conversation[max(stand.since, stand.heard.get(speaker, 0)) :]
-        said = [message for message in before if not _is_instruction(message)]  # to others
-        afresh = stand.since > 0 and speaker not in stand.heard
-        await ctx.send_message(AgentExecutorRequest([*said, instruction], afresh=afresh), speaker)
-        knows = {**stand.heard, speaker: len(conversation)}
-        self._move(replace(stand, phase="working", speaker=speaker, heard=knows), ctx)
+        *before, instruction = conversation[max(progress.since, progress.heard.get(speaker, 0)) :]
+        messages = [message for message in before if not _is_instruction(message)]  # to others
+        afresh = progress.since > 0 and speaker not in progress.heard
+        await ctx.send_message(AgentExecutorRequest([*messages, instruction], afresh=afresh), speaker)
+        heard = {**progress.heard, speaker: len(conversation)}
+        self._move(replace(progress, phase="working", speaker=speaker, heard=heard), ctx)
 
-    async def _reset(self, stand: MagenticStand, ctx: _Context) -> None:
+    async def _reset(self, progress: MagenticProgress, ctx: _Context) -> None:
         """The plan leads nowhere: another one is made, unless that happened too often."""
         most = self.manager.max_reset_count
-        if most is not None and stand.resets >= most:
+        if most is not None and progress.resets >= most:
             await self._give_up(f"its plan led nowhere, and was made anew {most} times, which is the limit", ctx)
             return
-        self._move(replace(stand, phase="replan", stalls=0, resets=stand.resets + 1, is_stalled=True), ctx)
+        self._move(replace(progress, phase="replan", stalls=0, resets=progress.resets + 1, is_stalled=True), ctx)
         await self._ask_later(ctx)
 
     async def _give_up(self, why: str, ctx: _Context) -> None:
@@ -235,13 +235,13 @@ class MagenticOrchestrator(AgentExecutor):
 
     async def _end(self, response: AgentResponse, ctx: _Context) -> None:
         hear(self.id, response.messages, ctx)
-        self._move(replace(self._where(ctx), phase="over"), ctx)
+        self._move(replace(self._current(ctx), phase="over"), ctx)
         await ctx.yield_output(response)
 
     async def _ask_later(self, ctx: _Context) -> None:
         """The manager is asked once in a delivery: what it is asked next is asked in the next superstep."""
-        if self._where(ctx).phase != "over":
-            await ctx.send_message(MagenticGoOn(), self.id)
+        if self._current(ctx).phase != "over":
+            await ctx.send_message(MagenticContinue(), self.id)
 
     # what it knows
 
@@ -253,40 +253,40 @@ class MagenticOrchestrator(AgentExecutor):
                 answer = await turn.within(messages, agent.take_turn)
             return AgentResponse(answer.messages, value=answer.value)
 
-        stand = self._where(ctx)
+        progress = self._current(ctx)
         return MagenticContext(
-            ctx.get_state(self._at("task")),
+            ctx.get_state(self._state_key("task")),
             self.descriptions,
             call,
-            turn.conversation[stand.since :],
-            stand.rounds,
-            stand.stalls,
-            stand.resets,
-            ctx.get_state(self._at("ledger")),
-            ctx.get_state(self._at("progress")),
+            turn.conversation[progress.since :],
+            progress.rounds,
+            progress.stalls,
+            progress.resets,
+            ctx.get_state(self._state_key("ledger")),
+            ctx.get_state(self._state_key("progress")),
         )
 
-    async def _tell(
+    async def _emit(
         self, kind: MagenticOrchestratorEventType, content: Message | MagenticProgressLedger, ctx: _Context
     ) -> None:
         await ctx.add_event(WorkflowEvent(ORCHESTRATOR, MagenticOrchestratorEvent(kind, content)))
 
-    def _stand(self, ctx: _Context) -> MagenticStand | None:
-        found: MagenticStand | None = ctx.get_state(self._at("stand"))
-        return found
+    def _find_progress(self, ctx: _Context) -> MagenticProgress | None:
+        progress: MagenticProgress | None = ctx.get_state(self._state_key("stand"))
+        return progress
 
-    def _where(self, ctx: _Context) -> MagenticStand:
-        stand = self._stand(ctx)
-        assert stand is not None  # a task has come in
-        return stand
+    def _current(self, ctx: _Context) -> MagenticProgress:
+        progress = self._find_progress(ctx)
+        assert progress is not None  # a task has come in
+        return progress
 
-    def _move(self, stand: MagenticStand, ctx: _Context) -> None:
-        self._put("stand", stand, ctx)
+    def _move(self, progress: MagenticProgress, ctx: _Context) -> None:
+        self._store("stand", progress, ctx)
 
-    def _put(self, what: str, value: object, ctx: _Context) -> None:
-        ctx.set_state(self._at(what), value)
+    def _store(self, what: str, value: object, ctx: _Context) -> None:
+        ctx.set_state(self._state_key(what), value)
 
-    def _at(self, what: str) -> str:
+    def _state_key(self, what: str) -> str:
         return f"magentic/{what}"
 
 

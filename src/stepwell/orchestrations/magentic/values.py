@@ -70,10 +70,10 @@ class MagenticPlanReviewResponse:
     @staticmethod
     def revise(feedback: MessagesLike) -> MagenticPlanReviewResponse:
         """Another plan is made, in view of this. Raises ValueError if nothing is said."""
-        said = messages_of(feedback)
-        if not any(message.text.strip() for message in said):
+        messages = messages_of(feedback)
+        if not any(message.text.strip() for message in messages):
             raise ValueError("nothing is said about the plan: say what to change, or let it count with approve()")
-        return MagenticPlanReviewResponse(said)
+        return MagenticPlanReviewResponse(messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ Phase = Literal["plan", "replan", "review", "progress", "working", "final", "ove
 
 
 @dataclass(frozen=True, slots=True)
-class MagenticStand:
+class MagenticProgress:
     """Where the work on a task is."""
 
     phase: Phase
@@ -113,5 +113,5 @@ class MagenticStand:
 
 
 @dataclass(frozen=True, slots=True)
-class MagenticGoOn:
+class MagenticContinue:
     """What the orchestrator sends to itself: the manager is asked in a superstep of its own."""
