@@ -46,7 +46,7 @@ ENGINE = (
         "engine/drive.py",
         "                    at = await self._commit(step, at, decided.commit)\n",
         "                    early = kernel.apply(at.header, at, decided.commit)\n"
-        "                    for event in self._report.told(decided.commit, early):\n"
+        "                    for event in self._broadcast.emit_commit(decided.commit, early):\n"
         "                        yield event\n"
         "                    at = await self._commit(step, at, decided.commit)\n",
         ("engine/test_running.py",),
@@ -92,8 +92,8 @@ ENGINE = (
     Bug(
         "a run may go on with a graph that has not what it needs",
         "engine/compatibility.py",
-        "    if lacking:\n        raise _cannot(at, lacking)",
-        "    if lacking and False:\n        raise _cannot(at, lacking)",
+        "    if lacking:\n        raise _incompatible_error(at, lacking)",
+        "    if lacking and False:\n        raise _incompatible_error(at, lacking)",
         ("engine/test_running.py",),
     ),
 )
@@ -126,21 +126,21 @@ TIME = (
     Bug(
         "a sleep begins anew after a crash",
         "engine/superstep_log.py",
-        "        self._known = dict(recalled)\n",
-        "        self._known = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
+        "        self._entries = dict(recalled)\n",
+        "        self._entries = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
         ("engine/test_timers.py", WAITING),
     ),
     Bug(
         "attempts are counted anew after a crash",
         "engine/attempts.py",
-        "        before = notes.failed(key)\n",
-        "        before = []  # type: list[Note]\n",
+        "        before = notes.find_failures(key)\n",
+        "        before = []  # type: list[LogEntry]\n",
         (WAITING,),
     ),
     Bug(
         "a step is not remembered",
         "engine/steps.py",
-        "            await place.notes.put(step.key, result)\n",
+        "            await place.log.add(step.key, result)\n",
         "",
         ("engine/test_steps.py",),
     ),
@@ -331,15 +331,15 @@ CHANGES = (
     Bug(
         "a migrated run forgets what had finished before",
         "engine/open_run.py",
-        "    return Stored(found.at, found.memory, head if changed else None, found.words)\n",
-        "    return Stored(found.at, NO_MEMORY, head if changed else None, found.words)\n",
+        "    return StoredRun(found.at, found.log, head if changed else None, found.words)\n",
+        "    return StoredRun(found.at, EMPTY_LOG, head if changed else None, found.words)\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
         "migrated runs keep what had finished as it was",
         "engine/compatibility.py",
-        "    memory = _remembered(definition, after, memory, migrator)\n",
-        "    memory = memory if migrations else _remembered(definition, after, memory, migrator)\n",
+        "    memory = _migrate_log(definition, after, memory, migrator)\n",
+        "    memory = memory if migrations else _migrate_log(definition, after, memory, migrator)\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
@@ -390,7 +390,7 @@ EDGES = (
     Bug(
         "a run that somebody drives may be started with another message",
         "workflows/background_drive.py",
-        "            check_begun_with(self._workflow.definition, head, position.message)\n",
+        "            check_same_start(self._workflow.definition, head, position.message)\n",
         "",
         ("engine/test_starting.py",),
     ),
@@ -474,8 +474,9 @@ EDGES = (
     Bug(
         "a run is let go of after its driver is forgotten",
         "engine/drive.py",
-        "            try:\n                await claims.let_go(held)\n",
-        "            try:\n                watching.ended(key, self)\n                await claims.let_go(held)\n",
+        "            try:\n                await lease_renewal.release(held)\n",
+        "            try:\n                watchers.unregister_drive(key, self)\n"
+        "                await lease_renewal.release(held)\n",
         ("engine/test_cancelling.py",),
     ),
     Bug(

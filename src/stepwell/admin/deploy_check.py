@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stepwell import kernel
-from stepwell.engine.compatibility import Fitted, fitted
+from stepwell.engine.compatibility import CompatibleRun, make_compatible
 from stepwell.engine.definition import Definition
 from stepwell.errors import CheckpointMissing, CodecError, DurabilityError, GraphChanged, StoreUnavailable
 from stepwell.graph.subworkflow import Nesting
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.payload import Parcel
-from stepwell.model.superstep import Checkpoint, Child, Memory, is_text
+from stepwell.model.payload import Payload
+from stepwell.model.superstep import Checkpoint, Child, RecalledLog, is_text
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import child_run_id
@@ -138,9 +138,9 @@ class _Check:
         archive = StoreArchive(self._store, definition.codec)
         at, memory = await self._read(archive, run_id)
         mail = await self._store.mail(run_id)
-        return await self._at(archive, fitted(definition, at, memory, mail), definition)
+        return await self._at(archive, make_compatible(definition, at, memory, mail), definition)
 
-    async def _read(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, Memory]:
+    async def _read(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, RecalledLog]:
         for attempt in range(1, _TRIES + 1):
             at = await archive.head(run_id)
             if at is None:
@@ -151,7 +151,7 @@ class _Check:
                 return at, memory  # else it was moved on while we read
         raise CheckpointMissing(f"no run {run_id!r} is stored here")
 
-    async def _at(self, archive: StoreArchive, found: Fitted, definition: Definition) -> list[str]:
+    async def _at(self, archive: StoreArchive, found: CompatibleRun, definition: Definition) -> list[str]:
         for path, parcel in _values(found.at):
             _check_readable(path, parcel, found.at.run_id)
         _check_limit(found.at, definition)
@@ -175,15 +175,17 @@ class _Check:
                 f"run {child.run_id!r} inside {child.executor!r} is gone",
                 differences=[f"run {child.run_id!r} inside {child.executor!r}, which waits for an answer, is gone"],
             )
-        return _told(child.run_id, await self._at(inside, fitted(inner, source, Memory(), afresh=True), inner))
+        return _told(
+            child.run_id, await self._at(inside, make_compatible(inner, source, RecalledLog(), afresh=True), inner)
+        )
 
-    async def _called(self, found: Fitted, definition: Definition) -> list[str]:
+    async def _called(self, found: CompatibleRun, definition: Definition) -> list[str]:
         """Runs inside that were called in the superstep that is under way: no checkpoint names them yet."""
         at, changes = found.at, list[str]()
         for delivery in kernel.plan(definition.graph, at.place, at.messages, at.held).deliveries:
             inner = _inside(definition, delivery.executor)
             run_id = child_run_id(at.run_id, at.header.epoch, delivery.id)
-            if inner is None or delivery.id in found.memory.outcomes or await self._store.head(run_id) is None:
+            if inner is None or delivery.id in found.log.outcomes or await self._store.head(run_id) is None:
                 continue
             changes += _told(run_id, await self.head(run_id, inner))
         return changes
@@ -199,7 +201,7 @@ def _told(run_id: str, changes: list[str]) -> list[str]:
     return [f"run {run_id!r} inside: {words}" for words in changes]
 
 
-def _values(at: Checkpoint) -> Iterator[tuple[str, Parcel]]:
+def _values(at: Checkpoint) -> Iterator[tuple[str, Payload]]:
     yield from ((f"$.state.{key}", value) for key, value in at.state.items())
     yield from ((f"$.executors.{key}", value) for key, value in at.executors.items())
     yield from ((f"$.messages.{message.id}", message.payload) for message in at.messages)
@@ -209,7 +211,7 @@ def _values(at: Checkpoint) -> Iterator[tuple[str, Parcel]]:
         yield from ((f"$.held.{key}", parcel) for parcels in by_source.values() for parcel in parcels)
 
 
-def _check_readable(path: str, parcel: Parcel, run_id: str) -> None:
+def _check_readable(path: str, parcel: Payload, run_id: str) -> None:
     try:
         parcel.open()
     except CodecError as error:

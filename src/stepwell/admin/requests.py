@@ -11,7 +11,7 @@ import msgspec
 
 from stepwell.admin.lookup import NotFound, entry_of, find_run
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import check_free
+from stepwell.engine.responses import check_no_caller
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint
@@ -51,7 +51,7 @@ async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
     at = await archive.head(found.run_id)
     if at is None:
         raise NotFound(f"run {found.run_id!r} has gone meanwhile")
-    check_free(at)
+    check_no_caller(at)
     answered = await _answered(archive, at) if at.requests else set()
     return [_question(at.run_id, one, answered=one.id in answered) for one in at.requests.values()]
 

@@ -10,7 +10,7 @@ from stepwell.errors import DefinitionError, RequestExpired, ResponseRejected, R
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe, flatten
-from stepwell.model.payload import Pack, Parcel
+from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
@@ -43,7 +43,7 @@ def default_for(default: Any, response_type: object) -> Any:
         raise TypeError(f"the default is not what is asked for: {error}") from error
 
 
-def until(asked: datetime, deadline: datetime | timedelta | None) -> str | None:
+def deadline_text(asked: datetime, deadline: datetime | timedelta | None) -> str | None:
     """A deadline as it is stored: UTC."""
     if deadline is None:
         return None
@@ -57,15 +57,15 @@ def has_passed(moment: str | None) -> bool:
     return moment is not None and clock.until(moment) <= timedelta(0)
 
 
-def checked(graph: Graph, at: Checkpoint, responses: Mapping[str, Any], pack: Pack) -> dict[str, Parcel]:
+def check_responses(graph: Graph, at: Checkpoint, responses: Mapping[str, Any], pack: Pack) -> dict[str, Payload]:
     """Answers to open questions, each of the type that was asked for.
 
     Raises UnknownRequest, ResponseRejected or RequestExpired, naming the question, before anything has changed.
     """
-    return {id: _checked(graph, at, id, value, pack) for id, value in responses.items()}
+    return {id: _check_response(graph, at, id, value, pack) for id, value in responses.items()}
 
 
-def check_free(at: Checkpoint) -> None:
+def check_no_caller(at: Checkpoint) -> None:
     """Raises RunError if a run works for another: answering it, sending to it and moving it back is up to that one."""
     if at.header.caller is not None:
         raise RunError(
@@ -75,20 +75,20 @@ def check_free(at: Checkpoint) -> None:
         )
 
 
-async def post_answers(archive: Archive, at: Checkpoint, answers: Mapping[str, Parcel]) -> None:
+async def post_responses(archive: Archive, at: Checkpoint, answers: Mapping[str, Payload]) -> None:
     """Leave answers for a run. Raises ResponseRejected if somebody else was first: the first answer wins, for ever."""
     letters = {id: (answer_key(at.header.epoch, at.requests[id]), answer_letter(id, p)) for id, p in answers.items()}
     there = dict(await archive.mail(at.run_id))
     for id, (key, letter) in letters.items():  # before the first is posted: all of them are taken, or none
         if there.get(key, letter) != letter:
-            raise _answered(at, id)
+            raise _already_answered_error(at, id)
     for id, (key, letter) in letters.items():
         # the very same answer may be there from a call that was cut short: it is being given again
         if key not in there and not await archive.post(at.run_id, key, letter):
-            raise _answered(at, id)
+            raise _already_answered_error(at, id)
 
 
-def overdue(at: Checkpoint) -> list[Request]:
+def find_overdue(at: Checkpoint) -> list[Request]:
     """The open questions whose deadline has passed. A run that works for another leaves the time to that one."""
     if at.header.caller is not None:
         return []
@@ -103,7 +103,7 @@ async def post_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -
             await archive.post(at.run_id, answer_key(at.header.epoch, request), letter)
 
 
-def expired(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
+def expiry_error(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
     """The error of a run that waited for an answer in vain; None if every overdue question has a default."""
     vain = [request for request in late if request.default is None]
     if not vain:
@@ -117,7 +117,7 @@ def expired(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
     )
 
 
-def _checked(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> Parcel:
+def _check_response(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> Payload:
     request = at.requests.get(id)
     if request is None:
         known = ", ".join(repr(one) for one in at.requests) or "none"
@@ -130,15 +130,15 @@ def _checked(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> P
         raise RequestExpired(
             f"the answer to {id!r} came too late: its deadline was {request.deadline}", run_id=at.run_id, request_id=id
         )
-    return typed(graph, at, request, value, pack)
+    return convert_response(graph, at, request, value, pack)
 
 
-def typed(graph: Graph, at: Checkpoint, request: Request, value: Any, pack: Pack) -> Parcel:
+def convert_response(graph: Graph, at: Checkpoint, request: Request, value: Any, pack: Pack) -> Payload:
     """An answer as what was asked for. Raises ResponseRejected, naming the question, if it cannot be made into that."""
-    return pack(_typed(graph, at, request, value), f"$.responses.{request.id}")
+    return pack(_convert(graph, at, request, value), f"$.responses.{request.id}")
 
 
-def _typed(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
+def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
     taken = graph.executors[request.executor].handlers.reply_types(request.payload.open())
     wanted = [one for one in taken if named_in(request.response_type, one)] or [Any]
     try:
@@ -151,7 +151,7 @@ def _typed(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
         ) from error
 
 
-def _answered(at: Checkpoint, id: str) -> ResponseRejected:
+def _already_answered_error(at: Checkpoint, id: str) -> ResponseRejected:
     return ResponseRejected(
         f"{id!r} of run {at.run_id!r} was answered already, and the first answer stands",
         run_id=at.run_id,

@@ -13,16 +13,16 @@ import msgspec
 from stepwell.engine.attempts import Attempts, OnRetry
 from stepwell.engine.branches import Branch, Entered
 from stepwell.engine.failures import details_of
-from stepwell.engine.superstep_log import Notes
+from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.engine.threads import in_own_thread, in_thread
 from stepwell.errors import CodecError, CommitConflict, HandlerTimeout, StepChanged, StepFailed
 from stepwell.graph.retry import Limits
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.payload import Pack
-from stepwell.model.superstep import Note, is_text
+from stepwell.model.superstep import LogEntry, is_text
 from stepwell.storage.ids import idempotency_key
 
-_IN_VAIN = (CodecError, CommitConflict)  # the result cannot be stored; the run is driven by somebody else
+_NOT_RETRIED = (CodecError, CommitConflict)  # the result cannot be stored; the run is driven by somebody else
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 
@@ -41,48 +41,48 @@ class Step(msgspec.Struct, frozen=True):
     transaction: bool = False  # done in the database of the storage, together with remembering its result
 
 
-class Place(msgspec.Struct, frozen=True):
+class StepContext(msgspec.Struct, frozen=True):
     """Where a step is done."""
 
     run_id: str
     epoch: int
     executor: str
-    notes: Notes
+    log: SuperstepLog
     pack: Pack
     on_retry: OnRetry
     recall_changed: bool  # a result is recalled even if it is that of another call
 
 
-async def done_once(step: Step, place: Place) -> Any:
+async def do_once(step: Step, place: StepContext) -> Any:
     """The result of a step: recalled, or the step is done and its result remembered before this returns."""
-    known = place.notes[step.key]
+    known = place.log[step.key]
     if known is not None:
         _check_same_call(step, place, known)
-        await place.notes.durable(step.key)
-        return _recalled(step, place, known)
-    attempts = Attempts(place.notes, step.key)
-    await attempts.begin()
+        await place.log.wait_until_durable(step.key)
+        return _recall(step, place, known)
+    attempts = Attempts(place.log, step.key)
+    await attempts.wait_until_due()
     while True:
         try:
             with Entered(step.branch.inside(step.key.partition("/")[2])):  # in whichever delivery
-                result = await (_transacted(step, place) if step.transaction else _called(step, place))
+                result = await (_call_in_transaction(step, place) if step.transaction else _call(step, place))
         except Exception as error:
-            if step.transaction and isinstance(error, _IN_VAIN):
+            if step.transaction and isinstance(error, _NOT_RETRIED):
                 raise
             details = details_of(place.executor, error)
-            if await attempts.again(step.limits.retry, error, details, place.on_retry):
+            if await attempts.record_failure(step.limits.retry, error, details, place.on_retry):
                 continue
             if isinstance(error, step.remember):
-                await place.notes.put(step.key, _of_error(step, place, error, details))
+                await place.log.add(step.key, _error_entry(step, place, error, details))
             raise
         if not step.transaction:
-            result = _of_result(step, place, result)
-            await place.notes.put(step.key, result)
-            result = place.notes[step.key] or result  # that of an attempt that was faster, if there was one
-        return _recalled(step, place, result)  # not the very object: what is recalled later is none either
+            result = _result_entry(step, place, result)
+            await place.log.add(step.key, result)
+            result = place.log[step.key] or result  # that of an attempt that was faster, if there was one
+        return _recall(step, place, result)  # not the very object: what is recalled later is none either
 
 
-async def _called(step: Step, place: Place) -> Any:
+async def _call(step: Step, place: StepContext) -> Any:
     call = partial(step.function, *step.args, **_with_key(step, place))
     if inspect.iscoroutinefunction(step.function):
         return await _in_time(call(), step, place)
@@ -91,28 +91,28 @@ async def _called(step: Step, place: Place) -> Any:
     return await _in_time(in_thread(call), step, place)
 
 
-async def _transacted(step: Step, place: Place) -> Note:
+async def _call_in_transaction(step: Step, place: StepContext) -> LogEntry:
     """What was noted of a step that is done in a transaction: now, or by whoever has done it before."""
-    transaction = place.notes.transaction(step.key)
+    transaction = place.log.transaction(step.key)
     assert transaction is not None  # whoever called us made sure
-    notes: list[Note] = []
+    notes: list[LogEntry] = []
 
-    def work(connection: Any) -> Note:
+    def work(connection: Any) -> LogEntry:
         result = step.function(connection, *step.args, **_with_key(step, place))
         if inspect.isawaitable(result):
             raise _not_async(step)
-        notes.append(_of_result(step, place, result))
+        notes.append(_result_entry(step, place, result))
         return notes[-1]
 
     doing = in_own_thread(
         partial(transaction.do, work), name=f"{place.executor}/{step.name}", on_abandon=transaction.give_up
     )
     noted = await _in_time(doing, step, place) or notes[-1]
-    place.notes.learn(step.key, noted)
+    place.log.add_from_store(step.key, noted)
     return noted
 
 
-async def _in_time(running: Awaitable[Any], step: Step, place: Place) -> Any:
+async def _in_time(running: Awaitable[Any], step: Step, place: StepContext) -> Any:
     limit = step.limits.timeout
     try:
         async with asyncio.timeout(limit) as scope:
@@ -138,7 +138,7 @@ def check_step(name: str, function: Callable[..., Any], key: str | None) -> None
         raise ValueError(f"the key of the step {name!r} is a non-empty string of whole characters, not {key!r}")
 
 
-def check_transaction(step: Step, executor: str, notes: Notes) -> None:
+def check_transaction(step: Step, executor: str, notes: SuperstepLog) -> None:
     """Raises, in words, if a step cannot be done in a transaction."""
     if inspect.iscoroutinefunction(step.function):
         raise _not_async(step)
@@ -156,7 +156,7 @@ def _not_async(step: Step) -> TypeError:
     )
 
 
-def _with_key(step: Step, place: Place) -> dict[str, Any]:
+def _with_key(step: Step, place: StepContext) -> dict[str, Any]:
     """A function that has a parameter for it gets a key that is the same for every attempt at this very step."""
     try:
         wanted = "idempotency_key" in inspect.signature(step.function).parameters
@@ -167,16 +167,16 @@ def _with_key(step: Step, place: Place) -> dict[str, Any]:
     return {**step.kwargs, "idempotency_key": idempotency_key(place.run_id, place.epoch, step.key)}
 
 
-def _of_result(step: Step, place: Place, result: Any) -> Note:
-    return Note("", value=place.pack(result, f"$.step[{step.name!r}]"), call=step.call)
+def _result_entry(step: Step, place: StepContext, result: Any) -> LogEntry:
+    return LogEntry("", value=place.pack(result, f"$.step[{step.name!r}]"), call=step.call)
 
 
-def _of_error(step: Step, place: Place, error: Exception, details: WorkflowErrorDetails) -> Note:
+def _error_entry(step: Step, place: StepContext, error: Exception, details: WorkflowErrorDetails) -> LogEntry:
     value = place.pack(list(error.args), f"$.step[{step.name!r}].error")
-    return Note("", failure=details, value=value, call=step.call)
+    return LogEntry("", failure=details, value=value, call=step.call)
 
 
-def _check_same_call(step: Step, place: Place, known: Note) -> None:
+def _check_same_call(step: Step, place: StepContext, known: LogEntry) -> None:
     """Raises StepChanged if what is stored came of another call: it may be the wrong receipt for this one."""
     if known.call is None or step.call is None or known.call == step.call or place.recall_changed:
         return
@@ -192,12 +192,12 @@ def _check_same_call(step: Step, place: Place, known: Note) -> None:
     )
 
 
-def _recalled(step: Step, place: Place, known: Note) -> Any:
+def _recall(step: Step, place: StepContext, known: LogEntry) -> Any:
     value = None if known.value is None else known.value.open()
     if known.failure is None:
         return value
     kinds = step.remember if isinstance(step.remember, tuple) else (step.remember,)
-    found = next((kind for kind in _all_kinds(kinds) if kind.__name__ == known.failure.error_type), None)
+    found = next((kind for kind in _with_subclasses(kinds) if kind.__name__ == known.failure.error_type), None)
     if found is None:
         raise StepFailed(
             f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} had failed: "
@@ -208,9 +208,9 @@ def _recalled(step: Step, place: Place, known: Note) -> Any:
     raise found.__new__(found, *(value or ()))  # filled, not made: what is stored must not make code run
 
 
-def _all_kinds(kinds: tuple[type[Exception], ...]) -> list[type[Exception]]:
+def _with_subclasses(kinds: tuple[type[Exception], ...]) -> list[type[Exception]]:
     """The classes of errors that the code names, and those derived from them."""
     found: list[type[Exception]] = []
     for kind in kinds:
-        found += [kind, *_all_kinds(tuple(kind.__subclasses__()))]
+        found += [kind, *_with_subclasses(tuple(kind.__subclasses__()))]
     return found

@@ -21,18 +21,18 @@ UNCHANGEABLE: frozenset[type] = frozenset(
 )
 
 
-class Parcel(Protocol):
+class Payload(Protocol):
     """A value nobody can change any more."""
 
     def open(self) -> Any:
         """The value, as a copy that is the reader's own."""
 
 
-Pack = Callable[[object, str], Parcel]
+Pack = Callable[[object, str], Payload]
 """Close a value; the string says what it is (`$.message`, `$.state.cart`), for errors."""
 
 
-class Copied:
+class CopiedPayload:
     """A parcel for runs that are kept nowhere: plain data is copied, everything else is shared."""
 
     __slots__ = ("_value",)
@@ -44,21 +44,21 @@ class Copied:
         return plain_copy(self._value)
 
 
-class Bundle:
+class PayloadList:
     """Several parcels opened together, as the list a fan-in delivers."""
 
-    __slots__ = ("parcels",)
+    __slots__ = ("payloads",)
 
-    def __init__(self, parcels: Sequence[Parcel]) -> None:
-        self.parcels = tuple(parcels)
+    def __init__(self, parcels: Sequence[Payload]) -> None:
+        self.payloads = tuple(parcels)
 
     def open(self) -> list[Any]:
-        return [parcel.open() for parcel in self.parcels]
+        return [parcel.open() for parcel in self.payloads]
 
 
-def copied(value: object, what: str) -> Parcel:
+def pack_copy(value: object, what: str) -> Payload:
     """Pack by copying: the `Pack` of runs without storage."""
-    return Copied(plain_copy(value))
+    return CopiedPayload(plain_copy(value))
 
 
 def plain_copy(value: Any, standing_for: dict[int, Any] | None = None) -> Any:

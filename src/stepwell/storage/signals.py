@@ -6,7 +6,7 @@ import msgspec
 
 from stepwell.codec.codec import Codec, encoded
 from stepwell.errors import NewerFormat
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.storage.damage import damaged, decoded
 from stepwell.storage.json_text import json_of
@@ -72,7 +72,7 @@ def is_of_epoch(key: str, epoch: int) -> bool:
     return key.split("/", 2)[1:2] == [str(epoch)]
 
 
-def answer_letter(request_id: str, value: Parcel) -> bytes:
+def answer_letter(request_id: str, value: Payload) -> bytes:
     return _encode(AnswerLetter(FORMAT, request_id, msgspec.Raw(json_of(value))))
 
 
@@ -81,7 +81,7 @@ def plain_letter(request_id: str, value: bytes) -> bytes:
     return _encode(PlainLetter(FORMAT, request_id, msgspec.Raw(value)))
 
 
-def input_letter(value: Parcel) -> bytes:
+def input_letter(value: Payload) -> bytes:
     return _encode(InputLetter(FORMAT, msgspec.Raw(json_of(value))))
 
 
@@ -99,5 +99,5 @@ def read_letter(run_id: str, key: str, body: bytes) -> Letter:
     return letter
 
 
-def content(raw: msgspec.Raw, codec: Codec) -> Parcel:
+def content(raw: msgspec.Raw, codec: Codec) -> Payload:
     return encoded(bytes(raw), codec)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from stepwell.engine import watchers as watching
 from stepwell.engine.definition import Definition
 from stepwell.engine.drive import Drive
-from stepwell.engine.open_run import STOPPED, Back, Continue, Fresh, Position, Stopped, check_begun_with
+from stepwell.engine.open_run import STOPPED, Continue, Fresh, MoveBack, Position, Stopped, check_same_start
 from stepwell.errors import CommitConflict, RunBusy, RunError
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.superstep import Checkpoint
@@ -95,7 +95,7 @@ class Mover:
             begun.set_result(None)
             self._start(self._onward, begun)
 
-    async def go_back(self, position: Back) -> Checkpoint | None:
+    async def go_back(self, position: MoveBack) -> Checkpoint | None:
         """Move the run back. What moves it in this event loop stops first. Raises RunBusy if somebody else does."""
         back = _GOING_BACK.setdefault(_here(self.key), _GoingBack())
         back.count += 1
@@ -109,7 +109,7 @@ class Mover:
                 for mover in back.others:
                     mover.go_on()
 
-    async def _go_back(self, position: Back) -> Checkpoint | None:
+    async def _go_back(self, position: MoveBack) -> Checkpoint | None:
         while True:
             while others := _moving(self.key):
                 for task in others:
@@ -163,7 +163,7 @@ class Mover:
             except Stopped:
                 return None
             except RunBusy:
-                if isinstance(position, Back) and not begun.done():
+                if isinstance(position, MoveBack) and not begun.done():
                     raise
                 position = await self._driven_elsewhere(position, begun)
                 await asyncio.sleep(next(waits))
@@ -200,7 +200,7 @@ class Mover:
             head = await self.archive().head(self._run_id)
             if head is None:
                 return position  # it is just about to begin
-            check_begun_with(self._workflow.definition, head, position.message)
+            check_same_start(self._workflow.definition, head, position.message)
             begun.set_result(None)
             return replace(self._onward, except_at=head.number)  # if it had stopped there, it is to go on
         return position if isinstance(position, Continue) else self._onward

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stepwell import kernel
-from stepwell.engine.failures import failed
-from stepwell.engine.responses import expired, overdue
+from stepwell.engine.failures import handler_error
+from stepwell.engine.responses import expiry_error, find_overdue
 from stepwell.errors import HandlerTimeout, RoutingFailed, RunError, StateConflict, SuperstepLimit
-from stepwell.kernel.lifecycle import still_true
+from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.event import WorkflowEvent, WorkflowEventSource
 from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
@@ -46,7 +46,7 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     details = next((one.failures[0] for one in reversed(await _past(archive, head)) if one.failures), None)
     if details is None:
         return RunError(f"run {run_id!r} failed, and nothing is stored of the reason", run_id=run_id)
-    if details.error_type == "RequestExpired" and (late := expired(head, overdue(head))) is not None:
+    if details.error_type == "RequestExpired" and (late := expiry_error(head, find_overdue(head))) is not None:
         return late
     error: RunError
     if details.error_type in _OF_THE_ENGINE:
@@ -54,7 +54,7 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     elif details.error_type == HandlerTimeout.__name__:
         error = HandlerTimeout(details.message, run_id=run_id, executor_id=details.executor_id or "")
     else:
-        error = failed(run_id, details.executor_id, details, stored=True)
+        error = handler_error(run_id, details.executor_id, details, stored=True)
     if details.traceback is not None:
         error.add_note(f"where it failed:\n{details.traceback}")
     return error
@@ -62,4 +62,4 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
 
 async def _past(archive: Archive, head: Checkpoint) -> list[Commit]:
     """The commits that led to a checkpoint, oldest first."""
-    return still_true([one for one in await archive.commits(head.run_id) if one.number <= head.number])
+    return drop_undone([one for one in await archive.commits(head.run_id) if one.number <= head.number])

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Message
+from stepwell.model.superstep import Checkpoint, RoutedMessage
 from stepwell.storage.json_text import json_of
 
 
@@ -37,11 +37,11 @@ def document_of(at: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _plain(value: Parcel) -> Any:
+def _plain(value: Payload) -> Any:
     return msgspec.json.decode(json_of(value))
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: RoutedMessage) -> dict[str, Any]:
     known: dict[str, Any] = {"from": message.source or "input", "to": [*message.takers, *message.joins]}
     if message.reply is not None:
         known["answers"] = message.reply.request_id

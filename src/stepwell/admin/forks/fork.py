@@ -17,11 +17,11 @@ from stepwell.admin.responses import plain_letters, post_letters
 from stepwell.admin.state_edits import edited
 from stepwell.codec.codec import DEFAULT_CODEC, encoded
 from stepwell.engine import lease_renewal as claims
-from stepwell.engine.commit import store
-from stepwell.engine.open_run import first_of_fork, forked_header
+from stepwell.engine.commit import store_commit
+from stepwell.engine.open_run import create_fork_commit, create_fork_header
 from stepwell.errors import RunError
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.superstep import Checkpoint, RunHeader
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -65,19 +65,19 @@ async def fork(
     letters = plain_letters(source, responses or {})
     changed = replace(source, state=_state(source.state, set=set, add=add, delete=delete))
     header = replace(
-        forked_header(source, run_id or new_run_id()),
+        create_fork_header(source, run_id or new_run_id()),
         caller=None,
         trace=None,
         retention=storage.retention,
         tags=source.header.tags if tags is None else dict(tags),
     )
-    held = await claims.claim(archive, header.run_id, this_process(new_run_id()), _nobody_listens)
+    held = await claims.acquire(archive, header.run_id, this_process(new_run_id()), _nobody_listens)
     try:
         begun = await _begun(archive, changed, header)
         await post_letters(archive, header, letters)
         return begun
     finally:
-        await claims.let_go(held)
+        await claims.release(held)
 
 
 async def preview_fork(
@@ -125,18 +125,18 @@ async def _check_free(archive: StoreArchive, run_id: str) -> None:
 
 async def _begun(archive: StoreArchive, source: Checkpoint, header: RunHeader) -> CheckpointInfo:
     await _check_free(archive, header.run_id)
-    first = await first_of_fork(source, header, archive)
-    await store(archive, first, kernel.apply(header, None, first, previous_id=header.parent_id))
+    first = await create_fork_commit(source, header, archive)
+    await store_commit(archive, first, kernel.apply(header, None, first, previous_id=header.parent_id))
     return CheckpointInfo(header.run_id, first.stamp.checkpoint_id, first.number)
 
 
 def _state(
-    before: Mapping[str, Parcel],
+    before: Mapping[str, Payload],
     *,
     set: Mapping[str, Any] | None,
     add: Mapping[str, Any] | None,
     delete: Collection[str],
-) -> Mapping[str, Parcel]:
+) -> Mapping[str, Payload]:
     """The state with its changes; what did not change keeps the very text it is stored as."""
     if not (set or add or delete):
         return before
@@ -148,7 +148,7 @@ def _state(
     }
 
 
-def _closed(value: Any) -> Parcel:
+def _closed(value: Any) -> Payload:
     return encoded(msgspec.json.encode(value), DEFAULT_CODEC)
 
 

@@ -17,7 +17,7 @@ from stepwell.admin.report.markup import escaped, shortened
 from stepwell.admin.report.timeline import Chronicle, Row, chronicle
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.model.event import WorkflowErrorDetails
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.superstep import Commit, Done
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -238,7 +238,7 @@ def _names(values: Any) -> str:
     return f"<ul>{''.join(rows)}</ul>{_rest(len(pairs) - _NAMES, 'values')}"
 
 
-def _plain(parcel: Parcel) -> Any:
+def _plain(parcel: Payload) -> Any:
     return msgspec.json.decode(json_of(parcel))
 
 

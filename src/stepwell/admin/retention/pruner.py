@@ -158,7 +158,7 @@ class _Pruning:
         """Drop a run; in words, why not."""
         archive = StoreArchive(self._store, DEFAULT_CODEC)
         try:
-            held = await claims.claim(archive, run_id, this_process(new_run_id()), _nobody_listens)
+            held = await claims.acquire(archive, run_id, this_process(new_run_id()), _nobody_listens)
         except RunBusy as busy:
             return f"it is being driven by {busy.owner}"
         try:
@@ -171,7 +171,7 @@ class _Pruning:
             await self._store.drop(run_id)
             return None
         finally:
-            await claims.let_go(held)
+            await claims.release(held)
 
     async def _thin_out(self, one: Known, choose: Callable[[Known], Sequence[int]]) -> None:
         """Take checkpoints of a run away, many in one transaction."""
