@@ -17,9 +17,9 @@ OnRetry = Callable[[int, WorkflowErrorDetails, str], None]
 class Attempts:
     """The attempts at one thing, over all restarts."""
 
-    def __init__(self, notes: SuperstepLog, key: str) -> None:
-        self._log, self._key = notes, key
-        before = notes.find_failures(key)
+    def __init__(self, log: SuperstepLog, key: str) -> None:
+        self._log, self._key = log, key
+        before = log.find_failures(key)
         self.number = len(before) + 1
         self._spent = _count_since_final(before) if before else 0
         self._due = before[-1].due if before else None
@@ -48,7 +48,7 @@ class Attempts:
 
 def _count_since_final(failed: list[LogEntry]) -> int:
     """How many attempts count: whoever resumes on purpose what was given up has all of them again."""
-    return next((n for n, note in enumerate(reversed(failed)) if note.final), len(failed))
+    return next((n for n, entry in enumerate(reversed(failed)) if entry.final), len(failed))
 
 
 def _allows_retry(policy: RetryPolicy, error: Exception) -> bool:

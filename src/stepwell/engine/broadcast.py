@@ -45,9 +45,9 @@ class Broadcast:
 
     def drain(self) -> list[WorkflowEvent]:
         """What handlers told since it was taken last, for a drive without a reader."""
-        told = self._waiting[:]
+        events = self._waiting[:]
         self._waiting.clear()
-        return told
+        return events
 
     def emit_superstep_start(self, at: Checkpoint) -> WorkflowEvent:
         """A superstep begins."""
@@ -63,10 +63,10 @@ class Broadcast:
         self._number = commit.number
         return events
 
-    def emit(self, type: str, at: Checkpoint, **known: Any) -> WorkflowEvent:
+    def emit(self, type: str, at: Checkpoint, **more: Any) -> WorkflowEvent:
         """Something the engine itself tells, between two commits."""
-        given = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **known}
-        event = WorkflowEvent(type, **given)
+        attributes = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **more}
+        event = WorkflowEvent(type, **attributes)
         if not event.durable:
             self._publish(event)
         return event
@@ -88,34 +88,34 @@ class Broadcast:
         self._number = at.number if entered.first is None else at.number - 1
         asleep = at.wake is not None and plan.deliveries
         state = WorkflowRunState.IN_PROGRESS if plan.deliveries and not asleep else at.status
-        told = [self.emit("started", at, state=state)]
+        events = [self.emit("started", at, state=state)]
         if plan.deliveries:
-            told.append(self.emit("status", at, state=state))
+            events.append(self.emit("status", at, state=state))
         if self._archive is not None and self._archive.shortcomings:
-            told.append(self.emit("warning", at, state=state, data=self._archive.shortcomings))
+            events.append(self.emit("warning", at, state=state, data=self._archive.shortcomings))
         if entered.first is not None:
-            told += self.emit_commit(entered.first, at)
-        told += await self._replay_outputs(entered, yielded)
-        known = set(answered)
-        told += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in known]
+            events += self.emit_commit(entered.first, at)
+        events += await self._replay_outputs(entered, yielded)
+        answered_ids = set(answered)
+        events += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in answered_ids]
         if asleep and at.wake is not None:
-            told.append(
+            events.append(
                 self.emit("sleeping", at, data=datetime.fromisoformat(at.wake), commit=at.number, replayed=True)
             )
-        if not plan.deliveries and not known:
-            told.append(self.emit("status", at, commit=at.number, replayed=True))
-        return told
+        if not plan.deliveries and not answered_ids:
+            events.append(self.emit("status", at, commit=at.number, replayed=True))
+        return events
 
     async def _replay_outputs(self, entered: EnteredRun, yielded: Sequence[Commit]) -> list[WorkflowEvent]:
-        at, told = entered.at, list[WorkflowEvent]()
+        at, events = entered.at, list[WorkflowEvent]()
         moved_back = entered.first is not None and entered.first.restored is not None
         has_past = entered.is_continued or moved_back or at.header.parent_id is not None
         if self._archive is not None and has_past:
             for run_id, commit in await self._archive.told(at):
-                told += kernel.output_events(run_id, commit)
+                events += kernel.output_events(run_id, commit)
         for commit in yielded:
-            told += kernel.output_events(at.run_id, commit)
-        return told
+            events += kernel.output_events(at.run_id, commit)
+        return events
 
     def _publish(self, live: WorkflowEvent) -> None:
         if self._key is not None and is_watched(self._key):

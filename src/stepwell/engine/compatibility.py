@@ -37,8 +37,8 @@ def is_changed(definition: Definition, at: Checkpoint) -> bool:
 def make_compatible(
     definition: Definition,
     at: Checkpoint,
-    memory: RecalledLog,
-    mail: Sequence[tuple[str, bytes]] = (),
+    log: RecalledLog,
+    signals: Sequence[tuple[str, bytes]] = (),
     *,
     afresh: bool = False,
 ) -> CompatibleRun:
@@ -55,25 +55,25 @@ def make_compatible(
     migrator = kernel.Migrator(definition.graph, definition.codec.pack, _describe_type)
     after = migrator.run(at, migrations) if migrations else at
     if migrations and not afresh:
-        _check_places(at, after, migrations, strictly=bool(memory.outcomes or memory.entries))
-    memory = _migrate_log(definition, after, memory, migrator)
+        _check_places(at, after, migrations, strictly=bool(log.outcomes or log.entries))
+    log = _migrate_log(definition, after, log, migrator)
     lacking = [
-        *kernel.find_incompatibilities(definition.graph, after, memory),
+        *kernel.find_incompatibilities(definition.graph, after, log),
         *([] if afresh else _find_unordered_fan_ins(definition, after)),
     ]
     lacking = lacking or list(
-        kernel.find_rejected_signals(definition.graph, after, decode_pending(at, mail, definition.codec))
+        kernel.find_rejected_signals(definition.graph, after, decode_pending(at, signals, definition.codec))
     )
     if lacking:
         raise _incompatible_error(at, lacking)
     if not is_changed(definition, at):
-        return CompatibleRun(at, memory)
+        return CompatibleRun(at, log)
     check_same_workflow(definition, at)
     header = replace(at.header, signature=definition.signature, version=definition.version)
-    known = {id: saved for id, saved in after.executors.items() if id in definition.graph.executors}
+    executors = {id: saved for id, saved in after.executors.items() if id in definition.graph.executors}
     return CompatibleRun(
-        replace(after, header=header, executors=known),
-        memory,
+        replace(after, header=header, executors=executors),
+        log,
         tuple(_describe_changes(definition, at, migrations)),
         migrations,
     )
@@ -82,7 +82,7 @@ def make_compatible(
 def check_same_workflow(definition: Definition, at: Checkpoint) -> None:
     """Raises GraphChanged if a run is plainly one of another workflow: nobody who played in it is here."""
     stored = [str(id) for id in at.header.signature.get("executors", ())]
-    migrations = [one for one in definition.migrations if one.version > at.header.version]
+    migrations = [migration for migration in definition.migrations if migration.version > at.header.version]
     if stored and not any(renamed(id, migrations) in definition.graph.executors for id in stored):
         raise _incompatible_error(at, differences(at.header.signature, definition.signature))
 
@@ -94,24 +94,24 @@ def _find_migrations(definition: Definition, at: Checkpoint) -> tuple[Migration,
         raise _incompatible_error(
             at, [f"it is a run of version {stored} of the workflow, and this code is version {present}"]
         )
-    ahead = tuple(one for one in definition.migrations if one.version > stored)
+    ahead = tuple(migration for migration in definition.migrations if migration.version > stored)
     if stored < present and (not ahead or ahead[0].version != stored + 1):
-        there = f"the first there is leads to {ahead[0].version}" if ahead else "there are none"
+        available = f"the first there is leads to {ahead[0].version}" if ahead else "there are none"
         raise _incompatible_error(
-            at, [f"no migration leads from version {stored}, which it is of, to {stored + 1}: {there}"]
+            at, [f"no migration leads from version {stored}, which it is of, to {stored + 1}: {available}"]
         )
     return ahead
 
 
 def _check_consistent(at: Checkpoint) -> None:
     """Nobody can have meant an executor that the graph a checkpoint was stored with does not have."""
-    known = at.header.signature.get("executors")
-    if not known:  # it was made by hand
+    executors = at.header.signature.get("executors")
+    if not executors:  # it was made by hand
         return
     asking = (request.executor for request in at.requests.values())
     taking = (taker for message in at.messages for taker in message.takers)
     for name in (*at.executors, *asking, *taking):
-        if name not in known:
+        if name not in executors:
             raise CheckpointCorrupt(
                 f"checkpoint {at.stamp.checkpoint_id} of run {at.run_id!r} is damaged: it names the executor {name!r}, "
                 f"which the graph it was stored with does not have"
@@ -132,9 +132,11 @@ def _check_places(before: Checkpoint, after: Checkpoint, migrations: Sequence[Mi
         raise _incompatible_error(
             before, [f"{words}: let the version before finish that, or fork the run, which does it afresh"]
         )
-    changed = [one for migration in migrations for one in migration.steps if isinstance(one, ChangeFanIn)]
+    changed = [step for migration in migrations for step in migration.steps if isinstance(step, ChangeFanIn)]
     joins = {key for message in before.messages for key in message.joins}
-    if [taker for _, taker in slots] != [taker for _, taker in now] or any(one.before.key in joins for one in changed):
+    if [taker for _, taker in slots] != [taker for _, taker in now] or any(
+        step.before.key in joins for step in changed
+    ):
         words = "it is in the middle of a superstep, and who gets its messages would be changed"
         raise _incompatible_error(
             before, [f"{words}: let the version before finish that, or fork the run, which does it afresh"]
@@ -145,8 +147,8 @@ def _shifts_places(before: Checkpoint, slots: Sequence[tuple[str, str]], now: Se
     """Whether a call that stays would get the place that another one had; those of fan-ins come after the others."""
     if [id for id, _ in slots] == [id for id, _ in now]:
         return False
-    both = min(len(slots), len(now))
-    return slots[:both] != now[:both] or _has_complete_fan_in(before)
+    common = min(len(slots), len(now))
+    return slots[:common] != now[:common] or _has_complete_fan_in(before)
 
 
 def _has_complete_fan_in(at: Checkpoint) -> bool:
@@ -159,21 +161,23 @@ def _has_complete_fan_in(at: Checkpoint) -> bool:
     return False
 
 
-def _migrate_log(definition: Definition, at: Checkpoint, memory: RecalledLog, migrator: kernel.Migrator) -> RecalledLog:
+def _migrate_log(definition: Definition, at: Checkpoint, log: RecalledLog, migrator: kernel.Migrator) -> RecalledLog:
     """What was finished in the superstep that is under way, as of this version."""
-    if all(outcome.version >= definition.version for outcome in memory.outcomes.values()):
-        return memory
+    if all(outcome.version >= definition.version for outcome in log.outcomes.values()):
+        return log
     outcomes = {}
-    for id, outcome in memory.outcomes.items():
+    for id, outcome in log.outcomes.items():
         if outcome.version >= definition.version:  # finished since this code has taken over
             outcomes[id] = outcome
             continue
-        ahead = [one for one in definition.migrations if one.version > outcome.version]
+        ahead = [migration for migration in definition.migrations if migration.version > outcome.version]
         if not ahead or ahead[0].version != outcome.version + 1:
-            told = f"{outcome.executor!r} of version {outcome.version} has finished in the superstep that is under way"
-            raise _incompatible_error(at, [f"{told}, and no migration leads from that version to the next"])
+            finished = (
+                f"{outcome.executor!r} of version {outcome.version} has finished in the superstep that is under way"
+            )
+            raise _incompatible_error(at, [f"{finished}, and no migration leads from that version to the next"])
         outcomes[id] = migrator.outcome(at, outcome, ahead)
-    return RecalledLog(outcomes, memory.entries)
+    return RecalledLog(outcomes, log.entries)
 
 
 def _find_unordered_fan_ins(definition: Definition, at: Checkpoint) -> Iterator[str]:

@@ -87,8 +87,8 @@ class Drive:
         self.at: Checkpoint | None = None  # where the run is
         self.executors: Mapping[str, Executor] = {}
         self.own_commits: list[Commit] = []  # by this drive, if it works for another and is kept nowhere
-        told = options.position.output_commits if isinstance(options.position, Suspended) else ()
-        self.output_commits = list(told)  # the commits with outputs of a run that is kept nowhere
+        output_commits = options.position.output_commits if isinstance(options.position, Suspended) else ()
+        self.output_commits = list(output_commits)  # the commits with outputs of a run that is kept nowhere
 
     @property
     def is_stored(self) -> bool:
@@ -122,16 +122,16 @@ class Drive:
     async def events(self) -> AsyncGenerator[WorkflowEvent, None]:
         """Everything told of this drive, as it becomes true. Closing it stops the run at its last commit."""
         try:
-            cast, entered = await self._open()
-            at, memory = entered.at, entered.log
-            plan: Plan | None = open_run.plan_next(self._definition, at, memory)
+            executors, entered = await self._open()
+            at, log = entered.at, entered.log
+            plan: Plan | None = open_run.plan_next(self._definition, at, log)
             for event in await self._emit_opening(entered, plan):
                 yield event
             if entered.replay_only:
                 return
-            if (taken := await self._cancel_first(entered)) is not None:
-                at, plan = taken.at, taken.next
-                for event in taken.events:
+            if (intake := await self._cancel_first(entered)) is not None:
+                at, plan = intake.at, intake.next
+                for event in intake.events:
                     yield event
             elif at.wake is not None and is_far(at.wake) and plan is not None and plan.deliveries:
                 return  # it sleeps, and need not be woken to find that out
@@ -139,16 +139,16 @@ class Drive:
             begun = bool(plan and plan.deliveries)  # what may have been tried before keeps its place, and so its keys
             while plan is not None:
                 if not plan.deliveries or (at.requests and not begun):
-                    taken = await self._apply_signals(at, plan)
-                    at, plan = taken.at, taken.next
-                    for event in taken.events:
+                    intake = await self._apply_signals(at, plan)
+                    at, plan = intake.at, intake.next
+                    for event in intake.events:
                         yield event
-                    if taken.error is not None:
-                        raise taken.error
+                    if intake.error is not None:
+                        raise intake.error
                 if plan is None or not plan.deliveries:
                     break
                 watched = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
-                step = Superstep(scope, cast, self._archive, at, plan, memory, watched)
+                step = Superstep(scope, executors, self._archive, at, plan, log, watched)
                 try:
                     if self._options.streaming:
                         async with aclosing(self._stream_superstep(step, at)) as live:
@@ -175,7 +175,7 @@ class Drive:
                     yield event
                 if decided.error is not None:
                     raise decided.error
-                plan, memory, begun = decided.next, EMPTY_LOG, False
+                plan, log, begun = decided.next, EMPTY_LOG, False
         except BaseException as error:
             self._error = error
             raise
@@ -183,95 +183,101 @@ class Drive:
             await self._end()
 
     async def _open(self) -> tuple[RunExecutors, EnteredRun]:
-        found = await find_run(self._definition, self._options.position, self._archive, self._acquire_lease)
-        if self._options.responses and self._options.caller is None and isinstance(found, StoredRun):
-            check_no_caller(found.at)
-        self._observe(found)
-        found = self._complete_header(found)
+        run = await find_run(self._definition, self._options.position, self._archive, self._acquire_lease)
+        if self._options.responses and self._options.caller is None and isinstance(run, StoredRun):
+            check_no_caller(run.at)
+        self._observe(run)
+        run = self._complete_header(run)
         self.executors = self._troupe.take()
-        self.run_id = found.run_id
-        self._broadcast.set_run(found.run_id)
-        cast = RunExecutors(found.run_id, self.executors, self._pack)
-        self.at = found.checkpoint
+        self.run_id = run.run_id
+        self._broadcast.set_run(run.run_id)
+        executors = RunExecutors(run.run_id, self.executors, self._pack)
+        self.at = run.checkpoint
         answers: Mapping[str, Payload] = {}
-        if self._options.responses and found.checkpoint is not None:  # looked at before a fork is begun for them
-            given = self._select_responses(found.checkpoint)
-            answers = check_responses(self._definition.graph, found.checkpoint, given, self._pack)
-        entered = await enter_run(self._definition, found, self._archive, cast, self._pack)
+        if self._options.responses and run.checkpoint is not None:  # looked at before a fork is begun for them
+            responses = self._select_responses(run.checkpoint)
+            answers = check_responses(self._definition.graph, run.checkpoint, responses, self._pack)
+        entered = await enter_run(self._definition, run, self._archive, executors, self._pack)
         self.at = entered.at
         if self._archive is None:
             self._signals.add_responses(answers)
         elif answers:
             await post_responses(self._archive, entered.at, answers)
-        return cast, entered
+        return executors, entered
 
     def _select_responses(self, at: Checkpoint) -> Mapping[str, Any]:
         """The answers of this call. Whoever calls a run inside its own gives an answer again if it died meanwhile."""
-        given = self._options.responses
-        return given if self._options.caller is None else {id: v for id, v in given.items() if id in at.requests}
+        responses = self._options.responses
+        return (
+            responses if self._options.caller is None else {id: v for id, v in responses.items() if id in at.requests}
+        )
 
-    def _complete_header(self, found: FoundRun) -> FoundRun:
+    def _complete_header(self, run: FoundRun) -> FoundRun:
         """A run that is begun here knows for ever whom it works for, and in which trace it was begun."""
-        if not isinstance(found, (NewRun, ForkedRun)):
-            return found
+        if not isinstance(run, (NewRun, ForkedRun)):
+            return run
         trace = self._observer.traceparent if self._observer else None
-        kept = Retention.FullHistory if self._archive is None else self._archive.retention
-        return replace(found, header=replace(found.header, caller=self._options.caller, trace=trace, retention=kept))
+        retention = Retention.FullHistory if self._archive is None else self._archive.retention
+        return replace(run, header=replace(run.header, caller=self._options.caller, trace=trace, retention=retention))
 
-    def _observe(self, found: FoundRun) -> None:
-        name, before = self._definition.name, found.checkpoint
+    def _observe(self, run: FoundRun) -> None:
+        name, before = self._definition.name, run.checkpoint
         began = None if before is None else before.header.trace
-        self._observer = observer(name, found.run_id, began, resumed=before is not None)
-        _LOG.info("run %r of %r %s", found.run_id, name, "starts" if before is None else "goes on")
+        self._observer = observer(name, run.run_id, began, resumed=before is not None)
+        _LOG.info("run %r of %r %s", run.run_id, name, "starts" if before is None else "goes on")
 
     async def _emit_opening(self, entered: EnteredRun, plan: Plan | None) -> list[WorkflowEvent]:
         assert plan is not None
         answered: set[str] = set()
         if entered.at.requests:
             answered = await self._signals.find_response_ids(entered.at) | set(self._options.responses)
-        told = await self._broadcast.emit_opening(entered, plan, self.output_commits, answered)
-        return [*told, *self._withdraw_updates(entered, plan)] if entered.is_continued else told
+        events = await self._broadcast.emit_opening(entered, plan, self.output_commits, answered)
+        return [*events, *self._withdraw_updates(entered, plan)] if entered.is_continued else events
 
     def _withdraw_updates(self, entered: EnteredRun, plan: Plan) -> list[WorkflowEvent]:
         """Takes back what another drive may have told of a superstep before it died: its handlers speak again."""
         executors, done = self._definition.graph.executors, entered.log.outcomes
-        again = [one for one in plan.deliveries if executors[one.executor].speaks and one.id not in done]
+        again = [
+            delivery for delivery in plan.deliveries if executors[delivery.executor].speaks and delivery.id not in done
+        ]
         return [self._broadcast.emit("withdrawn", entered.at, executor_id=d.executor, delivery=d.id) for d in again]
 
     async def _cancel_first(self, entered: EnteredRun) -> _IntakeResult | None:
         """Stop at once if that is what somebody wants: whoever drives it now, or a letter that nobody has read yet."""
         at = entered.at
-        letters = await self._signals.find_cancels(at) if entered.is_continued else ()
+        cancels = await self._signals.find_cancels(at) if entered.is_continued else ()
         stopped = at.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
-        if letters or (self._cancelled and not stopped):
-            return await self._cancel_here(at, letters)
-        told = [self._broadcast.emit("status", at, commit=at.number, replayed=True)]
-        return _IntakeResult(at, None, told) if self._cancelled else None  # it had stopped before
+        if cancels or (self._cancelled and not stopped):
+            return await self._cancel_here(at, cancels)
+        events = [self._broadcast.emit("status", at, commit=at.number, replayed=True)]
+        return _IntakeResult(at, None, events) if self._cancelled else None  # it had stopped before
 
-    async def _cancel_here(self, at: Checkpoint, letters: tuple[str, ...]) -> _IntakeResult:
+    async def _cancel_here(self, at: Checkpoint, cancels: tuple[str, ...]) -> _IntakeResult:
         commit = kernel.cancel(at, stamp(at.run_id, at.header.epoch, at.number + 1))
-        after = await self._store_commit(commit, at, consumed=letters)
+        after = await self._store_commit(commit, at, consumed=cancels)
         return _IntakeResult(after, None, self._broadcast.emit_commit(commit, after))
 
     async def _apply_signals(self, at: Checkpoint, plan: Plan) -> _IntakeResult:
         """Commit what came from outside since the last commit, or that it came to nothing in time."""
-        mail = await self._signals.receive(at)
-        if mail.cancel:
-            return await self._cancel_here(at, mail.cancel)
+        signals = await self._signals.receive(at)
+        if signals.cancel:
+            return await self._cancel_here(at, signals.cancel)
         here = stamp(at.run_id, at.header.epoch, at.number + 1)
-        vain = None if plan.deliveries else expiry_error(at, find_overdue(at))
-        resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and vain is None  # it waits again
-        if mail.arrived or (mail.keys and not plan.deliveries) or resumed:
-            merged = kernel.intake(self._definition.graph, at, mail.arrived, here)
-            commit = replace(merged.commit, warnings=tuple(map(str, mail.refused)))
-            after = await self._store_commit(commit, at, settled=at.place, consumed=mail.keys)
-            error = None if mail.arrived else next(iter(mail.refused), None)  # if there is nothing else to go on with
+        expired = None if plan.deliveries else expiry_error(at, find_overdue(at))
+        resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None  # it waits again
+        if signals.arrived or (signals.keys and not plan.deliveries) or resumed:
+            merged = kernel.intake(self._definition.graph, at, signals.arrived, here)
+            commit = replace(merged.commit, warnings=tuple(map(str, signals.refused)))
+            after = await self._store_commit(commit, at, settled=at.place, consumed=signals.keys)
+            error = (
+                None if signals.arrived else next(iter(signals.refused), None)
+            )  # if there is nothing else to go on with
             return _IntakeResult(after, merged.next, self._broadcast.emit_commit(commit, after), error)
-        if vain is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
-            return _IntakeResult(at, plan, [], vain)
-        commit = kernel.fail(at, (details_of(None, vain),), here)
+        if expired is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
+            return _IntakeResult(at, plan, [], expired)
+        commit = kernel.fail(at, (details_of(None, expired),), here)
         after = await self._store_commit(commit, at)
-        return _IntakeResult(after, plan, self._broadcast.emit_commit(commit, after), vain)
+        return _IntakeResult(after, plan, self._broadcast.emit_commit(commit, after), expired)
 
     async def _store_commit(
         self, commit: Commit, at: Checkpoint, *, settled: int | None = None, consumed: tuple[str, ...] = ()
@@ -280,9 +286,9 @@ class Drive:
         if self._archive is not None:
             began = perf_counter()
             overtaken, self._signals.overtaken = self._signals.overtaken, ()
-            letters = tuple(dict.fromkeys((*consumed, *overtaken)))
-            await store_commit(self._archive, commit, after, before=at, settled=settled, consumed=letters)
-            if kernel.is_at_rest(after) or letters:
+            keys = tuple(dict.fromkeys((*consumed, *overtaken)))
+            await store_commit(self._archive, commit, after, before=at, settled=settled, consumed=keys)
+            if kernel.is_at_rest(after) or keys:
                 await self._settle()
             if self._observer:
                 self._observer.record_commit(perf_counter() - began)
@@ -387,18 +393,18 @@ class Drive:
     async def _commit(self, step: Superstep, at: Checkpoint, commit: Commit) -> Checkpoint:
         """Store what the superstep came to: if that fails, the superstep has failed."""
         step.hand_over()
-        letters = await self._signals.find_cancels(at) if commit.kind is CommitKind.CANCELLED else ()
+        cancels = await self._signals.find_cancels(at) if commit.kind is CommitKind.CANCELLED else ()
         settled = at.place if commit.place != at.place else None
-        after = await self._store_commit(commit, at, settled=settled, consumed=letters)
+        after = await self._store_commit(commit, at, settled=settled, consumed=cancels)
         await step.end()
         return after
 
     async def _release_lease(self) -> None:
         if self._lease is not None:
-            held, self._lease = self._lease, None
-            key = watchers.key_of(held.archive, held.run_id)
+            lease, self._lease = self._lease, None
+            key = watchers.key_of(lease.archive, lease.run_id)
             try:
-                await lease_renewal.release(held)
+                await lease_renewal.release(lease)
             finally:
                 watchers.unregister_drive(key, self)  # not before: whoever waits for that may drive the run next
             watchers.publish(key, watchers.LOOK_AGAIN)

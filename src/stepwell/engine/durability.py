@@ -72,6 +72,6 @@ class DeferredArchive:
 
 async def settle(archive: Archive | None) -> None:
     """What was committed is stored, at whatever level."""
-    found: object = archive
-    if isinstance(found, DeferredArchive):
-        await found.settle()
+    target: object = archive
+    if isinstance(target, DeferredArchive):
+        await target.settle()

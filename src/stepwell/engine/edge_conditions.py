@@ -25,8 +25,8 @@ async def choose_route(graph: Graph, run_id: str, source: str, value: object, ta
     chosen = []
     for edge in graph.outgoing.get(source, ()):
         try:
-            asked = target is None or target in edge.targets  # the other edges were not written for this message
-            chosen.append(await _choose_targets(edge, value) if asked else ())
+            is_addressed = target is None or target in edge.targets  # the other edges were not written for this message
+            chosen.append(await _choose_targets(edge, value) if is_addressed else ())
         except Exception as error:
             raise RoutingFailed(
                 f"run {run_id!r}: what {source!r} sent could not be routed along '{edge.describe()}': "
@@ -51,7 +51,7 @@ async def _choose_targets(edge: Edge, value: Any) -> tuple[str, ...]:
 
 
 def _check_targets(edge: Select, picked: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(picked, str) or (strange := [one for one in picked if one not in edge.targets]):
+    if isinstance(picked, str) or (strange := [target for target in picked if target not in edge.targets]):
         wrong = picked if isinstance(picked, str) else strange
         raise ValueError(
             f"{name_of(edge.choose)!r} must return a list of some of {', '.join(edge.targets)}; it returned {wrong!r}"

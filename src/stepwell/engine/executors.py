@@ -36,9 +36,9 @@ class RunExecutors:
                 f"on_checkpoint_save of {id!r} must return a dict, not {type(state).__name__}", run_id=self._run_id
             )
         names = persistent_names(type(executor))
-        if both := [name for name in names if name in state]:
+        if duplicates := [name for name in names if name in state]:
             raise RunError(
-                f"on_checkpoint_save of {id!r} returns {both[0]!r}, which is also a persistent attribute; "
+                f"on_checkpoint_save of {id!r} returns {duplicates[0]!r}, which is also a persistent attribute; "
                 f"leave it out, persistent attributes save themselves",
                 run_id=self._run_id,
             )
@@ -55,12 +55,12 @@ class RunExecutors:
             ) from error
 
     async def restore_all(self, states: Mapping[str, Payload]) -> None:
-        for id, parcel in states.items():
-            await self.restore(id, parcel)
+        for id, payload in states.items():
+            await self.restore(id, payload)
 
-    async def restore(self, id: str, parcel: Payload) -> None:
+    async def restore(self, id: str, payload: Payload) -> None:
         executor = self._executors[id]
-        state = parcel.open()
+        state = payload.open()
         for name in persistent_names(type(executor)):
             if name in state:
                 setattr(executor, name, state.pop(name))

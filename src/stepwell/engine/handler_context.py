@@ -70,13 +70,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
         delivery: Delivery,
         state: StateView,
         at: Checkpoint,
-        notes: SuperstepLog,
+        log: SuperstepLog,
         limit: TimeLimit | None = None,
         attempt: int = 1,
     ) -> None:
         self.scope, self.delivery, self.attempt = scope, delivery, attempt
         self.spoke = False  # something was told that counts only once the superstep is committed
-        self._state, self._at, self._log, self._limit = state, at, notes, limit
+        self._state, self._at, self._log, self._limit = state, at, log, limit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.branch = Branch()
         self._steps: HandlerSteps | None = None
@@ -147,7 +147,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._check_open("request_info")
         check_answerable(self.scope.graph.executors[self.executor_id], request_data, response_type)
         self._check_id(request_id)
-        asked = clock.now()
+        asked_at = clock.now()
         here = self.scope.run_id, self.scope.epoch, self.delivery.id, len(self._requests)
         request = Request(
             id=request_id or derived_request_id(*here),
@@ -156,8 +156,8 @@ class HandlerContext(WorkflowContext[Any, Any]):
             request_type=type(request_data).__name__,
             response_type=type_words(response_type),
             schema=schema_of(response_type),
-            at=asked.isoformat(),
-            deadline=deadline_text(asked, deadline),
+            at=asked_at.isoformat(),
+            deadline=deadline_text(asked_at, deadline),
             default=None if default is NO_DEFAULT else self._pack_default(default, response_type),
         )
         self._requests.append(request)
@@ -233,13 +233,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
             self._asleep.discard(asleep)
 
     async def _wait(self, key: str, moment: datetime) -> None:
-        note = self._log[key]
-        if note is None:
-            note = LogEntry(moment.isoformat())
+        entry = self._log[key]
+        if entry is None:
+            entry = LogEntry(moment.isoformat())
             if (moment - clock.now()).total_seconds() >= NOT_WORTH_LOGGING:
-                await self._log.add(key, note)
+                await self._log.add(key, entry)
         with self._limit.pause() if self._limit is not None else nullcontext():
-            await self._await_or_park(self._log.wait(note.due))
+            await self._await_or_park(self._log.wait(entry.due))
 
     def step(
         self,
@@ -281,21 +281,21 @@ class HandlerContext(WorkflowContext[Any, Any]):
 
     def _emit_retry(self, number: int, details: WorkflowErrorDetails, due: str) -> None:
         moment, state = datetime.fromisoformat(due), WorkflowRunState.IN_PROGRESS
-        known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "state": state}
+        attributes: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "state": state}
         origin = WorkflowEventSource.FRAMEWORK
         self.scope.emit(
-            WorkflowEvent("executor_retrying", moment, details=details, attempt=number, origin=origin, **known)
+            WorkflowEvent("executor_retrying", moment, details=details, attempt=number, origin=origin, **attributes)
         )
 
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")
         if event.type in RESERVED_EVENT_TYPES:
             raise ValueError(f"an event of type {event.type!r} is told by the engine only; choose another type")
-        told = copy.copy(event)  # the handler may tell the same object again, also in another run
-        told.executor_id = event.executor_id or self.delivery.executor
-        told.state = event.state or WorkflowRunState.IN_PROGRESS
-        told.run_id = self.scope.run_id
-        self.scope.emit(told)
+        emitted = copy.copy(event)  # the handler may tell the same object again, also in another run
+        emitted.executor_id = event.executor_id or self.delivery.executor
+        emitted.state = event.state or WorkflowRunState.IN_PROGRESS
+        emitted.run_id = self.scope.run_id
+        self.scope.emit(emitted)
         return DONE
 
     def emit_update(self, data: Any) -> None:
@@ -309,9 +309,9 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._emit_for_attempt("withdrawn", data)
 
     def _emit_for_attempt(self, type: str, data: Any) -> None:
-        known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "attempt": self.attempt}
+        attributes: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "attempt": self.attempt}
         state = WorkflowRunState.IN_PROGRESS
-        self.scope.emit(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **known))
+        self.scope.emit(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **attributes))
 
     def state_keys(self) -> list[str]:
         """The keys of the state as this handler sees it."""

@@ -26,9 +26,9 @@ class HandlerSteps:
     """The steps of one handler call."""
 
     def __init__(
-        self, scope: DriveScope, delivery: Delivery, notes: SuperstepLog, handler: Branch, on_retry: OnRetry
+        self, scope: DriveScope, delivery: Delivery, log: SuperstepLog, handler: Branch, on_retry: OnRetry
     ) -> None:
-        self._scope, self._delivery, self._log, self._on_retry = scope, delivery, notes, on_retry
+        self._scope, self._delivery, self._log, self._on_retry = scope, delivery, log, on_retry
         self._handler = handler
         self._locks: dict[str, asyncio.Lock] = {}  # of steps that the handler itself tells apart
 
@@ -94,5 +94,5 @@ class HandlerSteps:
 
     def get_result(self, name: str) -> Any:
         """What a `do_named` gave, as a copy of the reader's own."""
-        note = self._log[step_key(self._delivery.id, name, 0)]
-        return None if note is None or note.value is None else note.value.open()
+        entry = self._log[step_key(self._delivery.id, name, 0)]
+        return None if entry is None or entry.value is None else entry.value.open()

@@ -39,29 +39,29 @@ class _Renewer:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def add(self, claim: HeldLease) -> None:
+    def add(self, lease: HeldLease) -> None:
         with self._changed:
-            self._leases.add(claim)
+            self._leases.add(lease)
             self._changed.notify()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="stepwell-claims", daemon=True)
                 self._thread.start()
 
-    def drop(self, claim: HeldLease) -> bool:
+    def drop(self, lease: HeldLease) -> bool:
         """True if its store is not being asked at this moment; otherwise `wait` until that is over."""
         with self._changed:
-            self._leases.discard(claim)
-            return claim not in self._renewing
+            self._leases.discard(lease)
+            return lease not in self._renewing
 
-    def wait(self, claim: HeldLease) -> None:
+    def wait(self, lease: HeldLease) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: claim not in self._renewing)
+            self._changed.wait_for(lambda: lease not in self._renewing)
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._leases)  # a process that drives nothing is not kept awake
-                shortest = min(claim.archive.lease for claim in self._leases)
+                shortest = min(lease.archive.lease for lease in self._leases)
             time.sleep(min(_LOOK_EVERY, max(shortest / (2 * _SIGNS), _SHORTEST_PAUSE)))
             with self._changed:
                 self._renewing = frozenset(self._leases)
@@ -75,10 +75,10 @@ class _Renewer:
 
     def _due(self) -> list[HeldLease]:
         """The claims whose stores have not been asked to renew them for a while."""
-        places, now = {id(claim.archive.where) for claim in self._renewing}, time.monotonic()
+        places, now = {id(lease.archive.where) for lease in self._renewing}, time.monotonic()
         self._renewed = {place: self._renewed.get(place, now) for place in places}
         due = [c for c in self._renewing if now - self._renewed[id(c.archive.where)] >= c.archive.lease / _SIGNS]
-        self._renewed.update({id(claim.archive.where): now for claim in due})
+        self._renewed.update({id(lease.archive.where): now for lease in due})
         return due
 
     def forget(self) -> None:
@@ -86,31 +86,29 @@ class _Renewer:
         self.__init__()  # type: ignore[misc]
 
 
-def _renew(claims: Iterable[HeldLease]) -> None:
-    for together in _by_place(claims):
+def _renew(leases: Iterable[HeldLease]) -> None:
+    for group in _by_place(leases):
         # Tried again before the lease is over. Claims only save work: if somebody takes a run over meanwhile,
         # its store refuses our next commit.
         with suppress(DurabilityError):
-            together[0].archive.renew(
-                {claim.run_id: claim.fence for claim in together}, seconds=together[0].archive.lease
-            )
+            group[0].archive.renew({lease.run_id: lease.fence for lease in group}, seconds=group[0].archive.lease)
 
 
-def _by_place(claims: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
+def _by_place(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
     """The claims on each storage, so that one look is enough for all the runs that are driven on it."""
     by_place: dict[int, list[HeldLease]] = {}
-    for claim in claims:
-        by_place.setdefault(id(claim.archive.where), []).append(claim)
+    for lease in leases:
+        by_place.setdefault(id(lease.archive.where), []).append(lease)
     return by_place.values()
 
 
-def _look_for_signals(claims: Iterable[HeldLease]) -> None:
-    for together in _by_place(claims):
+def _look_for_signals(leases: Iterable[HeldLease]) -> None:
+    for group in _by_place(leases):
         with suppress(DurabilityError):  # whoever posted it tries to drive the run too; we look again soon
-            found = set(together[0].archive.mailed([claim.run_id for claim in together]))
-            for claim in together:
-                if claim.run_id in found:
-                    claim.on_signal()
+            run_ids = set(group[0].archive.mailed([lease.run_id for lease in group]))
+            for lease in group:
+                if lease.run_id in run_ids:
+                    lease.on_signal()
 
 
 _RENEWER = _Renewer()
@@ -121,45 +119,45 @@ MayTakeOver = Callable[[], Awaitable[bool]]
 
 
 async def acquire(
-    archive: Archive, run_id: str, owner: Owner, on_mail: Callable[[], None], by_right: MayTakeOver | None = None
+    archive: Archive, run_id: str, owner: Owner, on_signal: Callable[[], None], by_right: MayTakeOver | None = None
 ) -> HeldLease:
     """Become the one who drives a run. Raises RunBusy, naming who does; who has a right to it takes it over.
 
     While it is held, `on_mail` is called, from a thread, as long as there is mail that is not taken in.
     """
-    held = HeldLease(archive, run_id, owner, on_mail)
+    lease = HeldLease(archive, run_id, owner, on_signal)
     _DRIVES[owner.drive] = asyncio.get_running_loop()  # before anybody can see the claim and take it for left over
     try:
-        fence = await finish(_acquire(held, by_right))
+        fence = await finish(_acquire(lease, by_right))
     except asyncio.CancelledError:
-        await release(held)  # the claim may have been granted all the same
+        await release(lease)  # the claim may have been granted all the same
         raise
     except BaseException:
         del _DRIVES[owner.drive]
         raise
-    held = replace(held, fence=fence)
-    _RENEWER.add(held)
-    return held
+    lease = replace(lease, fence=fence)
+    _RENEWER.add(lease)
+    return lease
 
 
-async def _acquire(held: HeldLease, by_right: MayTakeOver | None) -> int:
+async def _acquire(lease: HeldLease, by_right: MayTakeOver | None) -> int:
     try:
-        return await held.archive.claim(held.run_id, held.owner, seconds=held.archive.lease)
+        return await lease.archive.claim(lease.run_id, lease.owner, seconds=lease.archive.lease)
     except RunBusy as busy:
         if not isinstance(busy.holder, Owner):
             raise
         if not _is_orphaned(busy.holder) and (by_right is None or not await by_right()):
             raise
-        await held.archive.release(held.run_id, busy.holder)
-        return await held.archive.claim(held.run_id, held.owner, seconds=held.archive.lease)
+        await lease.archive.release(lease.run_id, busy.holder)
+        return await lease.archive.claim(lease.run_id, lease.owner, seconds=lease.archive.lease)
 
 
-async def is_still_held(held: HeldLease | None) -> bool:
+async def is_still_held(lease: HeldLease | None) -> bool:
     """Whether nobody else has claimed the run since: whoever drives a run has a right to those inside it."""
-    if held is None:
+    if lease is None:
         return False
-    fences = {held.run_id: held.fence}
-    return not await finish(asyncio.to_thread(held.archive.renew, fences, seconds=held.archive.lease))
+    fences = {lease.run_id: lease.fence}
+    return not await finish(asyncio.to_thread(lease.archive.renew, fences, seconds=lease.archive.lease))
 
 
 _DRIVES: dict[str, asyncio.AbstractEventLoop] = {}
@@ -172,15 +170,15 @@ def _is_orphaned(owner: Owner) -> bool:
     return owner.is_this_process() and (loop is None or loop.is_closed())
 
 
-async def release(held: HeldLease) -> None:
+async def release(lease: HeldLease) -> None:
     """Stop driving the run."""
     try:
-        if not _RENEWER.drop(held):  # nobody may find us at a store that he has closed
-            await finish(asyncio.to_thread(_RENEWER.wait, held))
+        if not _RENEWER.drop(lease):  # nobody may find us at a store that he has closed
+            await finish(asyncio.to_thread(_RENEWER.wait, lease))
         with suppress(DurabilityError):  # then it ends by itself, and whatever else went wrong is the news
-            await finish(held.archive.release(held.run_id, held.owner))
+            await finish(lease.archive.release(lease.run_id, lease.owner))
     finally:
-        _DRIVES.pop(held.owner.drive, None)
+        _DRIVES.pop(lease.owner.drive, None)
 
 
 @dataclass(frozen=True)

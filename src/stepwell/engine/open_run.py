@@ -160,7 +160,7 @@ def stamp(run_id: str, epoch: int, number: int) -> Stamp:
 
 
 async def find_run(
-    definition: Definition, position: Position, archive: Archive | None, claim: AcquireLease
+    definition: Definition, position: Position, archive: Archive | None, acquire: AcquireLease
 ) -> FoundRun:
     """What a position means. A stored run is claimed before its head is read."""
     if isinstance(position, Suspended):
@@ -169,7 +169,7 @@ async def find_run(
         return _start_in_memory(definition, position)
     match position:
         case Fresh(message=message, run_id=run_id, named=named):
-            await claim(run_id)
+            await acquire(run_id)
             head = await archive.head(run_id) if named else None
             if head is None:
                 digest = position.digest or definition.codec.digest(message, "$.input")
@@ -180,7 +180,7 @@ async def find_run(
                 _check_digest(head, position.digest)
             return await _open_head(definition, head, archive)
         case Continue(run_id=run_id):
-            await claim(run_id)
+            await acquire(run_id)
             head = await archive.head(run_id)
             if head is None:
                 raise CheckpointMissing(
@@ -190,42 +190,42 @@ async def find_run(
                 raise Stopped
             return await _open_head(definition, head, archive)
         case MoveBack(run_id=run_id, checkpoint_id=id):
-            return await _find_restore_source(definition, archive, run_id, id, claim)
+            return await _find_restore_source(definition, archive, run_id, id, acquire)
         case Rewind(checkpoint_id=id, run_id=new_id):
-            found = await _rewind(definition, archive, id, new_id, claim)
-            if isinstance(found, ForkedRun) and position.tags is not None:
-                found = replace(found, header=replace(found.header, tags=position.tags))
-            if isinstance(found, ForkedRun) and position.only_head:
+            rewound = await _rewind(definition, archive, id, new_id, acquire)
+            if isinstance(rewound, ForkedRun) and position.tags is not None:
+                rewound = replace(rewound, header=replace(rewound.header, tags=position.tags))
+            if isinstance(rewound, ForkedRun) and position.only_head:
                 raise RunError(
-                    f"run {found.source.run_id!r} has moved on from checkpoint {id!r}, so what it asked there can be "
+                    f"run {rewound.source.run_id!r} has moved on from checkpoint {id!r}, so what it asked there can be "
                     f"answered only in a new run: give it a name with run_id",
-                    run_id=found.source.run_id,
+                    run_id=rewound.source.run_id,
                 )
-            return found
+            return rewound
 
 
 async def enter_run(
-    definition: Definition, found: FoundRun, archive: Archive | None, cast: RunExecutors, pack: Pack
+    definition: Definition, run: FoundRun, archive: Archive | None, executors: RunExecutors, pack: Pack
 ) -> EnteredRun:
     """Make what was found ready to move on; the first commit of a new run is made here."""
-    match found:
-        case StoredRun(at=at, log=memory, replay_only=over):
+    match run:
+        case StoredRun(at=at, log=log, replay_only=over):
             if over:
                 return EnteredRun(at, None, replay_only=True)
-            await cast.restore_all(at.executors)
-            if found.before is None or archive is None:
-                return EnteredRun(at, None, memory)
-            return await _take_over(found, found.before, archive)
+            await executors.restore_all(at.executors)
+            if run.before is None or archive is None:
+                return EnteredRun(at, None, log)
+            return await _take_over(run, run.before, archive)
         case RestoredRun(head=head, source=source, words=words):
-            await cast.restore_all(source.executors)
+            await executors.restore_all(source.executors)
             return await _commit_restore(head, source, words, archive)
         case ForkedRun(source=source, header=header, words=words):
             first = replace(await create_fork_commit(source, header, archive), migrated=words)
-            await cast.restore_all(source.executors)
+            await executors.restore_all(source.executors)
         case NewRun(header=header, message=message):
             payload = pack(message, "$.input")
             first = kernel.begin(
-                definition.graph.start, payload, await cast.save_all(), stamp(header.run_id, header.epoch, 0)
+                definition.graph.start, payload, await executors.save_all(), stamp(header.run_id, header.epoch, 0)
             )
     at = kernel.apply(header, None, first, previous_id=header.parent_id)
     if archive is not None:
@@ -253,22 +253,22 @@ async def _open_head(definition: Definition, head: Checkpoint, archive: Archive)
     whatever has become of its workflow.
     """
     changed = is_changed(definition, head)
-    mail = await archive.mail(head.run_id) if changed else []
-    if changed and head.status is WorkflowRunState.IDLE and not mail:
+    signals = await archive.mail(head.run_id) if changed else []
+    if changed and head.status is WorkflowRunState.IDLE and not signals:
         check_same_workflow(definition, head)
         return StoredRun(head, replay_only=True)
     await archive.drop_left_over(head)
-    found = make_compatible(definition, head, await _recall(head, archive), mail)
-    return StoredRun(found.at, found.log, head if changed else None, found.words)
+    compatible = make_compatible(definition, head, await _recall(head, archive), signals)
+    return StoredRun(compatible.at, compatible.log, head if changed else None, compatible.words)
 
 
-async def _take_over(found: StoredRun, before: Checkpoint, archive: Archive) -> EnteredRun:
+async def _take_over(run: StoredRun, before: Checkpoint, archive: Archive) -> EnteredRun:
     """Commit that this code goes on with a run that other code began, and what it made of it for that."""
     here = stamp(before.run_id, before.header.epoch, before.number + 1)
-    first = kernel.migrate(before, found.at, found.words, here)
-    at = kernel.apply(found.at.header, None, first, previous_id=before.stamp.checkpoint_id)
+    first = kernel.migrate(before, run.at, run.words, here)
+    at = kernel.apply(run.at.header, None, first, previous_id=before.stamp.checkpoint_id)
     await store_commit(archive, first, at)
-    return EnteredRun(at, first, found.log)
+    return EnteredRun(at, first, run.log)
 
 
 async def _recall(at: Checkpoint, archive: Archive) -> RecalledLog:
@@ -276,10 +276,10 @@ async def _recall(at: Checkpoint, archive: Archive) -> RecalledLog:
 
     Then the memory is gone, and to take that for one that never was would be to do again what is committed.
     """
-    memory = await archive.recall(at.run_id, at.place)
+    log = await archive.recall(at.run_id, at.place)
     if at.messages:
         await archive.check_newest(at)
-    return memory
+    return log
 
 
 async def _commit_restore(
@@ -292,22 +292,22 @@ async def _commit_restore(
     first = replace(first, migrated=words)
     at = kernel.apply(header, None, first, previous_id=source.stamp.checkpoint_id)
     if archive is not None:
-        mail = tuple(key for key, _ in await archive.mail(head.run_id))
-        await store_commit(archive, first, at, settled=head.place, consumed=mail)
+        keys = tuple(key for key, _ in await archive.mail(head.run_id))
+        await store_commit(archive, first, at, settled=head.place, consumed=keys)
     return EnteredRun(at, first)
 
 
 async def _find_restore_source(
-    definition: Definition, archive: Archive, run_id: str, id: str, claim: AcquireLease
+    definition: Definition, archive: Archive, run_id: str, id: str, acquire: AcquireLease
 ) -> RestoredRun:
-    await claim(run_id)
+    await acquire(run_id)
     head, source = await archive.head(run_id), await archive.find(id)
     if head is None:
         raise CheckpointMissing(f"no run {run_id!r} is stored, so it cannot be moved back")
     if source is None or source.run_id != run_id:
         raise CheckpointMissing(f"run {run_id!r} has no checkpoint {id!r} to be moved back to")
-    found = make_compatible(definition, source, EMPTY_LOG, afresh=True)
-    return RestoredRun(head, found.at, found.words)
+    compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
+    return RestoredRun(head, compatible.at, compatible.words)
 
 
 def _start_in_memory(definition: Definition, position: Fresh | Continue | Rewind | MoveBack) -> NewRun:
@@ -322,9 +322,9 @@ def _start(definition: Definition, position: Fresh, digest: str) -> NewRun:
     message, run_id = position.message, position.run_id
     start = definition.graph.executors[definition.graph.start]
     if not start.can_handle(message):
-        taken = " | ".join(describe(one) for one in start.input_types)
+        accepted = " | ".join(describe(input_type) for input_type in start.input_types)
         raise RoutingFailed(
-            f"the start executor {start.id!r} takes {taken}, not the {type(message).__name__} that run() was given",
+            f"the start executor {start.id!r} takes {accepted}, not the {type(message).__name__} that run() was given",
             run_id=run_id,
         )
     tags, version = position.tags or {}, definition.version
@@ -333,7 +333,7 @@ def _start(definition: Definition, position: Fresh, digest: str) -> NewRun:
 
 
 async def _rewind(
-    definition: Definition, archive: Archive, id: str, new_id: str | None, claim: AcquireLease
+    definition: Definition, archive: Archive, id: str, new_id: str | None, acquire: AcquireLease
 ) -> StoredRun | ForkedRun:
     source = await archive.find(id)
     if source is None:
@@ -342,7 +342,7 @@ async def _rewind(
             f"retention=LatestOnly keeps only its latest)"
         )
     if new_id in (None, source.run_id) and _nothing_since(source, await archive.head(source.run_id)):
-        await claim(source.run_id)
+        await acquire(source.run_id)
         head = await archive.head(source.run_id)
         if head is not None and _nothing_since(source, head):
             return await _open_head(definition, head, archive)
@@ -353,13 +353,15 @@ async def _rewind(
             f"leave run_id out, or give the new run a name of its own",
             run_id=run_id,
         )
-    await claim(run_id)
+    await acquire(run_id)
     if new_id is not None and (head := await archive.head(run_id)) is not None:
         if head.header.parent_id != id:
             raise RunError(f"a run {run_id!r} is stored already, and it was not begun from {id!r}", run_id=run_id)
         return await _open_head(definition, head, archive)
-    found = make_compatible(definition, source, EMPTY_LOG, afresh=True)
-    return ForkedRun(found.at, replace(create_fork_header(found.at, run_id), workflow=definition.name), found.words)
+    compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
+    return ForkedRun(
+        compatible.at, replace(create_fork_header(compatible.at, run_id), workflow=definition.name), compatible.words
+    )
 
 
 def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:
@@ -374,15 +376,15 @@ def check_same_start(definition: Definition, head: Checkpoint, message: object) 
     _check_input(definition, head, message)
 
 
-def plan_next(definition: Definition, at: Checkpoint, memory: RecalledLog) -> Plan:
+def plan_next(definition: Definition, at: Checkpoint, log: RecalledLog) -> Plan:
     """What is to be done next. Raises CheckpointCorrupt if what is remembered of it was done by somebody else."""
     plan = kernel.plan(definition.graph, at.place, at.messages, at.held)
     for delivery in plan.deliveries:
-        known = memory.outcomes.get(delivery.id)
-        if known is not None and known.executor != delivery.executor:
+        outcome = log.outcomes.get(delivery.id)
+        if outcome is not None and outcome.executor != delivery.executor:
             raise CheckpointCorrupt(
-                f"what run {at.run_id!r} remembered as {delivery.id!r} is damaged: it was done by {known.executor!r}, "
-                f"and is for {delivery.executor!r}"
+                f"what run {at.run_id!r} remembered as {delivery.id!r} is damaged: it was done by "
+                f"{outcome.executor!r}, and is for {delivery.executor!r}"
             )
     return plan
 

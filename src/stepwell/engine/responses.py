@@ -24,11 +24,15 @@ def check_answerable(executor: Executor, question: object, response_type: object
 
     It must name the very types that are asked for: after a restart, they are all that is known of the answer.
     """
-    taken = executor.handlers.reply_types(question)
-    words = {describe(one) for one in taken}
-    missing = [one for one in flatten(response_type) or (Never,) if not words & {describe(one), "Any", "object"}]
+    accepted = executor.handlers.reply_types(question)
+    words = {describe(reply_type) for reply_type in accepted}
+    missing = [
+        reply_type
+        for reply_type in flatten(response_type) or (Never,)
+        if not words & {describe(reply_type), "Any", "object"}
+    ]
     if missing:
-        named = " | ".join(describe(one) for one in taken) or "no answer to that at all"
+        named = " | ".join(describe(reply_type) for reply_type in accepted) or "no answer to that at all"
         raise DefinitionError(
             f"{executor.id!r} asks a {type(question).__name__} and wants a {type_words(response_type)}, but no "
             f"@response_handler of it takes a {describe(missing[0])} for that: they take {named}"
@@ -43,11 +47,11 @@ def default_for(default: Any, response_type: object) -> Any:
         raise TypeError(f"the default is not what is asked for: {error}") from error
 
 
-def deadline_text(asked: datetime, deadline: datetime | timedelta | None) -> str | None:
+def deadline_text(asked_at: datetime, deadline: datetime | timedelta | None) -> str | None:
     """A deadline as it is stored: UTC."""
     if deadline is None:
         return None
-    at = asked + deadline if isinstance(deadline, timedelta) else deadline
+    at = asked_at + deadline if isinstance(deadline, timedelta) else deadline
     if at.tzinfo is None:
         raise ValueError(f"the deadline {at} has no time zone; use datetime.now(UTC) + ..., or a timedelta")
     return at.astimezone(UTC).isoformat()
@@ -77,14 +81,14 @@ def check_no_caller(at: Checkpoint) -> None:
 
 async def post_responses(archive: Archive, at: Checkpoint, answers: Mapping[str, Payload]) -> None:
     """Leave answers for a run. Raises ResponseRejected if somebody else was first: the first answer wins, for ever."""
-    letters = {id: (answer_key(at.header.epoch, at.requests[id]), answer_letter(id, p)) for id, p in answers.items()}
-    there = dict(await archive.mail(at.run_id))
-    for id, (key, letter) in letters.items():  # before the first is posted: all of them are taken, or none
-        if there.get(key, letter) != letter:
+    signals = {id: (answer_key(at.header.epoch, at.requests[id]), answer_letter(id, p)) for id, p in answers.items()}
+    pending = dict(await archive.mail(at.run_id))
+    for id, (key, signal) in signals.items():  # before the first is posted: all of them are taken, or none
+        if pending.get(key, signal) != signal:
             raise _already_answered_error(at, id)
-    for id, (key, letter) in letters.items():
+    for id, (key, signal) in signals.items():
         # the very same answer may be there from a call that was cut short: it is being given again
-        if key not in there and not await archive.post(at.run_id, key, letter):
+        if key not in pending and not await archive.post(at.run_id, key, signal):
             raise _already_answered_error(at, id)
 
 
@@ -99,16 +103,16 @@ async def post_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -
     """Answer what is overdue with its default; an answer that came in time stands."""
     for request in late:
         if request.default is not None:
-            letter = answer_letter(request.id, request.default)
-            await archive.post(at.run_id, answer_key(at.header.epoch, request), letter)
+            signal = answer_letter(request.id, request.default)
+            await archive.post(at.run_id, answer_key(at.header.epoch, request), signal)
 
 
 def expiry_error(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
     """The error of a run that waited for an answer in vain; None if every overdue question has a default."""
-    vain = [request for request in late if request.default is None]
-    if not vain:
+    unanswered = [request for request in late if request.default is None]
+    if not unanswered:
         return None
-    request = vain[0]
+    request = unanswered[0]
     return RequestExpired(
         f"run {at.run_id!r} waited in vain: {request.id!r} of {request.executor!r} was to be answered until "
         f"{request.deadline}, and has no default",
@@ -120,9 +124,9 @@ def expiry_error(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
 def _check_response(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> Payload:
     request = at.requests.get(id)
     if request is None:
-        known = ", ".join(repr(one) for one in at.requests) or "none"
+        open_ids = ", ".join(repr(request_id) for request_id in at.requests) or "none"
         raise UnknownRequest(
-            f"run {at.run_id!r} does not ask {id!r} (or it was answered already); open are: {known}",
+            f"run {at.run_id!r} does not ask {id!r} (or it was answered already); open are: {open_ids}",
             run_id=at.run_id,
             request_id=id,
         )
@@ -139,8 +143,8 @@ def convert_response(graph: Graph, at: Checkpoint, request: Request, value: Any,
 
 
 def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
-    taken = graph.executors[request.executor].handlers.reply_types(request.payload.open())
-    wanted = [one for one in taken if named_in(request.response_type, one)] or [Any]
+    accepted = graph.executors[request.executor].handlers.reply_types(request.payload.open())
+    wanted = [reply_type for reply_type in accepted if named_in(request.response_type, reply_type)] or [Any]
     try:
         return answer_as(value, wanted)
     except NotOfType as error:

@@ -52,47 +52,49 @@ class SignalReader:
 
     async def find_response_ids(self, at: Checkpoint) -> set[str]:
         """The open questions whose answer is there, only not yet taken in."""
-        return {one.request_id for one in (await self.receive(at)).arrived if isinstance(one, ReceivedResponse)}
+        return {
+            signal.request_id for signal in (await self.receive(at)).arrived if isinstance(signal, ReceivedResponse)
+        }
 
     async def receive(self, at: Checkpoint) -> ReceivedSignals:
         """Everything that is there now. What was meant for the run as it was before it was moved back is passed over,
         and gone with whatever is taken in next."""
         if self._archive is None:
-            given = tuple(one for one in self._responses if one.request_id in at.requests)
+            responses = tuple(item for item in self._responses if item.request_id in at.requests)
             late = [ReceivedResponse(r.id, r.default) for r in find_overdue(at) if r.default is not None]
-            return ReceivedSignals((*given, *late))
-        letters = await self._read_signals(self._archive, at)
-        offered, refused = self._convert_plain_responses(at, letters)
-        if vain := [one for one in find_overdue(at) if one.id not in offered]:  # plain answers came in time, too
-            await post_defaults(self._archive, at, vain)
-            letters = await self._read_signals(self._archive, at)
-        meant = _select_epoch(at, letters)
-        arrived = _decode(meant, self._codec)
+            return ReceivedSignals((*responses, *late))
+        signals = await self._read_signals(self._archive, at)
+        offered, refused = self._convert_plain_responses(at, signals)
+        if expired := [item for item in find_overdue(at) if item.id not in offered]:  # plain answers came in time, too
+            await post_defaults(self._archive, at, expired)
+            signals = await self._read_signals(self._archive, at)
+        current = _select_epoch(at, signals)
+        arrived = _decode(current, self._codec)
         # whoever answered with the very type was told that the answer stands
-        known = {one.request_id for one in arrived if isinstance(one, ReceivedResponse)}
-        offers = [ReceivedResponse(id, value) for id, value in offered.items() if id not in known]
+        answered_ids = {item.request_id for item in arrived if isinstance(item, ReceivedResponse)}
+        offers = [ReceivedResponse(id, value) for id, value in offered.items() if id not in answered_ids]
         return ReceivedSignals(
             (*arrived, *offers),
-            tuple(letters),
-            await self._find_valid_cancels(self._archive, at, meant),
-            tuple(error for id, error in refused.items() if id not in known and id not in offered),
+            tuple(signals),
+            await self._find_valid_cancels(self._archive, at, current),
+            tuple(error for id, error in refused.items() if id not in answered_ids and id not in offered),
         )
 
     async def _read_signals(self, archive: Archive, at: Checkpoint) -> dict[str, Letter]:
         return {key: read_letter(at.run_id, key, body) for key, body in await archive.mail(at.run_id)}
 
     def _convert_plain_responses(
-        self, at: Checkpoint, letters: Mapping[str, Letter]
+        self, at: Checkpoint, signals: Mapping[str, Letter]
     ) -> tuple[dict[str, Payload], dict[str, ResponseRejected]]:
         """Plain answers to open questions, as what was asked for: the first that can be made into that. And why not."""
         offered: dict[str, Payload] = {}
         refused: dict[str, ResponseRejected] = {}
-        for letter in _select_epoch(at, letters).values():
-            if not isinstance(letter, PlainLetter) or letter.request_id in offered:
+        for signal in _select_epoch(at, signals).values():
+            if not isinstance(signal, PlainLetter) or signal.request_id in offered:
                 continue
-            if (request := at.requests.get(letter.request_id)) is not None:
+            if (request := at.requests.get(signal.request_id)) is not None:
                 try:
-                    value = msgspec.json.decode(letter.value)
+                    value = msgspec.json.decode(signal.value)
                     offered[request.id] = convert_response(self._graph, at, request, value, self._codec.pack)
                 except ResponseRejected as error:
                     refused[request.id] = error
@@ -103,11 +105,11 @@ class SignalReader:
         return () if self._archive is None else (await self.receive(at)).cancel
 
     async def _find_valid_cancels(
-        self, archive: Archive, at: Checkpoint, meant: Mapping[str, Letter]
+        self, archive: Archive, at: Checkpoint, signals: Mapping[str, Letter]
     ) -> tuple[str, ...]:
         """The keys of the wishes to stop that are not overtaken: because the run was done since, or stopped since and
         resumed on purpose."""
-        wishes = {key: letter.number for key, letter in meant.items() if isinstance(letter, CancelLetter)}
+        wishes = {key: signal.number for key, signal in signals.items() if isinstance(signal, CancelLetter)}
         if not wishes:
             return ()
         since = await archive.commits(at.run_id, after=min(wishes.values()))
@@ -117,24 +119,24 @@ class SignalReader:
         return tuple(key for key in wishes if key not in self.overtaken)
 
 
-def decode_pending(at: Checkpoint, mail: Sequence[tuple[str, bytes]], codec: Codec) -> list[ReceivedSignal]:
+def decode_pending(at: Checkpoint, signals: Sequence[tuple[str, bytes]], codec: Codec) -> list[ReceivedSignal]:
     """What came for a run as values of its own types, and is not taken in. Plain answers become that only then."""
-    return _decode(_select_epoch(at, {key: read_letter(at.run_id, key, body) for key, body in mail}), codec)
+    return _decode(_select_epoch(at, {key: read_letter(at.run_id, key, body) for key, body in signals}), codec)
 
 
-def _decode(letters: Mapping[str, Letter], codec: Codec) -> list[ReceivedSignal]:
-    found: list[ReceivedSignal] = []
-    for letter in letters.values():
-        match letter:
+def _decode(signals: Mapping[str, Letter], codec: Codec) -> list[ReceivedSignal]:
+    received: list[ReceivedSignal] = []
+    for signal in signals.values():
+        match signal:
             case AnswerLetter(request_id=id, value=value):
-                found.append(ReceivedResponse(id, content(value, codec)))
+                received.append(ReceivedResponse(id, content(value, codec)))
             case InputLetter(value=value):
-                found.append(ReceivedInput(content(value, codec)))
+                received.append(ReceivedInput(content(value, codec)))
             case PlainLetter() | CancelLetter():
                 pass
-    return found
+    return received
 
 
-def _select_epoch(at: Checkpoint, letters: Mapping[str, Letter]) -> dict[str, Letter]:
+def _select_epoch(at: Checkpoint, signals: Mapping[str, Letter]) -> dict[str, Letter]:
     """Without those that were meant for the run as it was before it was moved back."""
-    return {key: letter for key, letter in letters.items() if is_of_epoch(key, at.header.epoch)}
+    return {key: signal for key, signal in signals.items() if is_of_epoch(key, at.header.epoch)}

@@ -55,11 +55,11 @@ class StepContext(msgspec.Struct, frozen=True):
 
 async def do_once(step: Step, place: StepContext) -> Any:
     """The result of a step: recalled, or the step is done and its result remembered before this returns."""
-    known = place.log[step.key]
-    if known is not None:
-        _check_same_call(step, place, known)
+    entry = place.log[step.key]
+    if entry is not None:
+        _check_same_call(step, place, entry)
         await place.log.wait_until_durable(step.key)
-        return _recall(step, place, known)
+        return _recall(step, place, entry)
     attempts = Attempts(place.log, step.key)
     await attempts.wait_until_due()
     while True:
@@ -95,21 +95,21 @@ async def _call_in_transaction(step: Step, place: StepContext) -> LogEntry:
     """What was noted of a step that is done in a transaction: now, or by whoever has done it before."""
     transaction = place.log.transaction(step.key)
     assert transaction is not None  # whoever called us made sure
-    notes: list[LogEntry] = []
+    entries: list[LogEntry] = []
 
     def work(connection: Any) -> LogEntry:
         result = step.function(connection, *step.args, **_with_key(step, place))
         if inspect.isawaitable(result):
             raise _not_async(step)
-        notes.append(_result_entry(step, place, result))
-        return notes[-1]
+        entries.append(_result_entry(step, place, result))
+        return entries[-1]
 
     doing = in_own_thread(
         partial(transaction.do, work), name=f"{place.executor}/{step.name}", on_abandon=transaction.give_up
     )
-    noted = await _in_time(doing, step, place) or notes[-1]
-    place.log.add_from_store(step.key, noted)
-    return noted
+    entry = await _in_time(doing, step, place) or entries[-1]
+    place.log.add_from_store(step.key, entry)
+    return entry
 
 
 async def _in_time(running: Awaitable[Any], step: Step, place: StepContext) -> Any:
@@ -138,11 +138,11 @@ def check_step(name: str, function: Callable[..., Any], key: str | None) -> None
         raise ValueError(f"the key of the step {name!r} is a non-empty string of whole characters, not {key!r}")
 
 
-def check_transaction(step: Step, executor: str, notes: SuperstepLog) -> None:
+def check_transaction(step: Step, executor: str, log: SuperstepLog) -> None:
     """Raises, in words, if a step cannot be done in a transaction."""
     if inspect.iscoroutinefunction(step.function):
         raise _not_async(step)
-    if notes.transaction(step.key) is None:
+    if log.transaction(step.key) is None:
         raise RuntimeError(
             f"the step {step.name!r} of {executor!r} wants a transaction, and where this run is stored there is none: "
             f"use PostgresCheckpointStorage, or leave transaction=True out and give the function an idempotency_key"
@@ -176,41 +176,41 @@ def _error_entry(step: Step, place: StepContext, error: Exception, details: Work
     return LogEntry("", failure=details, value=value, call=step.call)
 
 
-def _check_same_call(step: Step, place: StepContext, known: LogEntry) -> None:
+def _check_same_call(step: Step, place: StepContext, entry: LogEntry) -> None:
     """Raises StepChanged if what is stored came of another call: it may be the wrong receipt for this one."""
-    if known.call is None or step.call is None or known.call == step.call or place.recall_changed:
+    if entry.call is None or step.call is None or entry.call == step.call or place.recall_changed:
         return
     raise StepChanged(
         f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} is stored as the result of "
-        f"{known.call}, and is now asked for as {step.call} (behind # is a digest of the argument). Give it the same "
+        f"{entry.call}, and is now asked for as {step.call} (behind # is a digest of the argument). Give it the same "
         f"arguments each time; or, if they may differ, state which step it is: step(..., key=...); or use the stored "
         f"result all the same: run(run_id={place.run_id!r}, on_changed_step='recall')",
         run_id=place.run_id,
         executor_id=place.executor,
-        stored=known.call,
+        stored=entry.call,
         asked=step.call,
     )
 
 
-def _recall(step: Step, place: StepContext, known: LogEntry) -> Any:
-    value = None if known.value is None else known.value.open()
-    if known.failure is None:
+def _recall(step: Step, place: StepContext, entry: LogEntry) -> Any:
+    value = None if entry.value is None else entry.value.open()
+    if entry.failure is None:
         return value
     kinds = step.remember if isinstance(step.remember, tuple) else (step.remember,)
-    found = next((kind for kind in _with_subclasses(kinds) if kind.__name__ == known.failure.error_type), None)
-    if found is None:
+    error_class = next((kind for kind in _with_subclasses(kinds) if kind.__name__ == entry.failure.error_type), None)
+    if error_class is None:
         raise StepFailed(
             f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} had failed: "
-            f"{known.failure.error_type}: {known.failure.message}",
+            f"{entry.failure.error_type}: {entry.failure.message}",
             run_id=place.run_id,
             executor_id=place.executor,
         )
-    raise found.__new__(found, *(value or ()))  # filled, not made: what is stored must not make code run
+    raise error_class.__new__(error_class, *(value or ()))  # filled, not made: what is stored must not make code run
 
 
 def _with_subclasses(kinds: tuple[type[Exception], ...]) -> list[type[Exception]]:
     """The classes of errors that the code names, and those derived from them."""
-    found: list[type[Exception]] = []
+    classes: list[type[Exception]] = []
     for kind in kinds:
-        found += [kind, *_with_subclasses(tuple(kind.__subclasses__()))]
-    return found
+        classes += [kind, *_with_subclasses(tuple(kind.__subclasses__()))]
+    return classes

@@ -57,17 +57,17 @@ class Superstep:
     def __init__(
         self,
         scope: DriveScope,
-        cast: RunExecutors,
+        executors: RunExecutors,
         archive: Archive | None,
         at: Checkpoint,
         plan: Plan,
-        memory: RecalledLog,
+        log: RecalledLog,
         observer: StepObserver | None = None,
     ) -> None:
         self._observer = observer
-        self._scope, self._executors, self._archive, self._at, self._plan = scope, cast, archive, at, plan
-        self._recalled = memory.outcomes
-        self._log = SuperstepLog(archive, at, memory.entries)
+        self._scope, self._executors, self._archive, self._at, self._plan = scope, executors, archive, at, plan
+        self._recalled = log.outcomes
+        self._log = SuperstepLog(archive, at, log.entries)
         self._saved: dict[str, Payload] = {}  # what each executor kept after its last message
         self._remembering: dict[str, asyncio.Task[None]] = {}
         self._soon: asyncio.TimerHandle | None = None
@@ -119,16 +119,16 @@ class Superstep:
             await asyncio.gather(*self._remembering.values(), return_exceptions=True)
 
     async def _finish_storing(self) -> None:
-        found = await asyncio.gather(*self._remembering.values(), return_exceptions=True)
-        for error in found:
+        results = await asyncio.gather(*self._remembering.values(), return_exceptions=True)
+        for error in results:
             if isinstance(error, BaseException):
                 raise error
 
     async def _run_lane(self, lane: Iterable[Delivery]) -> None:
         state = StateView(self._at.state, self._scope.pack)
         for delivery in lane:
-            if (known := self._recalled.get(delivery.id)) is not None:
-                await self._recall(known, state)
+            if (recalled := self._recalled.get(delivery.id)) is not None:
+                await self._recall(recalled, state)
                 continue
             outcome = await self._handle(delivery, state)
             if outcome is None:
@@ -141,13 +141,13 @@ class Superstep:
             else:
                 self._remember_soon()
 
-    async def _recall(self, known: Outcome, state: StateView) -> None:
-        state.recall(known.writes)
-        if known.saved is not None:
-            self._saved[known.executor] = known.saved
-            await self._executors.restore(known.executor, known.saved)
-        self.outcomes[known.delivery] = known
-        self._emit("executor_bypassed", known.executor, delivery=known.delivery)
+    async def _recall(self, outcome: Outcome, state: StateView) -> None:
+        state.recall(outcome.writes)
+        if outcome.saved is not None:
+            self._saved[outcome.executor] = outcome.saved
+            await self._executors.restore(outcome.executor, outcome.saved)
+        self.outcomes[outcome.delivery] = outcome
+        self._emit("executor_bypassed", outcome.executor, delivery=outcome.delivery)
 
     def _remember_soon(self) -> None:
         """The last outcome travels in the commit itself, unless the commit is held up by a condition or a reader."""
@@ -164,17 +164,17 @@ class Superstep:
             self._remember(outcome)
 
     def _remember(self, outcome: Outcome) -> None:
-        known = outcome.delivery in self._recalled or outcome.delivery in self._remembering
-        if self._archive is not None and not known:
+        is_stored = outcome.delivery in self._recalled or outcome.delivery in self._remembering
+        if self._archive is not None and not is_stored:
             keeping = self._archive.remember(self._at.run_id, self._at.place, outcome)
             task = self._remembering[outcome.delivery] = asyncio.create_task(keeping)
             # If the commit fails too, its error is the one that is raised; this one must not be noise.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
-        if (known := self._log.find_final_failure(delivery.id)) is not None:
+        if (details := self._log.find_final_failure(delivery.id)) is not None:
             self.failures[delivery.id] = Failure(
-                handler_error(self._at.run_id, delivery.executor, known, stored=self.is_stored), known
+                handler_error(self._at.run_id, delivery.executor, details, stored=self.is_stored), details
             )
             return None
         try:
@@ -243,12 +243,12 @@ class Superstep:
         value = delivery.payload.open()
         if delivery.reply is not None:
             question = delivery.reply.question.open()
-            given, spec = [question, value], executor.handlers.choose_reply(question, value)
+            arguments, spec = [question, value], executor.handlers.choose_reply(question, value)
         else:
-            given, spec = [value], executor.handlers.choose(value)
+            arguments, spec = [value], executor.handlers.choose(value)
         if spec is None:
             raise self._unroutable_error(executor, value)
-        return _Call(executor, spec, given, executor.limits_for(spec))
+        return _Call(executor, spec, arguments, executor.limits_for(spec))
 
     async def _call_within(self, limit: TimeLimit | None, call: _Call, context: HandlerContext) -> None:
         """Let the handler run, in the time it has. Raises Parked if it sleeps, whatever it made of that itself."""
@@ -286,10 +286,10 @@ class Superstep:
     def _unroutable_error(self, executor: Executor, value: Any) -> RoutingFailed:
         """A fan-in comes to this: each message could be taken alone, but not all of them together; and a reply whose
         handler was taken away since it was asked for."""
-        kinds = " | ".join(dict.fromkeys(type(one).__name__ for one in value)) if isinstance(value, list) else ""
-        taken = " | ".join(describe(one) for one in executor.input_types)
+        kinds = " | ".join(dict.fromkeys(type(item).__name__ for item in value)) if isinstance(value, list) else ""
+        accepted = " | ".join(describe(item) for item in executor.input_types)
         return RoutingFailed(
-            f"run {self._at.run_id!r}: {executor.id!r} takes {taken}, but what was joined for it is "
+            f"run {self._at.run_id!r}: {executor.id!r} takes {accepted}, but what was joined for it is "
             f"{type(value).__name__}[{kinds}]; add a handler that takes all of it",
             run_id=self._at.run_id,
         )
@@ -299,11 +299,11 @@ class Superstep:
 
     def _emit(self, type: str, executor: str, payload: Payload | None = None, **more: Any) -> None:
         run_id, state, origin = self._at.run_id, WorkflowRunState.IN_PROGRESS, WorkflowEventSource.FRAMEWORK
-        known: dict[str, Any] = {"executor_id": executor, "run_id": run_id, "state": state, "origin": origin}
+        attributes: dict[str, Any] = {"executor_id": executor, "run_id": run_id, "state": state, "origin": origin}
         if payload is not None:
-            self._scope.emit(WorkflowEvent.from_payload(type, payload, **known, **more))
+            self._scope.emit(WorkflowEvent.from_payload(type, payload, **attributes, **more))
         else:
-            self._scope.emit(WorkflowEvent(type, **known, **more))
+            self._scope.emit(WorkflowEvent(type, **attributes, **more))
 
 
 def _is_being_stopped() -> bool:

@@ -58,7 +58,9 @@ async def _merge(
 def _fail(at: Checkpoint, errors: list[Failure], here: Stamp) -> SuperstepDecision:
     for other in errors[1:]:
         errors[0].error.add_note(f"also: {other.error}")
-    return SuperstepDecision(kernel.fail(at, tuple(one.details for one in errors), here), None, errors[0].error)
+    return SuperstepDecision(
+        kernel.fail(at, tuple(other_failure.details for other_failure in errors), here), None, errors[0].error
+    )
 
 
 def _failure(at: Checkpoint, error: StepwellError, step: Superstep) -> Failure:

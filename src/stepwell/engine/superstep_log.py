@@ -48,10 +48,10 @@ class SuperstepLog:
 
     def find_failures(self, delivery: str) -> list[LogEntry]:
         """The attempts at a delivery that failed, oldest first."""
-        found: list[LogEntry] = []
-        while self._entries and (note := self._entries.get(attempt_key(delivery, len(found) + 1))) is not None:
-            found.append(note)
-        return found
+        failures: list[LogEntry] = []
+        while self._entries and (entry := self._entries.get(attempt_key(delivery, len(failures) + 1))) is not None:
+            failures.append(entry)
+        return failures
 
     def find_final_failure(self, delivery: str) -> WorkflowErrorDetails | None:
         """What a delivery failed with for good, if the process died before the run could say so."""
@@ -66,14 +66,14 @@ class SuperstepLog:
             return False
         return datetime.fromisoformat(last.due) <= datetime.fromisoformat(self._at.stamp.at)
 
-    async def add(self, key: str, note: LogEntry) -> None:
+    async def add(self, key: str, entry: LogEntry) -> None:
         """Note something; durable when it returns, if the run is stored. What was noted first under a key stands."""
         if key in self._entries:  # by a later attempt: this one was given up, and nobody heard what came of it
             await self.wait_until_durable(key)
             return
-        self._entries[key] = note
+        self._entries[key] = entry
         if self._archive is not None:
-            writing = asyncio.ensure_future(self._archive.note(self._at.run_id, self._at.place, key, note))
+            writing = asyncio.ensure_future(self._archive.note(self._at.run_id, self._at.place, key, entry))
             self._writing[key] = writing
             writing.add_done_callback(partial(self._finish_write, key))
             await asyncio.shield(writing)  # a handler that sleeps twice at once, and is left, has said both
@@ -87,9 +87,9 @@ class SuperstepLog:
         """One whose result is noted under that key; None if where the run is stored there are none."""
         return None if self._archive is None else self._archive.transaction(self._at.run_id, self._at.place, key)
 
-    def add_from_store(self, key: str, note: LogEntry) -> None:
+    def add_from_store(self, key: str, entry: LogEntry) -> None:
         """It was noted, by a transaction."""
-        self._entries[key] = note
+        self._entries[key] = entry
 
     def _finish_write(self, key: str, writing: asyncio.Future[None]) -> None:
         del self._writing[key]
@@ -110,20 +110,20 @@ class SuperstepLog:
         """Wait until a moment. Raises Parked if that is far away and the run can be put aside until then."""
         may_park = self._archive is not None and self._archive.remembers
         await asyncio.sleep(0)  # others have their turn, also if it is over
-        while (left := clock.until(due).total_seconds()) > 0:
+        while (seconds := clock.until(due).total_seconds()) > 0:
             if may_park and is_far(due):
                 raise Parked(due)
-            await asyncio.sleep(min(left, WAITS_HERE))
+            await asyncio.sleep(min(seconds, WAITS_HERE))
 
 
 def _by_delivery(recalled: Mapping[str, LogEntry]) -> dict[str, list[str]]:
     """When the timers of each delivery are over."""
-    found: dict[str, list[str]] = {}
-    for key, note in recalled.items():
+    timers: dict[str, list[str]] = {}
+    for key, entry in recalled.items():
         delivery, _, rest = key.partition("/")
         if rest.startswith("timer/"):
-            found.setdefault(delivery, []).append(note.due)
-    return found
+            timers.setdefault(delivery, []).append(entry.due)
+    return timers
 
 
 def is_far(due: str) -> bool:

@@ -193,12 +193,12 @@ class _Spans:
 
     def links(self, traceparent: str | None) -> Sequence[Link]:
         """A link to that span; none if the text is missing or damaged."""
-        found = TRACEPARENT.fullmatch(traceparent or "")
-        if found is None:
+        match = TRACEPARENT.fullmatch(traceparent or "")
+        if match is None:
             return ()
-        trace_id, span_id, flags = (int(part, 16) for part in found.groups())
-        there = self._api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=self._api.TraceFlags(flags))
-        return (self._api.Link(there),) if there.is_valid else ()
+        trace_id, span_id, flags = (int(part, 16) for part in match.groups())
+        remote = self._api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=self._api.TraceFlags(flags))
+        return (self._api.Link(remote),) if remote.is_valid else ()
 
 
 class _Measures:
@@ -231,8 +231,8 @@ def _measures_of(provider: MeterProvider) -> _Measures:
 
 def _find_module(module: str, last: str) -> Any:
     """The module if the program has loaded it; not while another thread has yet to reach the last name used of it."""
-    found = sys.modules.get(module)
-    return found if hasattr(found, last) else None
+    loaded = sys.modules.get(module)
+    return loaded if hasattr(loaded, last) else None
 
 
 def _version() -> str:

@@ -55,9 +55,9 @@ class Watcher:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         _WATCHERS.setdefault(key, set()).add(self)
 
-    def receive(self, told: EmittedEvents) -> None:
+    def receive(self, emitted: EmittedEvents) -> None:
         """From any thread. The events are copied: what one reader makes of their data, no other sees."""
-        mine = replace(told, events=[copy.copy(event) for event in told.events])
+        mine = replace(emitted, events=[copy.copy(event) for event in emitted.events])
         if threading.get_ident() == self._thread:
             self._add(mine)
         else:
@@ -85,8 +85,8 @@ class Watcher:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _add(self, told: EmittedEvents) -> None:
-        self._received.append(told)
+    def _add(self, emitted: EmittedEvents) -> None:
+        self._received.append(emitted)
         self._news.set()
 
 
@@ -96,9 +96,9 @@ _WATCHERS: dict[Key, set[Watcher]] = {}
 _DRIVES: dict[Key, tuple[Driver, asyncio.AbstractEventLoop]] = {}
 
 
-def publish(key: Key, told: EmittedEvents) -> None:
+def publish(key: Key, emitted: EmittedEvents) -> None:
     for watcher in list(_WATCHERS.get(key, ())):
-        watcher.receive(told)
+        watcher.receive(emitted)
 
 
 def is_watched(key: Key) -> bool:

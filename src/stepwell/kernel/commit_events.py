@@ -26,34 +26,34 @@ def events(
     `seen` is what a `checkpoint` event shows. That one carries no number and is not told again: whoever
     missed it loads the checkpoint.
     """
-    teller = _EventFactory(run_id, commit, replayed)
+    factory = _EventFactory(run_id, commit, replayed)
     if commit.restored is not None:
-        yield teller.create("restored", commit.restored)
+        yield factory.create("restored", commit.restored)
     if commit.migrated:
-        yield teller.create("migrated", list(commit.migrated))
+        yield factory.create("migrated", list(commit.migrated))
     requests = {request.id: request for request in commit.asked}
     payloads = {message.id: message.payload for message in commit.messages or ()}
     for done in commit.done:
-        yield from teller.create_outputs(done)
-        yield from (teller.create_request(requests[id]) for id in done.asked)
-        yield teller.create_completion(done, payloads)
+        yield from factory.create_outputs(done)
+        yield from (factory.create_request(requests[id]) for id in done.asked)
+        yield factory.create_completion(done, payloads)
     for warning in commit.warnings:
-        yield teller.create("warning", warning)
+        yield factory.create("warning", warning)
     if commit.kind is CommitKind.PARKED and commit.wake is not None:
-        yield teller.create("sleeping", datetime.fromisoformat(commit.wake))
+        yield factory.create("sleeping", datetime.fromisoformat(commit.wake))
     for details in commit.failures:
         if details.executor_id is not None:
-            yield teller.create_failure("executor_failed", details)
+            yield factory.create_failure("executor_failed", details)
     if commit.failures:
-        yield teller.create_failure("failed", commit.failures[0])
+        yield factory.create_failure("failed", commit.failures[0])
     info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
     if commit.kind is CommitKind.SUPERSTEP:
-        yield teller.create("superstep_completed", iteration=commit.iteration, checkpoint=info)
+        yield factory.create("superstep_completed", iteration=commit.iteration, checkpoint=info)
     if seen is not None:
-        yield teller.create_checkpoint(seen, commit, info)
+        yield factory.create_checkpoint(seen, commit, info)
     moved = commit.kind in _STEPS and commit.status is not WorkflowRunState.IN_PROGRESS
     if moved or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED):
-        yield teller.create("status")
+        yield factory.create("status")
 
 
 _STEPS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, CommitKind.RESTORED)
@@ -63,17 +63,17 @@ _STEPS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, CommitK
 def request_events(run_id: str, at: Checkpoint) -> Iterator[WorkflowEvent]:
     """The questions that are open at a checkpoint, told again."""
     for request in at.requests.values():
-        known: dict[str, Any] = {"run_id": run_id, "commit": at.number, "state": at.status, "replayed": True}
+        attributes: dict[str, Any] = {"run_id": run_id, "commit": at.number, "state": at.status, "replayed": True}
         yield WorkflowEvent.from_payload(
-            "request_info", request.payload, executor_id=request.executor, request=request, **known
+            "request_info", request.payload, executor_id=request.executor, request=request, **attributes
         )
 
 
 def output_events(run_id: str, commit: Commit) -> Iterator[WorkflowEvent]:
     """Only what was yielded, told again."""
-    teller = _EventFactory(run_id, commit, True)
+    factory = _EventFactory(run_id, commit, True)
     for done in commit.done:
-        yield from teller.create_outputs(done)
+        yield from factory.create_outputs(done)
 
 
 class _EventFactory:
@@ -88,19 +88,19 @@ class _EventFactory:
             yield WorkflowEvent.from_payload(output.kind, output.payload, executor_id=done.executor, **self._common)
 
     def create_request(self, request: Request) -> WorkflowEvent:
-        known = {"executor_id": request.executor, **self._common}
-        return WorkflowEvent.from_payload("request_info", request.payload, request=request, **known)
+        attributes = {"executor_id": request.executor, **self._common}
+        return WorkflowEvent.from_payload("request_info", request.payload, request=request, **attributes)
 
     def create_completion(self, done: Done, payloads: dict[str, Payload]) -> WorkflowEvent:
-        given = [*(payloads[id] for id in done.sent), *(output.payload for output in done.outputs)]
-        if not given:
+        results = [*(payloads[id] for id in done.sent), *(output.payload for output in done.outputs)]
+        if not results:
             return self.create("executor_completed", executor_id=done.executor, attempt=done.attempts)
-        known = {"executor_id": done.executor, "attempt": done.attempts, "origin": WorkflowEventSource.FRAMEWORK}
-        return WorkflowEvent.from_payload("executor_completed", PayloadList(given), **known, **self._common)
+        attributes = {"executor_id": done.executor, "attempt": done.attempts, "origin": WorkflowEventSource.FRAMEWORK}
+        return WorkflowEvent.from_payload("executor_completed", PayloadList(results), **attributes, **self._common)
 
     def create_checkpoint(self, seen: Payload, commit: Commit, info: CheckpointInfo | None) -> WorkflowEvent:
-        known = {**self._common, "commit": None, "origin": WorkflowEventSource.FRAMEWORK}
-        return WorkflowEvent.from_payload("checkpoint", seen, iteration=commit.iteration, checkpoint=info, **known)
+        attributes = {**self._common, "commit": None, "origin": WorkflowEventSource.FRAMEWORK}
+        return WorkflowEvent.from_payload("checkpoint", seen, iteration=commit.iteration, checkpoint=info, **attributes)
 
     def create_failure(self, type: str, details: WorkflowErrorDetails) -> WorkflowEvent:
         return self.create(type, details, details=details, executor_id=details.executor_id)

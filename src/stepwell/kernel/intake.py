@@ -32,13 +32,17 @@ def intake(graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedSignal], 
     requests = dict(before.requests)
     messages = list(before.messages)
     closed = []
-    for n, one in enumerate(arrived):
-        if isinstance(one, ReceivedInput):
-            messages.append(RoutedMessage(f"{number}.{n}", None, one.value, target=graph.start, takers=(graph.start,)))
-        elif (request := requests.pop(one.request_id, None)) is not None:
+    for n, signal in enumerate(arrived):
+        if isinstance(signal, ReceivedInput):
+            messages.append(
+                RoutedMessage(f"{number}.{n}", None, signal.value, target=graph.start, takers=(graph.start,))
+            )
+        elif (request := requests.pop(signal.request_id, None)) is not None:
             closed.append(request.id)
             reply, asker = Reply(request.id, request.payload, request.child), request.executor
-            messages.append(RoutedMessage(f"{number}.{n}", None, one.value, target=asker, takers=(asker,), reply=reply))
+            messages.append(
+                RoutedMessage(f"{number}.{n}", None, signal.value, target=asker, takers=(asker,), reply=reply)
+            )
     following = plan(graph, number, messages, before.held)
     commit = Commit(
         number=number,

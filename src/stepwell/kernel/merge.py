@@ -38,7 +38,7 @@ class Merged(msgspec.Struct, frozen=True):
 def merge(
     graph: Graph,
     before: Checkpoint,
-    made: Plan,
+    current: Plan,
     outcomes: Mapping[str, Outcome],
     routes: Routes,
     pack: Pack,
@@ -48,12 +48,12 @@ def merge(
 
     Raises StateConflict, RoutingFailed or the error of a reducer, and then nothing has changed.
     """
-    ordered = _make_ids_distinct(before, [outcomes[delivery.id] for delivery in made.deliveries])
+    ordered = _make_ids_distinct(before, [outcomes[delivery.id] for delivery in current.deliveries])
     warnings = _check_routes(graph, before, ordered, routes)
     messages, done = _build_messages(ordered, routes)
     number = before.number + 1
     asked = _collect_requests(before, ordered)
-    following = plan(graph, number, messages, made.held)
+    following = plan(graph, number, messages, current.held)
     children = _collect_children(ordered)
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
@@ -68,7 +68,7 @@ def merge(
         since_input=before.since_input + 1,
         place=number,
         messages=messages,
-        held=made.held if made.held is not before.held else None,
+        held=current.held if current.held is not before.held else None,
         state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
         executors=_collect_changed_state(before, ordered),
         asked=asked,
@@ -84,15 +84,15 @@ def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outco
     if not any(request.child for outcome in ordered for request in outcome.requests):
         return ordered
     used = {*before.requests, *(r.id for outcome in ordered for r in outcome.requests if r.child is None)}
-    found = []
+    distinct = []
     for outcome in ordered:
         requests = []
         for request in outcome.requests:
             own = request.child is None or request.id not in used
             requests.append(request if own else replace(request, id=f"{request.id}@{request.child}"))
             used.add(requests[-1].id)
-        found.append(replace(outcome, requests=tuple(requests)))
-    return found
+        distinct.append(replace(outcome, requests=tuple(requests)))
+    return distinct
 
 
 def inner_id(request_id: str, child: str) -> str:
@@ -122,12 +122,16 @@ def _collect_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[R
 
 def _collect_children(ordered: Sequence[Outcome]) -> dict[str, Child | None]:
     """Where the runs inside were left: each where it came furthest, if several answers moved it on."""
-    found: dict[str, Child | None] = {}
+    children: dict[str, Child | None] = {}
     for outcome in ordered:
         for key, child in outcome.children.items():
-            known = found.get(key, child)
-            found[key] = None if known is None or child is None else max(known, child, key=lambda one: one.number)
-    return found
+            earlier = children.get(key, child)
+            children[key] = (
+                None
+                if earlier is None or child is None
+                else max(earlier, child, key=lambda candidate: candidate.number)
+            )
+    return children
 
 
 def _build_messages(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[RoutedMessage, ...], tuple[Done, ...]]:

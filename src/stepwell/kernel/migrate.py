@@ -77,7 +77,7 @@ class Migrator:
             raise _migration_error(
                 at, f"{outcome.executor!r} has finished in the superstep that is under way; {_LATER}"
             )
-        sent = [RoutedMessage("", outcome.executor, one.payload, one.target) for one in outcome.sent]
+        sent = [RoutedMessage("", outcome.executor, message.payload, message.target) for message in outcome.sent]
         assigned = {key: write.value for key, write in outcome.writes.items() if isinstance(write, Assigned)}
         others = {key: write for key, write in outcome.writes.items() if key not in assigned}
         seen = replace(
@@ -99,7 +99,7 @@ class Migrator:
         return replace(
             outcome,
             executor=executor,
-            sent=tuple(Sent(one.payload, one.target) for one in seen.messages),
+            sent=tuple(Sent(message.payload, message.target) for message in seen.messages),
             writes=writes,
             saved=seen.executors.get(executor),
             requests=tuple(seen.requests.values()),
@@ -110,9 +110,9 @@ class Migrator:
     def _move_writes(self, writes: dict[str, Write], step: Step) -> dict[str, Write]:
         match step:
             case RenameState(key=key, to=to):
-                return {to if one == key else one: write for one, write in writes.items()}
+                return {to if name == key else name: write for name, write in writes.items()}
             case RemoveState(key=key):
-                return {one: write for one, write in writes.items() if one != key}
+                return {name: write for name, write in writes.items() if name != key}
             case RenameExecutor(executor=old, to=new):
                 own = own_keys(self._graph, writes, old, new)
                 return {own.get(key, key): write for key, write in writes.items()}
@@ -144,7 +144,7 @@ class Migrator:
             case RenameState(key=key, to=to) if key in at.state:
                 if to in at.state:
                     raise ValueError(f"state[{to!r}] is there already")
-                return replace(at, state={to if one == key else one: value for one, value in at.state.items()})
+                return replace(at, state={to if name == key else name: value for name, value in at.state.items()})
             case RemoveState(key=key):
                 return replace(at, state=_without(at.state, key))
             case ChangeFanIn(before=before, after=after):
@@ -191,17 +191,19 @@ class Migrator:
         return _reassign_requests(at, old, new)
 
     def _hand_over(self, at: Checkpoint, id: str, to: str, join: Callable[..., Any]) -> Checkpoint:
-        given = at.executors[id].open() if id in at.executors else {}
-        if not given:
+        handed_over = at.executors[id].open() if id in at.executors else {}
+        if not handed_over:
             return at
         before = at.executors[to].open() if to in at.executors else {}
         return replace(
-            at, executors={**_without(at.executors, id), to: self._pack_executor_state(to, join(given, before))}
+            at, executors={**_without(at.executors, id), to: self._pack_executor_state(to, join(handed_over, before))}
         )
 
     def _change_executor_state(self, at: Checkpoint, id: str, change: Callable[[Any], Any]) -> Checkpoint:
-        kept = at.executors[id].open() if id in at.executors else {}
-        return replace(at, executors={**at.executors, id: self._pack_executor_state(id, change(kept))}) if kept else at
+        state = at.executors[id].open() if id in at.executors else {}
+        return (
+            replace(at, executors={**at.executors, id: self._pack_executor_state(id, change(state))}) if state else at
+        )
 
     def _pack_executor_state(self, id: str, state: Any) -> Payload:
         if not isinstance(state, dict):
@@ -213,7 +215,10 @@ class Migrator:
         for message in at.messages:
             messages += self._change_message(message, id, change)
         held = {
-            key: {s: tuple(self._change_payload(one, change) for one in payloads) for s, payloads in by_source.items()}
+            key: {
+                s: tuple(self._change_payload(payload, change) for payload in payloads)
+                for s, payloads in by_source.items()
+            }
             if _target(key) == id
             else by_source
             for key, by_source in at.held.items()
@@ -237,8 +242,8 @@ class Migrator:
             parts.append(replace(message, takers=(), joins=others))
         return parts
 
-    def _change_payload(self, parcel: Payload, change: Callable[[Any], Any]) -> Payload:
-        return self._pack(change(parcel.open()), "$.message")
+    def _change_payload(self, payload: Payload, change: Callable[[Any], Any]) -> Payload:
+        return self._pack(change(payload.open()), "$.message")
 
     def _change_questions(self, at: Checkpoint, step: ChangeQuestions) -> Checkpoint:
         requests = dict(at.requests)
@@ -310,15 +315,15 @@ def _without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 def _target(key: str) -> str | None:
     """The executor that a fan-in delivers to."""
-    found = fan_in_of(key)
-    return None if found is None else found.target
+    fan_in = fan_in_of(key)
+    return None if fan_in is None else fan_in.target
 
 
 def _rename_key(key: str, old: str, new: str) -> str:
-    found = fan_in_of(key)
-    if found is None:
+    fan_in = fan_in_of(key)
+    if fan_in is None:
         return key
-    named = [new if id == old else id for id in (*found.sources, found.target)]
+    named = [new if id == old else id for id in (*fan_in.sources, fan_in.target)]
     return FanIn(tuple(named[:-1]), named[-1]).key
 
 
@@ -353,17 +358,17 @@ def _reassign_requests(at: Checkpoint, id: str, to: str) -> Checkpoint:
 
 def _change_fan_in(at: Checkpoint, before: FanIn, after: FanIn) -> Checkpoint:
     held = {key: by_source for key, by_source in at.held.items() if key != before.key}
-    kept = {source: parcels for source, parcels in at.held.get(before.key, {}).items() if source in after.sources}
+    kept = {source: payloads for source, payloads in at.held.get(before.key, {}).items() if source in after.sources}
     messages = [_rejoin(message, before, after) for message in at.messages]
     sent = [message for message in messages if message.takers or message.joins]
     if len(after.sources) > 1:
-        there = held.get(after.key, {})
-        both = {source: (*kept.get(source, ()), *there.get(source, ())) for source in {**kept, **there}}
-        return replace(at, messages=tuple(sent), held={**held, after.key: both} if both else held)
-    for source, parcels in kept.items():
-        for parcel in parcels:
+        waiting = held.get(after.key, {})
+        joined = {source: (*kept.get(source, ()), *waiting.get(source, ())) for source in {**kept, **waiting}}
+        return replace(at, messages=tuple(sent), held={**held, after.key: joined} if joined else held)
+    for source, payloads in kept.items():
+        for payload in payloads:
             id = f"{at.number + 1}.{len(sent)}"
-            sent.append(RoutedMessage(id, source, parcel, takers=(after.target,)))
+            sent.append(RoutedMessage(id, source, payload, takers=(after.target,)))
     return replace(at, messages=tuple(sent), held=held)
 
 

@@ -49,10 +49,12 @@ def _complete_fan_ins(graph: Graph, holding: dict[str, dict[str, tuple[Payload, 
 
 def waiting_joins(graph: Graph, held: Held) -> list[str]:
     """For each fan-in that holds something: what it holds, and whom it still waits for, in words."""
-    found = []
+    sentences = []
     for edge in graph.edges:
         if isinstance(edge, FanIn) and (by_source := held.get(edge.key)):
             count = sum(len(payloads) for payloads in by_source.values())
             missing = ", ".join(repr(source) for source in edge.sources if not by_source.get(source))
-            found.append(f"the fan-in into {edge.target!r} still holds {count} message(s): nothing came from {missing}")
-    return found
+            sentences.append(
+                f"the fan-in into {edge.target!r} still holds {count} message(s): nothing came from {missing}"
+            )
+    return sentences

@@ -139,9 +139,9 @@ class WorkflowEvent:
         self.origin = origin
 
     @classmethod
-    def from_payload(cls, type: str, parcel: Payload, **known: Any) -> WorkflowEvent:
+    def from_payload(cls, type: str, payload: Payload, **attributes: Any) -> WorkflowEvent:
         """An event whose data is opened only if somebody looks at it."""
-        event = cls(type, parcel, **known)
+        event = cls(type, payload, **attributes)
         event._opened = False
         return event
 
@@ -155,8 +155,8 @@ class WorkflowEvent:
     @property
     def payload(self) -> Payload | None:
         """The payload as it was handed over, unopened; None if it never was closed, or has been opened."""
-        parcel: Payload | None = None if self._opened else self._data
-        return parcel
+        payload: Payload | None = None if self._opened else self._data
+        return payload
 
     @property
     def request_id(self) -> str:
@@ -200,8 +200,8 @@ class WorkflowEvent:
         return self.commit is not None
 
     def __repr__(self) -> str:
-        told = ("executor_id", "iteration", "attempt", "details")
-        shown = [f"{n}={v!r}" for n in told if (v := getattr(self, n)) is not None]
+        names = ("executor_id", "iteration", "attempt", "details")
+        shown = [f"{n}={v!r}" for n in names if (v := getattr(self, n)) is not None]
         if self.path:
             shown.append(f"path={'/'.join(self.path)!r}")
         if self.data is not None:

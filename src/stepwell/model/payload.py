@@ -49,11 +49,11 @@ class PayloadList:
 
     __slots__ = ("payloads",)
 
-    def __init__(self, parcels: Sequence[Payload]) -> None:
-        self.payloads = tuple(parcels)
+    def __init__(self, payloads: Sequence[Payload]) -> None:
+        self.payloads = tuple(payloads)
 
     def open(self) -> list[Any]:
-        return [parcel.open() for parcel in self.payloads]
+        return [payload.open() for payload in self.payloads]
 
 
 def pack_copy(value: object, what: str) -> Payload:
@@ -79,38 +79,38 @@ def _copy(value: Any, seen: dict[int, Any]) -> Any:
     if id(value) in seen:
         return seen[id(value)]
     if kind is list:
-        made: Any = []
-        seen[id(value)] = made
-        made.extend(_copy(item, seen) for item in value)
+        duplicate: Any = []
+        seen[id(value)] = duplicate
+        duplicate.extend(_copy(item, seen) for item in value)
     elif kind is dict:
-        made = {}
-        seen[id(value)] = made
-        made.update((_copy(k, seen), _copy(v, seen)) for k, v in value.items())
+        duplicate = {}
+        seen[id(value)] = duplicate
+        duplicate.update((_copy(k, seen), _copy(v, seen)) for k, v in value.items())
     elif kind in (set, frozenset, tuple, bytearray):
-        made = kind([_copy(item, seen) for item in value])
+        duplicate = kind([_copy(item, seen) for item in value])
     elif kind is deque:
-        made = deque((_copy(item, seen) for item in value), value.maxlen)
+        duplicate = deque((_copy(item, seen) for item in value), value.maxlen)
     elif kind is MethodType and id(value.__self__) in seen:
-        made = MethodType(value.__func__, seen[id(value.__self__)])
+        duplicate = MethodType(value.__func__, seen[id(value.__self__)])
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        made = kind(*(_copy(item, seen) for item in value))
+        duplicate = kind(*(_copy(item, seen) for item in value))
     elif isinstance(value, (list, dict, set)) or hasattr(kind, "model_fields"):
-        made = copy.copy(value)
+        duplicate = copy.copy(value)
         if isinstance(value, list):
-            made[:] = [_copy(item, seen) for item in value]
+            duplicate[:] = [_copy(item, seen) for item in value]
         elif isinstance(value, dict):
             for key in list(value):
-                made[key] = _copy(value[key], seen)
+                duplicate[key] = _copy(value[key], seen)
         elif not isinstance(value, set):
-            made.__dict__.update({k: _copy(v, seen) for k, v in value.__dict__.items()})
+            duplicate.__dict__.update({k: _copy(v, seen) for k, v in value.__dict__.items()})
     elif dataclasses.is_dataclass(value):
-        made = copy.copy(value)
+        duplicate = copy.copy(value)
         for name, item in _attributes(value):
-            object.__setattr__(made, name, _copy(item, seen))
+            object.__setattr__(duplicate, name, _copy(item, seen))
     else:
-        made = value
-    seen[id(value)] = made
-    return made
+        duplicate = value
+    seen[id(value)] = duplicate
+    return duplicate
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:

@@ -47,19 +47,19 @@ class StateView:
         return view
 
     def get(self, key: str, default: Any = None) -> Any:
-        parcel = self._find(key)
-        return default if parcel is None else parcel.open()
+        payload = self._find(key)
+        return default if payload is None else payload.open()
 
     def length(self, key: str) -> int:
         """How long a list is; what was appended to it need not be opened for that."""
-        parcel = self._find(key)
-        if isinstance(parcel, GrownList):
-            return len(parcel.items) + (len(parcel.base.open()) if parcel.base is not None else 0)
-        return 0 if parcel is None else len(parcel.open())
+        payload = self._find(key)
+        if isinstance(payload, GrownList):
+            return len(payload.items) + (len(payload.base.open()) if payload.base is not None else 0)
+        return 0 if payload is None else len(payload.open())
 
     def keys(self) -> list[str]:
-        known = dict.fromkeys([*self._committed, *self._writes, *self._page])
-        return [key for key in known if self._find(key) is not None]
+        candidates = dict.fromkeys([*self._committed, *self._writes, *self._page])
+        return [key for key in candidates if self._find(key) is not None]
 
     def set(self, key: str, value: object) -> None:
         self._write(key, Assigned(self._pack(value, f"$.state.{key}")))
@@ -70,9 +70,9 @@ class StateView:
         self._write(key, Deleted())
 
     def append(self, key: str, items: Iterable[object]) -> None:
-        there = self._find(key)
-        if there is not None and not isinstance(there, GrownList) and not isinstance(found := there.open(), list):
-            raise TypeError(f"state[{key!r}] is a {type(found).__name__}; only a list can be appended to")
+        current = self._find(key)
+        if current is not None and not isinstance(current, GrownList) and not isinstance(value := current.open(), list):
+            raise TypeError(f"state[{key!r}] is a {type(value).__name__}; only a list can be appended to")
         new = Appended(tuple(self._pack(item, f"$.state.{key}[+{n}]") for n, item in enumerate(items)))
         self._page[key] = _combine(self._page.get(key), new)
 
@@ -130,7 +130,7 @@ def fold(
     for outcome in outcomes:
         for key, write in outcome.writes.items():
             reducer, before = reducers.get(key), joined.get(key)
-            others = [one for one in authors.setdefault(key, []) if one != outcome.executor]
+            others = [author for author in authors.setdefault(key, []) if author != outcome.executor]
             if before is not None and not _may_join(before, write, reducer, alone=not others):
                 raise _conflict(run_id, key, [*others, outcome.executor], reducer)
             if len(others) == len(authors[key]):
@@ -191,11 +191,11 @@ def _resolve(write: Write | None, committed: Payload | None) -> Payload | None:
             return committed
 
 
-def _reduce(run_id: str, key: str, reducer: Reducer, there: Payload | None, write: Assigned, pack: Pack) -> Assigned:
-    if there is None:
+def _reduce(run_id: str, key: str, reducer: Reducer, current: Payload | None, write: Assigned, pack: Pack) -> Assigned:
+    if current is None:
         return write
     try:
-        return Assigned(pack(reducer(there.open(), write.value.open()), f"$.state.{key}"))
+        return Assigned(pack(reducer(current.open(), write.value.open()), f"$.state.{key}"))
     except Exception as error:
         name = getattr(reducer, "__name__", repr(reducer))
         raise RunError(
