@@ -20,7 +20,7 @@ from stepwell.storage.checkpoint import WorkflowCheckpoint, view
 
 
 class Broadcast:
-    """Makes the events of one drive. What handlers tell meanwhile waits in `live`, or to be `taken` if nobody reads."""
+    """Makes the events of one drive. What handlers tell meanwhile waits in `live`, or for `drain` if nobody reads."""
 
     def __init__(self, archive: Archive | None, streaming: bool) -> None:
         self._archive, self._streaming = archive, streaming

@@ -44,8 +44,8 @@ def make_compatible(
 ) -> CompatibleRun:
     """The run as this code goes on with it, migrated if need be; nothing is stored.
 
-    `mail` is what came for it and is not taken in. `afresh`: it goes on from there as another run, or as in another
-    life, so that nothing of it can have been tried.
+    `signals` are what came for it and are not taken in. `afresh`: it goes on from there as another run, or as in
+    another life, so that nothing of it can have been tried.
 
     Raises GraphChanged if it cannot, saying for this run why; CodecError for a value that cannot be read;
     CheckpointCorrupt for a checkpoint that contradicts itself.

@@ -85,7 +85,7 @@ class HandlerSteps:
         return await do_once(step, place)
 
     def has_result(self, name: str) -> bool:
-        """Whether a `do_named` of that name was done before."""
+        """Whether a `do_by_name` of that name was done before."""
         return self._log[step_key(self._delivery.id, name, 0)] is not None
 
     def list_names(self) -> list[str]:
@@ -93,6 +93,6 @@ class HandlerSteps:
         return self._log.keys_under(step_key(self._delivery.id, "", 0))
 
     def get_result(self, name: str) -> Any:
-        """What a `do_named` gave, as a copy of the reader's own."""
+        """What a `do_by_name` gave, as a copy of the reader's own."""
         entry = self._log[step_key(self._delivery.id, name, 0)]
         return None if entry is None or entry.value is None else entry.value.open()

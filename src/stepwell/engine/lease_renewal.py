@@ -123,7 +123,7 @@ async def acquire(
 ) -> HeldLease:
     """Become the one who drives a run. Raises RunBusy, naming who does; who has a right to it takes it over.
 
-    While it is held, `on_mail` is called, from a thread, as long as there is mail that is not taken in.
+    While it is held, `on_signal` is called, from a thread, as long as there is mail that is not taken in.
     """
     lease = HeldLease(archive, run_id, owner, on_signal)
     _DRIVES[owner.drive] = asyncio.get_running_loop()  # before anybody can see the claim and take it for left over
@@ -193,7 +193,7 @@ _RELEASES: dict[str, set[PendingRelease]] = {}
 
 
 def announce_release(run_id: str, loop: asyncio.AbstractEventLoop) -> PendingRelease:
-    """Note that a drive is about to let a run go; `gone` says when it has."""
+    """Note that a drive is about to let a run go; `finish_release` says when it has."""
     leaving = PendingRelease(run_id, loop.create_future())
     _RELEASES.setdefault(run_id, set()).add(leaving)
     return leaving

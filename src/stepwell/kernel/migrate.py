@@ -57,8 +57,8 @@ _STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
 class Migrator:
     """Makes the steps of migrations, for a graph."""
 
-    def __init__(self, graph: Graph, pack: Pack, worded: DescribeType) -> None:
-        self._graph, self._pack, self._describe_type = graph, pack, worded
+    def __init__(self, graph: Graph, pack: Pack, describe_type: DescribeType) -> None:
+        self._graph, self._pack, self._describe_type = graph, pack, describe_type
 
     def run(self, at: Checkpoint, migrations: Iterable[Migration]) -> Checkpoint:
         """The run as these migrations leave it. Raises MigrationFailed, and then nothing has changed."""

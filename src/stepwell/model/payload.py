@@ -33,7 +33,7 @@ Pack = Callable[[object, str], Payload]
 
 
 class CopiedPayload:
-    """A parcel for runs that are kept nowhere: plain data is copied, everything else is shared."""
+    """A payload for runs that are kept nowhere: plain data is copied, everything else is shared."""
 
     __slots__ = ("_value",)
 
@@ -45,7 +45,7 @@ class CopiedPayload:
 
 
 class PayloadList:
-    """Several parcels opened together, as the list a fan-in delivers."""
+    """Several payloads opened together, as the list a fan-in delivers."""
 
     __slots__ = ("payloads",)
 

@@ -14,7 +14,7 @@ Reducer = Callable[[Any, Any], Any]
 
 
 class GrownList:
-    """A list and what was appended to it since, each item a parcel of its own."""
+    """A list and what was appended to it since, each item a payload of its own."""
 
     __slots__ = ("base", "items")
 

@@ -1,6 +1,6 @@
 """The values that flow through a superstep. All frozen; none knows how it is stored.
 
-Message  → route →  Delivery  → handler →  Outcome  → merge →  Commit  → apply →  Checkpoint
+RoutedMessage  → route →  Delivery  → handler →  Outcome  → merge →  Commit  → apply →  Checkpoint
 """
 
 from __future__ import annotations
