@@ -38,7 +38,7 @@ ACTS = (
 def park_early() -> None:
     """In this process, even a nap is long enough to be put aside until it is over."""
     timers.WAITS_HERE = NAP / 4
-    context.NOT_WORTH_A_NOTE = 0.0  # type: ignore[attr-defined]  # the name that it has imported
+    context.NOT_WORTH_LOGGING = 0.0  # type: ignore[attr-defined]  # the name that it has imported
 
 
 @dataclass

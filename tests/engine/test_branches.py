@@ -209,7 +209,7 @@ async def test_sleeps_of_branches_are_their_own(storage: Any) -> None:
 
     async def fail(ctx: Any) -> None:
         async with asyncio.timeout(10):
-            while len(ctx.steps._notes.under(f"{ctx.delivery.id}/timer/")) < 2:  # noqa: ASYNC110 - until both sleep
+            while len(ctx.steps._log.keys_under(f"{ctx.delivery.id}/timer/")) < 2:  # noqa: ASYNC110 - until both sleep
                 await asyncio.sleep(0.001)
         raise OSError("late")
 

@@ -503,7 +503,7 @@ async def test_a_wish_that_arrives_while_a_resumed_run_is_driven_is_overtaken_to
         await later_gate.reached.wait()
         await wish(storage, "r", 0)
         look = watching.local_drive(watching.key_of(workflow.archive_on(storage), "r"))
-        await look._look()  # type: ignore[union-attr]  # as it does about once a second while there is mail
+        await look._check_cancel()  # type: ignore[union-attr]  # as it does about once a second while there is mail
         script.let_go()
         assert (await running).get_outputs() == [1, 2, 3, 4]
 

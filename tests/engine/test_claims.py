@@ -29,7 +29,7 @@ class SlowArchive:
 def test_whoever_lets_a_run_go_can_wait_until_nobody_is_at_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "_LOOK_EVERY", 0)
     archive: Any = SlowArchive()
-    held = claims.Claim(archive, "r", this_process("mine"), lambda: None)
+    held = claims.HeldLease(archive, "r", this_process("mine"), lambda: None)
     renewer = claims._Renewer()
     renewer.add(held)
     assert archive.asked.wait(60)

@@ -485,7 +485,7 @@ async def test_a_stream_left_early_stops_at_the_last_commit_and_is_resumed_at_on
         assert chain.calls[id] == 1
     if moment != "executor_invoked":
         assert chain.calls == {"s1": 1, "s2": 1, "s3": 1}
-    assert claims._LEAVING == {}
+    assert claims._RELEASES == {}
     if keep:
         with pytest.raises(RunError, match=r"left before the run ended; go on with run\(run_id='r'\)"):
             await streams[0]

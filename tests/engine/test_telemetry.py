@@ -51,7 +51,7 @@ class TestWhoWatches:
         drive = a_drive()
         with drive.superstep(1, 1).handler("pack", "str"):
             pass
-        drive.committed(0.5)
+        drive.record_commit(0.5)
         drive.end("IDLE")
         assert [span.name for span in watching.spans()] == [
             "executor.process pack",
@@ -67,7 +67,7 @@ class TestWhoWatches:
             assert not trace.get_current_span().is_recording()
         with pytest.raises(ValueError, match="no"), step.handler("pack", "str"):
             raise ValueError("no")
-        drive.committed(0.1)
+        drive.record_commit(0.1)
         drive.end("FAILED", ValueError("no"))
         assert drive.traceparent is None
 
@@ -349,10 +349,10 @@ def drive_once() -> None:
         raise ValueError("no")
     with step.handler("send", "str", 2):
         pass
-    drive.committed(0.25)
+    drive.record_commit(0.25)
     step.end()
     drive.superstep(2, 0).end()
-    drive.committed(0.75)
+    drive.record_commit(0.75)
     drive.end("IDLE")
 
 

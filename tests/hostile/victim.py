@@ -23,7 +23,7 @@ from stepwell import (
     response_handler,
 )
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import post_answers
+from stepwell.engine.responses import post_responses
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checksums import add_checksum
 from stepwell.storage.port import Along, Pending, Record, RunEntry, Wake
@@ -174,7 +174,7 @@ async def _moments() -> tuple[Moment, ...]:
         archive = workflow.archive_on(storage)
         head = await archive.head(RUN)
         assert head is not None
-        await post_answers(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")})
+        await post_responses(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")})
         found.append(await moment_of(store))
         await workflow.run(run_id=RUN)
         found.append(await moment_of(store))

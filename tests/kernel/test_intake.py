@@ -8,10 +8,10 @@ import pytest
 
 from stepwell import Executor, RunError, WorkflowContext, WorkflowRunState, handler, response_handler
 from stepwell.graph.graph import Graph
-from stepwell.kernel import Answer, apply, events, fork, intake, merge, request_events
-from stepwell.model.payload import copied
+from stepwell.kernel import ReceivedResponse, apply, events, fork, intake, merge, request_events
+from stepwell.model.payload import pack_copy
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Delivery, Message, Outcome, Plan, RunHeader, Stamp
+from stepwell.model.superstep import Checkpoint, Delivery, Outcome, Plan, RoutedMessage, RunHeader, Stamp
 
 AT = Stamp("id", "2026-01-01T00:00:00+00:00")
 HEADER = RunHeader("r", "w", {}, "")
@@ -29,7 +29,7 @@ GRAPH = Graph("asker", {"asker": Asker("asker")}, ())
 
 
 def request(id: str) -> Request:
-    return Request(id, "asker", copied(f"{id}?", "$"), "str", "bool", "{}", AT.at)
+    return Request(id, "asker", pack_copy(f"{id}?", "$"), "str", "bool", "{}", AT.at)
 
 
 def waiting(*ids: str, **more: Any) -> Checkpoint:
@@ -40,7 +40,7 @@ def waiting(*ids: str, **more: Any) -> Checkpoint:
 
 
 def test_an_answer_goes_to_whoever_asked_with_the_question_and_closes_it() -> None:
-    merged = intake(GRAPH, waiting("q", "p"), [Answer("q", copied(True, "$"))], AT)
+    merged = intake(GRAPH, waiting("q", "p"), [ReceivedResponse("q", pack_copy(True, "$"))], AT)
     (delivery,) = merged.next.deliveries
     assert (delivery.id, delivery.executor, delivery.payload.open()) == ("5.0", "asker", True)
     assert delivery.reply is not None
@@ -53,28 +53,28 @@ def test_an_answer_goes_to_whoever_asked_with_the_question_and_closes_it() -> No
 
 
 def test_an_answer_to_a_question_that_went_away_changes_nothing_but_is_taken_from_the_mail() -> None:
-    merged = intake(GRAPH, waiting("p"), [Answer("gone", copied(True, "$"))], AT)
+    merged = intake(GRAPH, waiting("p"), [ReceivedResponse("gone", pack_copy(True, "$"))], AT)
     assert merged.next.deliveries == ()
     assert merged.commit.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 
 
 def test_two_answers_to_one_question_are_one() -> None:
-    answers = [Answer("q", copied(True, "$")), Answer("q", copied(False, "$"))]
+    answers = [ReceivedResponse("q", pack_copy(True, "$")), ReceivedResponse("q", pack_copy(False, "$"))]
     merged = intake(GRAPH, waiting("q"), answers, AT)
     assert [delivery.payload.open() for delivery in merged.next.deliveries] == [True]
 
 
 def test_an_answer_goes_beside_what_is_already_on_its_way() -> None:
-    before = waiting("q", messages=(Message("4.0.0", "asker", copied(1, "$"), takers=("asker",)),))
-    merged = intake(GRAPH, before, [Answer("q", copied(True, "$"))], AT)
+    before = waiting("q", messages=(RoutedMessage("4.0.0", "asker", pack_copy(1, "$"), takers=("asker",)),))
+    merged = intake(GRAPH, before, [ReceivedResponse("q", pack_copy(True, "$"))], AT)
     assert [(d.payload.open(), d.sources) for d in merged.next.deliveries] == [(1, ("asker",)), (True, ())]
 
 
 def test_a_question_asked_in_a_superstep_is_told_and_stays_open() -> None:
     before = waiting()
-    plan = Plan((Delivery("4.0", "asker", copied(1, "$"), ()),), {})
+    plan = Plan((Delivery("4.0", "asker", pack_copy(1, "$"), ()),), {})
     outcome = Outcome("4.0", "asker", requests=(request("q"),))
-    merged = merge(GRAPH, before, plan, {"4.0": outcome}, {"4.0": ()}, copied, AT)
+    merged = merge(GRAPH, before, plan, {"4.0": outcome}, {"4.0": ()}, pack_copy, AT)
     assert merged.commit.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     told = [event for event in events("r", merged.commit, stored=True) if event.type == "request_info"]
     assert [(event.request_id, event.data) for event in told] == [("q", "q?")]
@@ -84,7 +84,7 @@ def test_a_question_asked_in_a_superstep_is_told_and_stays_open() -> None:
 
 
 def test_two_open_questions_may_not_share_an_id() -> None:
-    plan = Plan((Delivery("4.0", "asker", copied(1, "$"), ()),), {})
+    plan = Plan((Delivery("4.0", "asker", pack_copy(1, "$"), ()),), {})
     outcome = Outcome("4.0", "asker", requests=(request("q"),))
     with pytest.raises(RunError, match="already asking"):
-        merge(GRAPH, waiting("q"), plan, {"4.0": outcome}, {"4.0": ()}, copied, AT)
+        merge(GRAPH, waiting("q"), plan, {"4.0": outcome}, {"4.0": ()}, pack_copy, AT)

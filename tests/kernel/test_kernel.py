@@ -27,7 +27,7 @@ from stepwell.kernel import (
     waiting_joins,
 )
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
-from stepwell.model.payload import Parcel, copied
+from stepwell.model.payload import Payload, pack_copy
 from stepwell.model.superstep import (
     Appended,
     Assigned,
@@ -37,10 +37,10 @@ from stepwell.model.superstep import (
     Deleted,
     Delivery,
     Edited,
-    Message,
     Outcome,
     Output,
     Routed,
+    RoutedMessage,
     RunHeader,
     Sent,
     Stamp,
@@ -51,8 +51,8 @@ THEN = Stamp("id-of-then", "2025-01-01T00:00:00+00:00")
 HEADER = RunHeader("r", "w", {}, "digest")
 
 
-def closed(value: object) -> Parcel:
-    return copied(value, "$")
+def closed(value: object) -> Payload:
+    return pack_copy(value, "$")
 
 
 def taker(id: str, takes: Any) -> Any:
@@ -66,8 +66,8 @@ def graph(*edges: Edge, takes: Any = int, joins: Sequence[str] = (), **more: Any
     return Graph("a", {id: taker(id, list[int] if id in joins else takes) for id in ids}, edges, **more)
 
 
-def message(id: str, source: str | None, value: object, *takers: str, joins: Sequence[str] = ()) -> Message:
-    return Message(id, source, closed(value), None, takers, tuple(joins))
+def message(id: str, source: str | None, value: object, *takers: str, joins: Sequence[str] = ()) -> RoutedMessage:
+    return RoutedMessage(id, source, closed(value), None, takers, tuple(joins))
 
 
 def checkpoint(**changes: Any) -> Checkpoint:
@@ -298,7 +298,7 @@ def merged(on: Graph, before: Checkpoint, *outcomes: Outcome, routes: dict[str, 
     made = plan(on, before.place, before.messages, before.held)
     by_id = {one.delivery: one for one in outcomes}
     taken = routes or {one.delivery: [Routed(("b",))] * len(one.sent) for one in outcomes}
-    return merge(on, before, made, by_id, taken, copied, NOW)
+    return merge(on, before, made, by_id, taken, pack_copy, NOW)
 
 
 TWO = checkpoint(messages=(message("3.0.0", "s", 1, "a"), message("3.0.1", "s", 2, "c")))

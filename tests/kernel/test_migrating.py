@@ -11,7 +11,7 @@ from stepwell import DefinitionError, Executor, WorkflowBuilder, WorkflowContext
 from stepwell.errors import MigrationFailed
 from stepwell.graph.migration import Migration
 from stepwell.kernel import Migrator, plan
-from stepwell.model.payload import Parcel, copied
+from stepwell.model.payload import Payload, pack_copy
 from stepwell.model.request import Request
 from stepwell.model.superstep import (
     Appended,
@@ -19,9 +19,9 @@ from stepwell.model.superstep import (
     Checkpoint,
     Child,
     Deleted,
-    Message,
     Outcome,
     Reply,
+    RoutedMessage,
     RunHeader,
     Sent,
     Stamp,
@@ -38,8 +38,8 @@ class Step(Executor):
     async def take(self, message: Any, ctx: WorkflowContext[Any]) -> None: ...
 
 
-def closed(value: object) -> Parcel:
-    return copied(value, "$")
+def closed(value: object) -> Payload:
+    return pack_copy(value, "$")
 
 
 def opened(values: Any) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def run(**known: Any) -> Checkpoint:
     return Checkpoint(header, 4, Stamp("id", AT), None, **given)
 
 
-def message(*takers: str, value: object = 1, **known: Any) -> Message:
-    return Message("2.0.0", known.pop("source", "s"), closed(value), takers=takers, **known)
+def message(*takers: str, value: object = 1, **known: Any) -> RoutedMessage:
+    return RoutedMessage("2.0.0", known.pop("source", "s"), closed(value), takers=takers, **known)
 
 
 def question(id: str, executor: str, **known: Any) -> Request:
@@ -71,7 +71,7 @@ def question(id: str, executor: str, **known: Any) -> Request:
 
 def after(at: Checkpoint, say: Callable[[Migration], Migration], *joins: tuple[tuple[str, ...], str]) -> Checkpoint:
     worded = lambda annotation: (getattr(annotation, "__name__", str(annotation)), "{}")  # noqa: E731
-    return Migrator(graph(*joins), copied, worded).run(at, [say(Migration(2))])
+    return Migrator(graph(*joins), pack_copy, worded).run(at, [say(Migration(2))])
 
 
 def test_a_renamed_executor_takes_everything_along() -> None:
@@ -252,7 +252,7 @@ def test_what_was_finished_by_the_version_before_is_migrated_too() -> None:
         .remove_state("gone")
         .change_executor_state("new", lambda kept: {"count": kept["n"]})
     )
-    made = Migrator(graph(), copied, lambda one: ("", "{}")).outcome(run(), outcome, [say])
+    made = Migrator(graph(), pack_copy, lambda one: ("", "{}")).outcome(run(), outcome, [say])
     assert (made.executor, made.version, [one.target for one in made.sent]) == ("new", 2, ["new"])
     assert {key: type(write).__name__ for key, write in made.writes.items()} == {
         "cents": "Assigned",
@@ -274,7 +274,7 @@ def test_what_was_finished_by_the_version_before_is_migrated_too() -> None:
 )
 def test_what_cannot_be_known_before_the_superstep_ends_is_refused(outcome: Outcome, say: Migration) -> None:
     with pytest.raises(MigrationFailed, match=r"'a' has finished in the superstep that .* fork the run"):
-        Migrator(graph(), copied, lambda one: ("", "{}")).outcome(run(), outcome, [say])
+        Migrator(graph(), pack_copy, lambda one: ("", "{}")).outcome(run(), outcome, [say])
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

@@ -19,10 +19,21 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.kernel.compatibility import members, unmet
-from stepwell.model.payload import Parcel, copied
+from stepwell.kernel.compatibility import find_incompatibilities, split_union
+from stepwell.model.payload import Payload, pack_copy
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Child, Memory, Message, Note, Outcome, Reply, RunHeader, Sent, Stamp
+from stepwell.model.superstep import (
+    Checkpoint,
+    Child,
+    LogEntry,
+    Outcome,
+    RecalledLog,
+    Reply,
+    RoutedMessage,
+    RunHeader,
+    Sent,
+    Stamp,
+)
 
 JOIN = "all of b, c -> d"
 
@@ -52,8 +63,8 @@ class Keeper(Step):
     keeps_under = ("kept/{id}/",)
 
 
-def closed(value: object) -> Parcel:
-    return copied(value, "$")
+def closed(value: object) -> Payload:
+    return pack_copy(value, "$")
 
 
 def say_yes(message: Any) -> bool:
@@ -85,8 +96,8 @@ def run(**known: Any) -> Checkpoint:
     return Checkpoint(header, 3, stamp, None, iteration=3, since_input=3, place=3, **known)
 
 
-def message(*takers: str, value: object = 1, **known: Any) -> Message:
-    return Message("2.0.0", known.pop("source", "a"), closed(value), takers=takers, **known)
+def message(*takers: str, value: object = 1, **known: Any) -> RoutedMessage:
+    return RoutedMessage("2.0.0", known.pop("source", "a"), closed(value), takers=takers, **known)
 
 
 def question(executor: str, response_type: str = "bool", **known: Any) -> Request:
@@ -237,24 +248,24 @@ REFUSED: dict[str, tuple[Checkpoint, Workflow, str]] = {
 @pytest.mark.parametrize("name", FINE)
 def test_a_run_goes_on_if_the_change_cannot_matter(name: str) -> None:
     at, workflow = FINE[name]
-    assert unmet(workflow.definition.graph, at, Memory()) == []
+    assert find_incompatibilities(workflow.definition.graph, at, RecalledLog()) == []
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_run_that_needs_what_is_not_there_is_refused_in_words(name: str) -> None:
     at, workflow, why = REFUSED[name]
-    assert unmet(workflow.definition.graph, at, Memory()) == [why]
+    assert find_incompatibilities(workflow.definition.graph, at, RecalledLog()) == [why]
 
 
 def test_what_is_finished_need_not_be_taken_again_but_what_it_sent_must() -> None:
     at = run(messages=(message("b", "c"),))
     graph = four(cls=OnlyText, edges=without("x")).definition.graph
     done = {"3.0": Outcome("3.0", "b"), "3.1": Outcome("3.1", "c")}
-    assert unmet(graph, at, Memory(done)) == []
+    assert find_incompatibilities(graph, at, RecalledLog(done)) == []
     strict = WorkflowBuilder(start_executor="b").add_edge(OnlyText("b"), OnlyText("c")).build().definition.graph
     sent = {"3.0": Outcome("3.0", "b", sent=(Sent(closed(1), None), Sent(closed("x"), "a"))), "3.1": done["3.1"]}
     began = "'b' has finished in the superstep that is under way, and has sent a message"
-    assert unmet(strict, at, Memory(sent)) == [
+    assert find_incompatibilities(strict, at, RecalledLog(sent)) == [
         f"{began} of class int: none of those it leads to takes that",
         f"{began} to 'a': no edge leads there",
     ]
@@ -262,7 +273,7 @@ def test_what_is_finished_need_not_be_taken_again_but_what_it_sent_must() -> Non
 
 def test_what_is_finished_must_be_its_own() -> None:
     at = run(messages=(message("b"),))
-    found = unmet(four().definition.graph, at, Memory({"3.0": Outcome("3.0", "c")}))
+    found = find_incompatibilities(four().definition.graph, at, RecalledLog({"3.0": Outcome("3.0", "c")}))
     assert found == [
         "'c' has finished in the superstep that is under way, and what it was called for (3.0) is somebody else's here"
     ]
@@ -270,8 +281,8 @@ def test_what_is_finished_must_be_its_own() -> None:
 
 def test_notes_of_what_is_under_way_belong_to_the_place_and_need_nobody() -> None:
     at = run(messages=(message("b"),))
-    notes = {"3.0/timer/0": Note("2026-01-01T00:00:00+00:00")}
-    assert unmet(four(edges=rewired).definition.graph, at, Memory({}, notes)) == []
+    notes = {"3.0/timer/0": LogEntry("2026-01-01T00:00:00+00:00")}
+    assert find_incompatibilities(four(edges=rewired).definition.graph, at, RecalledLog({}, notes)) == []
 
 
 @pytest.mark.parametrize(
@@ -284,4 +295,4 @@ def test_notes_of_what_is_under_way_belong_to_the_place_and_need_nobody() -> Non
     ],
 )
 def test_a_union_in_words_is_read_by_its_members(words: str, parts: list[str]) -> None:
-    assert members(words) == parts
+    assert split_union(words) == parts

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from stepwell import Executor, handler
-from stepwell.model.payload import Bundle, copied, plain_copy
+from stepwell.model.payload import PayloadList, pack_copy, plain_copy
 
 
 @dataclass
@@ -86,11 +86,11 @@ def test_a_cycle_is_copied_as_a_cycle() -> None:
 
 def test_a_parcel_gives_each_reader_a_copy_of_its_own() -> None:
     sent = [1]
-    parcel = copied(sent, "$")
+    parcel = pack_copy(sent, "$")
     sent.append(2)
     parcel.open().append(3)
     assert parcel.open() == [1]
-    assert Bundle([parcel, parcel]).open() == [[1], [1]]
+    assert PayloadList([parcel, parcel]).open() == [[1], [1]]
 
 
 def test_a_clone_holds_itself_and_its_own_methods_where_the_original_did() -> None:

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from stepwell.errors import RunError, StateConflict
-from stepwell.model.payload import Parcel, copied
-from stepwell.model.state import Grown, Reducer, StateView, apply_write, fold, grow
+from stepwell.model.payload import Payload, pack_copy
+from stepwell.model.state import GrownList, Reducer, StateView, apply_write, fold, grow
 from stepwell.model.superstep import Appended, Assigned, Deleted, Outcome, Write
 
 
-def closed(value: object) -> Parcel:
-    return copied(value, "$")
+def closed(value: object) -> Payload:
+    return pack_copy(value, "$")
 
 
-def stored(values: Mapping[str, Any]) -> dict[str, Parcel]:
+def stored(values: Mapping[str, Any]) -> dict[str, Payload]:
     return {key: closed(value) for key, value in values.items()}
 
 
 def view(**committed: Any) -> StateView:
-    return StateView(stored(committed), copied)
+    return StateView(stored(committed), pack_copy)
 
 
 def sets(value: object) -> Write:
@@ -39,7 +39,7 @@ def folded(
     """The state after the pages, each the writes of one delivery of that executor, in plan order."""
     outcomes = [Outcome(f"1.{n}", executor, writes=writes) for n, (executor, writes) in enumerate(pages)]
     state = stored(committed)
-    for key, write in fold("r", state, outcomes, reducers or {}, copied).items():
+    for key, write in fold("r", state, outcomes, reducers or {}, pack_copy).items():
         apply_write(state, key, write)
     return {key: parcel.open() for key, parcel in state.items()}
 
@@ -159,8 +159,8 @@ def test_the_writes_of_a_recalled_delivery_are_seen_and_not_written_again() -> N
 def test_growing_a_grown_list_keeps_one_base() -> None:
     once = grow(closed([1]), (closed(2),))
     twice = grow(once, (closed(3),))
-    assert isinstance(twice, Grown)
-    assert isinstance(once, Grown)
+    assert isinstance(twice, GrownList)
+    assert isinstance(once, GrownList)
     assert twice.base is once.base
     assert twice.open() == [1, 2, 3]
     assert once.open() == [1, 2]
@@ -271,5 +271,5 @@ def test_a_reducer_cannot_change_what_is_committed() -> None:
         return there
 
     committed = stored({"k": [0]})
-    fold("r", committed, [Outcome("1.0", "a", writes={"k": sets([1])})], {"k": greedy}, copied)
+    fold("r", committed, [Outcome("1.0", "a", writes={"k": sets([1])})], {"k": greedy}, pack_copy)
     assert committed["k"].open() == [0]

@@ -30,15 +30,15 @@ ENGINE = (
     Bug(
         "what was remembered is not recalled",
         "engine/superstep.py",
-        "if (known := self._recalled.get(delivery.id)) is not None:",
-        "if (known := self._recalled.get(delivery.id)) is not None and False:",
+        "if (recalled := self._recalled.get(delivery.id)) is not None:",
+        "if (recalled := self._recalled.get(delivery.id)) is not None and False:",
         ("engine/test_running.py", DIES),
     ),
     Bug(
         "outcomes are not remembered before the commit",
         "engine/superstep.py",
-        "        if self._archive is not None and not known:\n            keeping",
-        "        if self._archive is not None and not known and False:\n            keeping",
+        "        if self._archive is not None and not is_stored:\n            keeping",
+        "        if self._archive is not None and not is_stored and False:\n            keeping",
         ("engine/test_memory.py",),
     ),
     Bug(
@@ -46,7 +46,7 @@ ENGINE = (
         "engine/drive.py",
         "                    at = await self._commit(step, at, decided.commit)\n",
         "                    early = kernel.apply(at.header, at, decided.commit)\n"
-        "                    for event in self._report.told(decided.commit, early):\n"
+        "                    for event in self._broadcast.emit_commit(decided.commit, early):\n"
         "                        yield event\n"
         "                    at = await self._commit(step, at, decided.commit)\n",
         ("engine/test_running.py",),
@@ -54,7 +54,7 @@ ENGINE = (
     Bug(
         "outcomes are merged in the order they finished",
         "kernel/merge.py",
-        "[outcomes[delivery.id] for delivery in made.deliveries]",
+        "[outcomes[delivery.id] for delivery in current.deliveries]",
         "list(outcomes.values())",
         ("kernel", "engine/test_supersteps.py"),
     ),
@@ -92,8 +92,8 @@ ENGINE = (
     Bug(
         "a run may go on with a graph that has not what it needs",
         "engine/compatibility.py",
-        "    if lacking:\n        raise _cannot(at, lacking)",
-        "    if lacking and False:\n        raise _cannot(at, lacking)",
+        "    if lacking:\n        raise _incompatible_error(at, lacking)",
+        "    if lacking and False:\n        raise _incompatible_error(at, lacking)",
         ("engine/test_running.py",),
     ),
 )
@@ -126,21 +126,21 @@ TIME = (
     Bug(
         "a sleep begins anew after a crash",
         "engine/superstep_log.py",
-        "        self._known = dict(recalled)\n",
-        "        self._known = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
+        "        self._entries = dict(recalled)\n",
+        "        self._entries = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
         ("engine/test_timers.py", WAITING),
     ),
     Bug(
         "attempts are counted anew after a crash",
         "engine/attempts.py",
-        "        before = notes.failed(key)\n",
-        "        before = []  # type: list[Note]\n",
+        "        before = log.find_failures(key)\n",
+        "        before = []  # type: list[LogEntry]\n",
         (WAITING,),
     ),
     Bug(
         "a step is not remembered",
         "engine/steps.py",
-        "            await place.notes.put(step.key, result)\n",
+        "            await place.log.add(step.key, result)\n",
         "",
         ("engine/test_steps.py",),
     ),
@@ -168,8 +168,8 @@ TIME = (
     Bug(
         "a changed call is recalled in silence",
         "engine/steps.py",
-        "known.call == step.call or place.recall_changed:",
-        "known.call != step.call or place.recall_changed:",
+        "entry.call == step.call or place.recall_changed:",
+        "entry.call != step.call or place.recall_changed:",
         (BRANCHES,),
     ),
     Bug(
@@ -317,7 +317,7 @@ CHANGES = (
     Bug(
         "a migration is made again each time the run is opened",
         "engine/open_run.py",
-        "            if found.before is None or archive is None:\n",
+        "            if run.before is None or archive is None:\n",
         "            if True:\n",
         ("engine/test_code_changes.py",),
     ),
@@ -331,21 +331,21 @@ CHANGES = (
     Bug(
         "a migrated run forgets what had finished before",
         "engine/open_run.py",
-        "    return Stored(found.at, found.memory, head if changed else None, found.words)\n",
-        "    return Stored(found.at, NO_MEMORY, head if changed else None, found.words)\n",
+        "    return StoredRun(compatible.at, compatible.log, head if changed else None, compatible.words)\n",
+        "    return StoredRun(compatible.at, EMPTY_LOG, head if changed else None, compatible.words)\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
         "migrated runs keep what had finished as it was",
         "engine/compatibility.py",
-        "    memory = _remembered(definition, after, memory, migrator)\n",
-        "    memory = memory if migrations else _remembered(definition, after, memory, migrator)\n",
+        "    log = _migrate_log(definition, after, log, migrator)\n",
+        "    log = log if migrations else _migrate_log(definition, after, log, migrator)\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
         "what waits in a fan-in that is gone is not missed when code is migrated",
         "kernel/compatibility.py",
-        "        if key not in there and counts:\n",
+        "        if key not in fan_ins and counts:\n",
         "        if False:\n",
         ("kernel/test_needs.py",),
     ),
@@ -362,15 +362,15 @@ EDGES = (
     Bug(
         "a bad response is warned of although a good one came after it",
         "engine/signals.py",
-        " if id not in known and id not in offered)",
-        " if id not in known)",
+        " if id not in answered_ids and id not in offered)",
+        " if id not in answered_ids)",
         ("admin/test_answering.py",),
     ),
     Bug(
         "after a bad response no other is looked at",
         "engine/signals.py",
-        "or letter.request_id in offered:",
-        "or letter.request_id in offered or letter.request_id in refused:",
+        "or signal.request_id in offered:",
+        "or signal.request_id in offered or signal.request_id in refused:",
         ("admin/test_answering.py",),
     ),
     Bug(
@@ -390,7 +390,7 @@ EDGES = (
     Bug(
         "a run that somebody drives may be started with another message",
         "workflows/background_drive.py",
-        "            check_begun_with(self._workflow.definition, head, position.message)\n",
+        "            check_same_start(self._workflow.definition, head, position.message)\n",
         "",
         ("engine/test_starting.py",),
     ),
@@ -474,8 +474,9 @@ EDGES = (
     Bug(
         "a run is let go of after its driver is forgotten",
         "engine/drive.py",
-        "            try:\n                await claims.let_go(held)\n",
-        "            try:\n                watching.ended(key, self)\n                await claims.let_go(held)\n",
+        "            try:\n                await lease_renewal.release(lease)\n",
+        "            try:\n                watchers.unregister_drive(key, self)\n"
+        "                await lease_renewal.release(lease)\n",
         ("engine/test_cancelling.py",),
     ),
     Bug(

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from stepwell.codec.codec import Codec
-from stepwell.engine.edge_conditions import ask_routes
+from stepwell.engine.edge_conditions import choose_routes
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, begin, merge, plan
-from stepwell.model.payload import copied
-from stepwell.model.superstep import Checkpoint, Message, Outcome, Plan, RunHeader, Sent, Stamp
+from stepwell.model.payload import pack_copy
+from stepwell.model.superstep import Checkpoint, Outcome, Plan, RoutedMessage, RunHeader, Sent, Stamp
 from stepwell.storage.archive import StoreArchive
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.webs import NAMES, Model, Sending, Way, Web, webs
@@ -55,8 +55,8 @@ class Journey:
             for d, parts in zip(made.deliveries, sent, strict=True)
         ]
         outcomes = {done[n].delivery: done[n] for n in finished}
-        routes = {id: await ask_routes(self.graph, "r", outcome) for id, outcome in outcomes.items()}
-        merged = merge(self.graph, self.at, made, outcomes, routes, copied, stamp(self.at.number + 1))
+        routes = {id: await choose_routes(self.graph, "r", outcome) for id, outcome in outcomes.items()}
+        merged = merge(self.graph, self.at, made, outcomes, routes, pack_copy, stamp(self.at.number + 1))
         before, self.at = self.at, apply(self.header, self.at, merged.commit)
         self.warnings += merged.commit.warnings
         assert seen(merged.next) == seen(self.plan()), "what follows a commit is what is planned from its checkpoint"
@@ -119,7 +119,7 @@ async def travelled(web: Web, data: st.DataObject) -> None:
     check_nothing_lost(journey, model, everything, got)
 
 
-def where(at: Checkpoint) -> tuple[int, tuple[Message, ...], Any]:
+def where(at: Checkpoint) -> tuple[int, tuple[RoutedMessage, ...], Any]:
     return at.place, at.messages, at.held
 
 

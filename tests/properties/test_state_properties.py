@@ -15,14 +15,14 @@ from stepwell.codec.codec import Codec
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, merge
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.payload import Pack, copied
+from stepwell.model.payload import Pack, pack_copy
 from stepwell.model.state import StateView
 from stepwell.model.superstep import Checkpoint, Delivery, Outcome, Plan, RunHeader, Stamp
 from tests.properties.pages import REDUCERS, Conflict, Page, Sight, Turn, came_to, committed, reducers, turns
 
 quick = settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 NOW = Stamp("now", "2026-01-01T00:00:00+00:00")
-PACKS: dict[str, Pack] = {"copied": copied, "encoded": Codec().pack}
+PACKS: dict[str, Pack] = {"copied": pack_copy, "encoded": Codec().pack}
 executors = st.sampled_from(["a", "b", "c"])
 
 
@@ -64,7 +64,8 @@ class Superstep:
 
     def merged(self, order: list[str], graph: Graph, pack: Pack) -> dict[str, Any] | str:
         """The state after the outcomes, which finished in that order; or the words of the conflict."""
-        plan = Plan(tuple(Delivery(id, one.executor, copied(None, "$"), ()) for id, one in self.outcomes.items()), {})
+        nothing = pack_copy(None, "$")
+        plan = Plan(tuple(Delivery(id, one.executor, nothing, ()) for id, one in self.outcomes.items()), {})
         finished = {id: self.outcomes[id] for id in order}
         try:
             commit = merge(graph, self.at, plan, finished, dict.fromkeys(order, ()), pack, NOW).commit
@@ -149,5 +150,5 @@ def test_handlers_side_by_side_come_to_what_the_plan_says(
     before: dict[str, Any], plan: list[Turn], reduced: dict[str, str]
 ) -> None:
     chosen = {key: REDUCERS[name] for key, name in reduced.items()}
-    step = Superstep(before, plan, copied)
+    step = Superstep(before, plan, pack_copy)
     check(asyncio.run(state_after(before, plan, chosen)), came_to(before, step.pages, chosen))

@@ -14,8 +14,8 @@ from stepwell import CommitConflict, kernel
 from stepwell.engine import branches
 from stepwell.engine import commit as storing
 from stepwell.engine import drive as engine
-from stepwell.engine.superstep_log import Notes
-from stepwell.model.superstep import Memory
+from stepwell.engine.superstep_log import SuperstepLog
+from stepwell.model.superstep import RecalledLog
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.port import NOTHING_ALONG
 from stepwell.stores.memory.store import MemoryStore
@@ -30,8 +30,8 @@ Patch = pytest.MonkeyPatch
 
 
 def never_recall(patch: Patch) -> None:
-    async def recall(self: Any, run_id: str, place: int) -> Memory:
-        return Memory()
+    async def recall(self: Any, run_id: str, place: int) -> RecalledLog:
+        return RecalledLog()
 
     patch.setattr(StoreArchive, "recall", recall)
 
@@ -70,7 +70,7 @@ def fold_in_finishing_order(patch: Patch) -> None:
 
 
 def tell_before_it_is_stored(patch: Patch) -> None:
-    store, lazy = storing.store, set[Any]()
+    store, lazy = storing.store_commit, set[Any]()
 
     async def soon(*args: Any, **along: Any) -> None:
         lazy.add(asyncio.ensure_future(store(*args, **along)))
@@ -79,7 +79,7 @@ def tell_before_it_is_stored(patch: Patch) -> None:
 
 
 def forget_steps(patch: Patch) -> None:
-    put = Notes.put
+    put = SuperstepLog.add
 
     async def careless(self: Any, key: str, note: Any) -> None:
         if "/step/" in key and note.value is not None:
@@ -89,11 +89,11 @@ def forget_steps(patch: Patch) -> None:
         else:
             await put(self, key, note)
 
-    patch.setattr(Notes, "put", careless)
+    patch.setattr(SuperstepLog, "put", careless)
 
 
 def count_steps_by_asking(patch: Patch) -> None:
-    current = branches.current
+    current = branches.find_current
 
     def handler_itself(owner: branches.Branch) -> Any:
         branch = current(owner)

@@ -51,14 +51,14 @@ def test_a_value_is_put_together_from_any_number_of_changes() -> None:
         position = 1 + (n * 37) % 3000
         splice = Splice(position, len(text) - position - 1, b"b")
         text = made(text, splice)
-        parcel = StoredEdit(splice, DEFAULT_CODEC, "it").made_to(parcel)
+        parcel = StoredEdit(splice, DEFAULT_CODEC, "it").apply_to(parcel)
     assert parcel.json == text
     assert parcel.open() == text.decode()[1:-1]
 
 
 def test_a_change_to_what_is_not_there_is_damage() -> None:
     with pytest.raises(CheckpointCorrupt, match="what it changed from is missing"):
-        StoredEdit(Splice(0, 0, b""), DEFAULT_CODEC, "it").made_to(None)
+        StoredEdit(Splice(0, 0, b""), DEFAULT_CODEC, "it").apply_to(None)
     with pytest.raises(CheckpointCorrupt, match="cannot be put together"):
         _ = Spliced(Encoded(b"[]", DEFAULT_CODEC), Splice(3, 0, b""), DEFAULT_CODEC, "it").json
 

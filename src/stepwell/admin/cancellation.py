@@ -13,8 +13,8 @@ from stepwell import kernel
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine import lease_renewal
-from stepwell.engine.commit import store
-from stepwell.engine.responses import check_free
+from stepwell.engine.commit import store_commit
+from stepwell.engine.responses import check_no_caller
 from stepwell.errors import RunBusy
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.superstep import Checkpoint, Stamp, is_text
@@ -60,7 +60,7 @@ async def cancel(
     run_id = (await find_run(storage, run)).run_id
     archive = StoreArchive(storage.store, DEFAULT_CODEC)
     before = await _load_head(archive, run_id)
-    check_free(before)
+    check_no_caller(before)
     if before.status in _OVER:
         return Cancelled(run_id, before.status, before.number, changed=False, driver=None)
     driver: str | None = None
@@ -101,11 +101,11 @@ async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason
 
 @asynccontextmanager
 async def _hold_lease(archive: StoreArchive, run_id: str) -> AsyncIterator[None]:
-    lease = await lease_renewal.claim(archive, run_id, this_process(new_run_id()), _ignore_signals)
+    lease = await lease_renewal.acquire(archive, run_id, this_process(new_run_id()), _ignore_signals)
     try:
         yield
     finally:
-        await lease_renewal.let_go(lease)
+        await lease_renewal.release(lease)
 
 
 async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -> Checkpoint:
@@ -113,7 +113,7 @@ async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -
     commit = replace(kernel.cancel(head, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
     after = kernel.apply(head.header, head, commit)
     signals = tuple(key for key, _ in await archive.mail(head.run_id) if key.startswith("cancel/"))
-    await store(archive, commit, after, before=head, consumed=signals)
+    await store_commit(archive, commit, after, before=head, consumed=signals)
     return after
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stepwell import kernel
-from stepwell.engine.compatibility import Fitted, fitted
+from stepwell.engine.compatibility import CompatibleRun, make_compatible
 from stepwell.engine.definition import Definition
 from stepwell.errors import CheckpointMissing, CodecError, DurabilityError, GraphChanged, StoreUnavailable
 from stepwell.graph.subworkflow import Nesting
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.payload import Parcel
-from stepwell.model.superstep import Checkpoint, Child, Memory, is_text
+from stepwell.model.payload import Payload
+from stepwell.model.superstep import Checkpoint, Child, RecalledLog, is_text
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import child_run_id
@@ -138,9 +138,9 @@ class _Check:
         archive = StoreArchive(self._store, definition.codec)
         checkpoint, log = await self._load(archive, run_id)
         signals = await self._store.mail(run_id)
-        return await self._check_checkpoint(archive, fitted(definition, checkpoint, log, signals), definition)
+        return await self._check_checkpoint(archive, make_compatible(definition, checkpoint, log, signals), definition)
 
-    async def _load(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, Memory]:
+    async def _load(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, RecalledLog]:
         for attempt in range(1, _TRIES + 1):
             checkpoint = await archive.head(run_id)
             if checkpoint is None:
@@ -151,7 +151,9 @@ class _Check:
                 return checkpoint, log  # else it was moved on while we read
         raise CheckpointMissing(f"no run {run_id!r} is stored here")
 
-    async def _check_checkpoint(self, archive: StoreArchive, compatible: Fitted, definition: Definition) -> list[str]:
+    async def _check_checkpoint(
+        self, archive: StoreArchive, compatible: CompatibleRun, definition: Definition
+    ) -> list[str]:
         for path, payload in _payloads(compatible.at):
             _check_readable(path, payload, compatible.at.run_id)
         _check_limit(compatible.at, definition)
@@ -178,10 +180,11 @@ class _Check:
                 differences=[f"run {child.run_id!r} inside {child.executor!r}, which waits for an answer, is gone"],
             )
         return _name_inner_run(
-            child.run_id, await self._check_checkpoint(inside, fitted(inner, source, Memory(), afresh=True), inner)
+            child.run_id,
+            await self._check_checkpoint(inside, make_compatible(inner, source, RecalledLog(), afresh=True), inner),
         )
 
-    async def _check_called_runs(self, compatible: Fitted, definition: Definition) -> list[str]:
+    async def _check_called_runs(self, compatible: CompatibleRun, definition: Definition) -> list[str]:
         """Runs inside that were called in the superstep that is under way: no checkpoint names them yet."""
         checkpoint, changes = compatible.at, list[str]()
         for delivery in kernel.plan(
@@ -189,7 +192,7 @@ class _Check:
         ).deliveries:
             inner = _inner_definition(definition, delivery.executor)
             run_id = child_run_id(checkpoint.run_id, checkpoint.header.epoch, delivery.id)
-            if inner is None or delivery.id in compatible.memory.outcomes or await self._store.head(run_id) is None:
+            if inner is None or delivery.id in compatible.log.outcomes or await self._store.head(run_id) is None:
                 continue
             changes += _name_inner_run(run_id, await self.find_changes(run_id, inner))
         return changes
@@ -205,7 +208,7 @@ def _name_inner_run(run_id: str, changes: list[str]) -> list[str]:
     return [f"run {run_id!r} inside: {change}" for change in changes]
 
 
-def _payloads(checkpoint: Checkpoint) -> Iterator[tuple[str, Parcel]]:
+def _payloads(checkpoint: Checkpoint) -> Iterator[tuple[str, Payload]]:
     yield from ((f"$.state.{key}", value) for key, value in checkpoint.state.items())
     yield from ((f"$.executors.{key}", value) for key, value in checkpoint.executors.items())
     yield from ((f"$.messages.{message.id}", message.payload) for message in checkpoint.messages)
@@ -219,7 +222,7 @@ def _payloads(checkpoint: Checkpoint) -> Iterator[tuple[str, Parcel]]:
         yield from ((f"$.held.{key}", payload) for payloads in by_source.values() for payload in payloads)
 
 
-def _check_readable(path: str, payload: Parcel, run_id: str) -> None:
+def _check_readable(path: str, payload: Payload, run_id: str) -> None:
     try:
         payload.open()
     except CodecError as error:

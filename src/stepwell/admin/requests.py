@@ -11,7 +11,7 @@ import msgspec
 
 from stepwell.admin.lookup import NotFound, entry_of, find_run
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import check_free
+from stepwell.engine.responses import check_no_caller
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint
@@ -51,7 +51,7 @@ async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
     head = await archive.head(info.run_id)
     if head is None:
         raise NotFound(f"run {info.run_id!r} has gone meanwhile")
-    check_free(head)
+    check_no_caller(head)
     answered = await _find_answers(archive, head) if head.requests else set()
     return [_make_question(head.run_id, request, answered=request.id in answered) for request in head.requests.values()]
 

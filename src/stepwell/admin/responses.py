@@ -10,7 +10,7 @@ import msgspec
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.admin.state_edits import check_plain
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import check_free, has_passed
+from stepwell.engine.responses import check_no_caller, has_passed
 from stepwell.errors import RequestExpired, UnknownRequest
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint, RunHeader
@@ -36,7 +36,7 @@ async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any)
     head = await archive.head(info.run_id)
     if head is None:
         raise NotFound(f"run {info.run_id!r} has gone meanwhile")
-    check_free(head)
+    check_no_caller(head)
     await send_answers(archive, head.header, encode_answers(head, {request_id: value}))
 
 

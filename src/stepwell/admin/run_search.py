@@ -11,7 +11,7 @@ import msgspec
 from stepwell.admin.diffs.documents import document_of
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
-from stepwell.kernel.lifecycle import still_true
+from stepwell.kernel.lifecycle import drop_undone
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.json_text import json_of
@@ -64,7 +64,7 @@ async def _parts(storage: BuiltInStorage, run_id: str) -> AsyncIterator[dict[str
     document = document_of(head)
     yield {name: document[name] for name in ("state", "executors", "requests", "messages", "held")}
     records = await storage.store.history(run_id, upto=head.number, outputs_only=True)
-    commits = still_true([read_commit(record, DEFAULT_CODEC)[0] for record in records])
+    commits = drop_undone([read_commit(record, DEFAULT_CODEC)[0] for record in records])
     payloads = [output.payload for commit in commits for done in commit.done for output in done.outputs]
     yield {"outputs": [msgspec.json.decode(json_of(payload)) for payload in payloads]}
 

@@ -133,7 +133,7 @@ class Turn:
         """Tell a piece of what the model is saying right now."""
         if text:
             self._emitted.add(self._speaking)
-            self._ctx.tell_update(AgentResponseUpdate(text, self.executor_id, self._speaking))
+            self._ctx.emit_update(AgentResponseUpdate(text, self.executor_id, self._speaking))
 
     async def step(self, name: str, function: Callable[[], Awaitable[Any]], *, within: str | None = None) -> Any:
         """Do something once, and recall it whenever the turn is taken again. `within` is that of `model`."""
@@ -257,7 +257,9 @@ class Turn:
         """The steps of this turn that are noted and go with the superstep. All of them: an attempt that died may have
         come further than this one. As they are noted: whoever got a result may have changed it."""
         kinds = tuple(f"{self._input.prefix}{kind} " for kind in ("model", "tool", "step", "began"))
-        return {name: self._ctx.steps.stored(name) for name in self._ctx.steps.all_named() if name.startswith(kinds)}
+        return {
+            name: self._ctx.steps.get_result(name) for name in self._ctx.steps.list_names() if name.startswith(kinds)
+        }
 
     @property
     def replies(self) -> Mapping[str, Reply]:
@@ -300,7 +302,7 @@ class Turn:
 
     def _is_done(self, name: str) -> bool:
         name = self._input.prefix + name
-        return name in self._past.done or self._ctx.steps.has_named(name)
+        return name in self._past.done or self._ctx.steps.has_result(name)
 
     async def _timed_reply(self, call: Callable[[], Awaitable[ModelReply]], number: int) -> ModelReply:
         began = perf_counter()
@@ -308,7 +310,7 @@ class Turn:
             reply = await call()
         except BaseException:
             if number in self._emitted:
-                self._ctx.tell_withdrawn(number)
+                self._ctx.emit_withdrawal(number)
                 self._emitted.discard(number)
             raise
         usage = replace(reply.usage, seconds=perf_counter() - began)
@@ -381,7 +383,7 @@ class Turn:
     def _has_begun(self, place: str) -> bool:
         name = f"{self._input.prefix}began {place}"
         committed = name in self._past.done and f"outcome {place}" not in self._past.replies
-        return committed or self._ctx.steps.has_named(name)
+        return committed or self._ctx.steps.has_result(name)
 
     async def _begin(self, place: str, name: str, call: ToolCall) -> None:
         """Note that a tool that must not be repeated is called now."""
@@ -413,7 +415,7 @@ class Turn:
 
     def _emit_tool_update(self, kind: Any, call: ToolCall, data: Any) -> None:
         details = {"kind": kind, "tool": call.name, "tool_call_id": call.id, "data": data}
-        self._ctx.tell_update(AgentResponseUpdate("", self.executor_id, self._speaking, **details))
+        self._ctx.emit_update(AgentResponseUpdate("", self.executor_id, self._speaking, **details))
 
 
 def denial(reason: str) -> str:

@@ -25,7 +25,7 @@ from stepwell.errors import GraphChanged
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.storage import clock
 
 CONDUCTOR = "conductor"
@@ -97,7 +97,7 @@ class Conductor(Executor):
         twin.graph = self.graph  # what it means is the same for every run
         return twin
 
-    def objections(self, state: Mapping[str, Parcel]) -> list[str]:
+    def objections(self, state: Mapping[str, Payload]) -> list[str]:
         return _find_route_differences(state["begun"].open().ways, self.graph) if "begun" in state else []
 
     @handler

@@ -146,7 +146,7 @@ class NodeExecutor(AgentExecutor):
         """What is known of the attempt of that number, if it failed before."""
         name = f"failed {number}"
         failure: dict[str, Any] | None = None
-        if _here(ctx).steps.has_named(name):
+        if _here(ctx).steps.has_result(name):
             failure = await _here(ctx).named_step(name, _refuse)
         return failure
 

@@ -91,7 +91,7 @@ class Branch:
         return task is not None and self.task is not None and self.task != id(task)
 
     @contextmanager
-    def blocked(self) -> Iterator[None]:
+    def block(self) -> Iterator[None]:
         """While a thread waits for a step. Raises Unplaced if another one does: which is which, nobody knows."""
         me = threading.get_ident()
         if self._blocked not in (None, me):
@@ -103,7 +103,7 @@ class Branch:
             self._blocked = None
 
 
-def current(handler: Branch) -> Branch | None:
+def find_current(handler: Branch) -> Branch | None:
     """The branch of a handler call that is asking; None if there is no telling."""
     branch = _here()
     while branch is not None and handler not in branch.ancestors():

@@ -10,8 +10,8 @@ from typing import Any
 
 from stepwell import kernel
 from stepwell.engine.failures import details_of
-from stepwell.engine.open_run import Entered
-from stepwell.engine.watchers import Key, Told, is_watched, key_of, publish
+from stepwell.engine.open_run import EnteredRun
+from stepwell.engine.watchers import EmittedEvents, Key, is_watched, key_of, publish
 from stepwell.errors import DurabilityError
 from stepwell.model.event import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from stepwell.model.superstep import Checkpoint, Commit, Plan
@@ -19,8 +19,8 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint import WorkflowCheckpoint, view
 
 
-class Reporter:
-    """Makes the events of one drive. What handlers tell meanwhile waits in `live`, or to be `taken` if nobody reads."""
+class Broadcast:
+    """Makes the events of one drive. What handlers tell meanwhile waits in `live`, or for `drain` if nobody reads."""
 
     def __init__(self, archive: Archive | None, streaming: bool) -> None:
         self._archive, self._streaming = archive, streaming
@@ -31,11 +31,11 @@ class Reporter:
         self._waiting: list[WorkflowEvent] = []
         self._add: Callable[[WorkflowEvent], None] = self.live.put_nowait if streaming else self._waiting.append
 
-    def of_run(self, run_id: str) -> None:
+    def set_run(self, run_id: str) -> None:
         """From here on it is known which run is told of."""
         self._key = None if self._archive is None else key_of(self._archive, run_id)
 
-    def tell_live(self, event: WorkflowEvent) -> None:
+    def emit_live(self, event: WorkflowEvent) -> None:
         """Pass on what a handler tells, also from a plain function's thread."""
         self._publish(event)
         if threading.get_ident() == self._thread:
@@ -43,41 +43,41 @@ class Reporter:
         else:
             self._loop.call_soon_threadsafe(self._add, event)
 
-    def taken(self) -> list[WorkflowEvent]:
+    def drain(self) -> list[WorkflowEvent]:
         """What handlers told since it was taken last, for a drive without a reader."""
-        told = self._waiting[:]
+        events = self._waiting[:]
         self._waiting.clear()
-        return told
+        return events
 
-    def started(self, at: Checkpoint) -> WorkflowEvent:
+    def emit_superstep_start(self, at: Checkpoint) -> WorkflowEvent:
         """A superstep begins."""
-        return self.say("superstep_started", at, iteration=at.iteration + 1, state=WorkflowRunState.IN_PROGRESS)
+        return self.emit("superstep_started", at, iteration=at.iteration + 1, state=WorkflowRunState.IN_PROGRESS)
 
-    def told(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
+    def emit_commit(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
         """Everything that a commit tells; those who watch hear it too."""
         stored = self._archive is not None
-        seen = _Seen(at, commit) if stored and self._streaming else None
+        seen = _CheckpointView(at, commit) if stored and self._streaming else None
         events = list(kernel.events(at.run_id, commit, stored=stored, seen=seen))
         if self._key is not None and is_watched(self._key):
-            publish(self._key, Told(commit.number - 1, events, commit.number))
+            publish(self._key, EmittedEvents(commit.number - 1, events, commit.number))
         self._number = commit.number
         return events
 
-    def say(self, type: str, at: Checkpoint, **known: Any) -> WorkflowEvent:
+    def emit(self, type: str, at: Checkpoint, **more: Any) -> WorkflowEvent:
         """Something the engine itself tells, between two commits."""
-        given = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **known}
-        event = WorkflowEvent(type, **given)
+        attributes = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **more}
+        event = WorkflowEvent(type, **attributes)
         if not event.durable:
             self._publish(event)
         return event
 
-    def not_stored(self, at: Checkpoint, error: DurabilityError) -> list[WorkflowEvent]:
+    def emit_store_failure(self, at: Checkpoint, error: DurabilityError) -> list[WorkflowEvent]:
         """A failure that could not be made part of the history; it is told live only."""
         details = details_of(None, error)
-        return [self.say(type, at, details=details, state=WorkflowRunState.FAILED) for type in ("failed", "status")]
+        return [self.emit(type, at, details=details, state=WorkflowRunState.FAILED) for type in ("failed", "status")]
 
-    async def opening(
-        self, entered: Entered, plan: Plan, yielded: Sequence[Commit], answered: Iterable[str]
+    async def emit_opening(
+        self, entered: EnteredRun, plan: Plan, yielded: Sequence[Commit], answered: Iterable[str]
     ) -> list[WorkflowEvent]:
         """What is told before the first superstep: where the run is, and what was told of it before.
 
@@ -88,39 +88,41 @@ class Reporter:
         self._number = at.number if entered.first is None else at.number - 1
         asleep = at.wake is not None and plan.deliveries
         state = WorkflowRunState.IN_PROGRESS if plan.deliveries and not asleep else at.status
-        told = [self.say("started", at, state=state)]
+        events = [self.emit("started", at, state=state)]
         if plan.deliveries:
-            told.append(self.say("status", at, state=state))
+            events.append(self.emit("status", at, state=state))
         if self._archive is not None and self._archive.shortcomings:
-            told.append(self.say("warning", at, state=state, data=self._archive.shortcomings))
+            events.append(self.emit("warning", at, state=state, data=self._archive.shortcomings))
         if entered.first is not None:
-            told += self.told(entered.first, at)
-        told += await self._told_before(entered, yielded)
-        known = set(answered)
-        told += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in known]
+            events += self.emit_commit(entered.first, at)
+        events += await self._replay_outputs(entered, yielded)
+        answered_ids = set(answered)
+        events += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in answered_ids]
         if asleep and at.wake is not None:
-            told.append(self.say("sleeping", at, data=datetime.fromisoformat(at.wake), commit=at.number, replayed=True))
-        if not plan.deliveries and not known:
-            told.append(self.say("status", at, commit=at.number, replayed=True))
-        return told
+            events.append(
+                self.emit("sleeping", at, data=datetime.fromisoformat(at.wake), commit=at.number, replayed=True)
+            )
+        if not plan.deliveries and not answered_ids:
+            events.append(self.emit("status", at, commit=at.number, replayed=True))
+        return events
 
-    async def _told_before(self, entered: Entered, yielded: Sequence[Commit]) -> list[WorkflowEvent]:
-        at, told = entered.at, list[WorkflowEvent]()
+    async def _replay_outputs(self, entered: EnteredRun, yielded: Sequence[Commit]) -> list[WorkflowEvent]:
+        at, events = entered.at, list[WorkflowEvent]()
         moved_back = entered.first is not None and entered.first.restored is not None
-        has_past = entered.goes_on or moved_back or at.header.parent_id is not None
+        has_past = entered.is_continued or moved_back or at.header.parent_id is not None
         if self._archive is not None and has_past:
             for run_id, commit in await self._archive.output_commits(at):
-                told += kernel.output_events(run_id, commit)
+                events += kernel.output_events(run_id, commit)
         for commit in yielded:
-            told += kernel.output_events(at.run_id, commit)
-        return told
+            events += kernel.output_events(at.run_id, commit)
+        return events
 
     def _publish(self, live: WorkflowEvent) -> None:
         if self._key is not None and is_watched(self._key):
-            publish(self._key, Told(self._number, [live]))
+            publish(self._key, EmittedEvents(self._number, [live]))
 
 
-class _Seen:
+class _CheckpointView:
     """A checkpoint that is made visible only if somebody looks at it."""
 
     __slots__ = ("_at", "_commit")

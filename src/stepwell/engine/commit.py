@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stepwell.engine.completion import finished
+from stepwell.engine.completion import finish
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 
 
-async def store(
+async def store_commit(
     archive: Archive,
     commit: Commit,
     after: Checkpoint,
@@ -25,7 +25,7 @@ async def store(
     try:
         work = archive.commit(commit, after, before=before, settled=settled, consumed=consumed)
         # what goes of the runs inside goes after the commit, in writes of its own
-        await (work if archive.unbroken and not commit.children else finished(work))
+        await (work if archive.unbroken and not commit.children else finish(work))
     except StepwellError:
         raise
     except Exception as error:  # a storage of the user's own may raise anything

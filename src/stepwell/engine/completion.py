@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def finished(work: Coroutine[Any, Any, T]) -> T:
+async def finish(work: Coroutine[Any, Any, T]) -> T:
     """Await work that must not be cut in two: a cancellation is passed on only when it is done."""
     task = asyncio.ensure_future(work)
     try:

@@ -41,7 +41,7 @@ class Private(Mapping[str, Any]):
         return f"<private values {sorted(self._values)}>"
 
 
-class Scope(msgspec.Struct, frozen=True):
+class DriveScope(msgspec.Struct, frozen=True):
     """What is the same for every handler call of a drive."""
 
     graph: Graph
@@ -50,11 +50,11 @@ class Scope(msgspec.Struct, frozen=True):
     pack: Pack
     private: Private
     streaming: bool
-    tell: Callable[[WorkflowEvent], None]
+    emit: Callable[[WorkflowEvent], None]
     archive_for: Callable[[str, Codec], Archive | None]  # of a workflow inside this one
     durability: Durability
-    settled: Callable[[], Awaitable[None]]  # what was committed so far is stored
-    is_ours: Callable[[], Awaitable[bool]]  # nobody else has claimed the run since
+    settle: Callable[[], Awaitable[None]]  # what was committed so far is stored
+    holds_lease: Callable[[], Awaitable[bool]]  # nobody else has claimed the run since
     codec: Codec
     recall_changed: bool  # the stored result of a step is taken even if it came of another call
     is_needed: bool = False  # the run around it still refers to where this run was before the drive

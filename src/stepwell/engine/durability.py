@@ -21,10 +21,10 @@ def archive_at(level: Durability, archive: Archive | None) -> Archive | None:
     """The archive at a level of durability."""
     if archive is None or level == "sync":
         return archive
-    return cast(Archive, Deferring(archive, 1 if level == "async" else None))
+    return cast(Archive, DeferredArchive(archive, 1 if level == "async" else None))
 
 
-class Deferring:
+class DeferredArchive:
     """An archive whose commits are stored in order behind the one who makes them, at most `most` of them at a time.
 
     What could not be stored is raised by the next commit, or by `settle`.
@@ -70,8 +70,8 @@ class Deferring:
             del self._waiting[0]
 
 
-async def settled(archive: Archive | None) -> None:
+async def settle(archive: Archive | None) -> None:
     """What was committed is stored, at whatever level."""
-    found: object = archive
-    if isinstance(found, Deferring):
-        await found.settle()
+    target: object = archive
+    if isinstance(target, DeferredArchive):
+        await target.settle()

@@ -13,18 +13,20 @@ from stepwell.kernel import route
 from stepwell.model.superstep import Outcome, Routed
 
 
-async def ask_routes(graph: Graph, run_id: str, outcome: Outcome) -> tuple[Routed, ...]:
+async def choose_routes(graph: Graph, run_id: str, outcome: Outcome) -> tuple[Routed, ...]:
     """Who takes each message of an outcome. Raises RoutingFailed if a condition cannot say."""
-    return tuple([await ask_route(graph, run_id, outcome.executor, s.payload.open(), s.target) for s in outcome.sent])
+    return tuple(
+        [await choose_route(graph, run_id, outcome.executor, s.payload.open(), s.target) for s in outcome.sent]
+    )
 
 
-async def ask_route(graph: Graph, run_id: str, source: str, value: object, target: str | None) -> Routed:
+async def choose_route(graph: Graph, run_id: str, source: str, value: object, target: str | None) -> Routed:
     """Who takes a value that an executor sends."""
     chosen = []
     for edge in graph.outgoing.get(source, ()):
         try:
-            asked = target is None or target in edge.targets  # the other edges were not written for this message
-            chosen.append(await _chosen(edge, value) if asked else ())
+            is_addressed = target is None or target in edge.targets  # the other edges were not written for this message
+            chosen.append(await _choose_targets(edge, value) if is_addressed else ())
         except Exception as error:
             raise RoutingFailed(
                 f"run {run_id!r}: what {source!r} sent could not be routed along '{edge.describe()}': "
@@ -34,22 +36,22 @@ async def ask_route(graph: Graph, run_id: str, source: str, value: object, targe
     return route(graph, source, value, target, chosen)
 
 
-async def _chosen(edge: Edge, value: Any) -> tuple[str, ...]:
+async def _choose_targets(edge: Edge, value: Any) -> tuple[str, ...]:
     match edge:
         case Direct(condition=condition, target=target):
-            return (target,) if condition is None or await _maybe(condition(value)) else ()
+            return (target,) if condition is None or await _await_if_awaitable(condition(value)) else ()
         case Switch(cases=cases, default=default):
             for condition, target in cases:
-                if await _maybe(condition(value)):
+                if await _await_if_awaitable(condition(value)):
                     return (target,)
             return (default,)
         case Select(choose=choose, targets=targets):
-            return _known(edge, await _maybe(choose(value, list(targets))))
+            return _check_targets(edge, await _await_if_awaitable(choose(value, list(targets))))
     return edge.targets
 
 
-def _known(edge: Select, picked: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(picked, str) or (strange := [one for one in picked if one not in edge.targets]):
+def _check_targets(edge: Select, picked: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(picked, str) or (strange := [target for target in picked if target not in edge.targets]):
         wrong = picked if isinstance(picked, str) else strange
         raise ValueError(
             f"{name_of(edge.choose)!r} must return a list of some of {', '.join(edge.targets)}; it returned {wrong!r}"
@@ -57,5 +59,5 @@ def _known(edge: Select, picked: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(picked))
 
 
-async def _maybe(answer: Any) -> Any:
+async def _await_if_awaitable(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer

@@ -9,10 +9,10 @@ from typing import Any
 from stepwell.errors import RunError
 from stepwell.graph.executor import Executor, keeps_state
 from stepwell.graph.persistent import persistent_names
-from stepwell.model.payload import Pack, Parcel
+from stepwell.model.payload import Pack, Payload
 
 
-class Cast:
+class RunExecutors:
     """The executors that play in one run."""
 
     def __init__(self, run_id: str, executors: Mapping[str, Executor], pack: Pack) -> None:
@@ -21,30 +21,30 @@ class Cast:
     def __getitem__(self, id: str) -> Executor:
         return self._executors[id]
 
-    async def save_all(self) -> dict[str, Parcel]:
+    async def save_all(self) -> dict[str, Payload]:
         nothing = self._pack({}, "$.executors")
         return {id: await self.save(id) or nothing for id in self._executors}
 
-    async def save(self, id: str) -> Parcel | None:
+    async def save(self, id: str) -> Payload | None:
         """The state of an executor, closed; None if it keeps none."""
         executor = self._executors[id]
         if not keeps_state(executor):
             return None
-        state = await self._asked(executor)
+        state = await self._read_state(executor)
         if not isinstance(state, dict):
             raise RunError(
                 f"on_checkpoint_save of {id!r} must return a dict, not {type(state).__name__}", run_id=self._run_id
             )
         names = persistent_names(type(executor))
-        if both := [name for name in names if name in state]:
+        if duplicates := [name for name in names if name in state]:
             raise RunError(
-                f"on_checkpoint_save of {id!r} returns {both[0]!r}, which is also a persistent attribute; "
+                f"on_checkpoint_save of {id!r} returns {duplicates[0]!r}, which is also a persistent attribute; "
                 f"leave it out, persistent attributes save themselves",
                 run_id=self._run_id,
             )
         return self._pack({**state, **{name: getattr(executor, name) for name in names}}, f"$.executors.{id}")
 
-    async def _asked(self, executor: Executor) -> Any:
+    async def _read_state(self, executor: Executor) -> Any:
         try:
             state: Any = executor.on_checkpoint_save()
             return await state if inspect.isawaitable(state) else state
@@ -54,13 +54,13 @@ class Cast:
                 f"on_checkpoint_save of {executor.id!r} failed in run {self._run_id!r}: {what}", run_id=self._run_id
             ) from error
 
-    async def restore_all(self, states: Mapping[str, Parcel]) -> None:
-        for id, parcel in states.items():
-            await self.restore(id, parcel)
+    async def restore_all(self, states: Mapping[str, Payload]) -> None:
+        for id, payload in states.items():
+            await self.restore(id, payload)
 
-    async def restore(self, id: str, parcel: Parcel) -> None:
+    async def restore(self, id: str, payload: Payload) -> None:
         executor = self._executors[id]
-        state = parcel.open()
+        state = payload.open()
         for name in persistent_names(type(executor)):
             if name in state:
                 setattr(executor, name, state.pop(name))

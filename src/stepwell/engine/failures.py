@@ -15,19 +15,21 @@ class Failure(msgspec.Struct, frozen=True):
     details: WorkflowErrorDetails
 
 
-def failure(run_id: str, executor_id: str | None, error: BaseException, *, stored: bool) -> Failure:
+def make_failure(run_id: str, executor_id: str | None, error: BaseException, *, stored: bool) -> Failure:
     """What went wrong, for whoever called and for whoever watches."""
     details = details_of(executor_id, error)
     if isinstance(error, StepwellError):
         if executor_id is not None:
             error.add_note(f"in executor {executor_id!r} of run {run_id!r}")
         return Failure(error, details)
-    raised = failed(run_id, executor_id, details, stored=stored)
+    raised = handler_error(run_id, executor_id, details, stored=stored)
     raised.__cause__ = error
     return Failure(raised, details)
 
 
-def failed(run_id: str, executor_id: str | None, details: WorkflowErrorDetails, *, stored: bool) -> HandlerFailed:
+def handler_error(
+    run_id: str, executor_id: str | None, details: WorkflowErrorDetails, *, stored: bool
+) -> HandlerFailed:
     """The error for whoever called; it offers a resume only if there is something to resume."""
     way_on = (
         f"What finished is kept; resume with run(run_id={run_id!r})"

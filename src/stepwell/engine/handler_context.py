@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from stepwell.engine.branches import Branch
-from stepwell.engine.drive_scope import Scope
+from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.engine.ready import DONE, Ready
-from stepwell.engine.responses import check_answerable, default_for, until
+from stepwell.engine.responses import check_answerable, deadline_text, default_for
 from stepwell.engine.steps import Step, check_step, check_transaction
-from stepwell.engine.superstep_log import NOT_WORTH_A_NOTE, Notes, Parked
+from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.graph.context import NO_DEFAULT, WorkflowContext
 from stepwell.graph.retry import RetryPolicy, limits
@@ -28,10 +28,10 @@ from stepwell.model.event import (
     WorkflowEventSource,
     WorkflowRunState,
 )
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state import StateView
-from stepwell.model.superstep import Checkpoint, Child, Delivery, Note, Outcome, Output, Sent, is_text, timer_key
+from stepwell.model.superstep import Checkpoint, Child, Delivery, LogEntry, Outcome, Output, Sent, is_text, timer_key
 from stepwell.storage import clock
 from stepwell.storage.ids import idempotency_key
 from stepwell.storage.ids import request_id as derived_request_id
@@ -46,8 +46,8 @@ class HandlerContext(WorkflowContext[Any, Any]):
         "_at",
         "_children",
         "_limit",
+        "_log",
         "_loop",
-        "_notes",
         "_open",
         "_outputs",
         "_requests",
@@ -66,17 +66,17 @@ class HandlerContext(WorkflowContext[Any, Any]):
 
     def __init__(
         self,
-        scope: Scope,
+        scope: DriveScope,
         delivery: Delivery,
         state: StateView,
         at: Checkpoint,
-        notes: Notes,
+        log: SuperstepLog,
         limit: TimeLimit | None = None,
         attempt: int = 1,
     ) -> None:
         self.scope, self.delivery, self.attempt = scope, delivery, attempt
         self.spoke = False  # something was told that counts only once the superstep is committed
-        self._state, self._at, self._notes, self._limit = state, at, notes, limit
+        self._state, self._at, self._log, self._limit = state, at, log, limit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.branch = Branch()
         self._steps: HandlerSteps | None = None
@@ -92,7 +92,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
     def steps(self) -> HandlerSteps:
         """What this call does once, by its place."""
         if self._steps is None:  # most handlers have none
-            self._steps = HandlerSteps(self.scope, self.delivery, self._notes, self.branch, self._told_retry)
+            self._steps = HandlerSteps(self.scope, self.delivery, self._log, self.branch, self._emit_retry)
         return self._steps
 
     @property
@@ -147,7 +147,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._check_open("request_info")
         check_answerable(self.scope.graph.executors[self.executor_id], request_data, response_type)
         self._check_id(request_id)
-        asked = clock.now()
+        asked_at = clock.now()
         here = self.scope.run_id, self.scope.epoch, self.delivery.id, len(self._requests)
         request = Request(
             id=request_id or derived_request_id(*here),
@@ -156,9 +156,9 @@ class HandlerContext(WorkflowContext[Any, Any]):
             request_type=type(request_data).__name__,
             response_type=type_words(response_type),
             schema=schema_of(response_type),
-            at=asked.isoformat(),
-            deadline=until(asked, deadline),
-            default=None if default is NO_DEFAULT else self._default(default, response_type),
+            at=asked_at.isoformat(),
+            deadline=deadline_text(asked_at, deadline),
+            default=None if default is NO_DEFAULT else self._pack_default(default, response_type),
         )
         self._requests.append(request)
         return Ready(request.id)
@@ -171,7 +171,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         if request_id in self._at.requests or any(request.id == request_id for request in self._requests):
             raise ValueError(f"{request_id!r} is being asked already; leave request_id out, or make it unique")
 
-    def _default(self, default: Any, response_type: Any) -> Parcel:
+    def _pack_default(self, default: Any, response_type: Any) -> Payload:
         return self.scope.pack(default_for(default, response_type), "$.default")
 
     def ask(self, request: Request) -> None:
@@ -233,13 +233,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
             self._asleep.discard(asleep)
 
     async def _wait(self, key: str, moment: datetime) -> None:
-        note = self._notes[key]
-        if note is None:
-            note = Note(moment.isoformat())
-            if (moment - clock.now()).total_seconds() >= NOT_WORTH_A_NOTE:
-                await self._notes.put(key, note)
-        with self._limit.paused() if self._limit is not None else nullcontext():
-            await self._unless_parked(self._notes.wait(note.due))
+        entry = self._log[key]
+        if entry is None:
+            entry = LogEntry(moment.isoformat())
+            if (moment - clock.now()).total_seconds() >= NOT_WORTH_LOGGING:
+                await self._log.add(key, entry)
+        with self._limit.pause() if self._limit is not None else nullcontext():
+            await self._await_or_park(self._log.wait(entry.due))
 
     def step(
         self,
@@ -260,18 +260,18 @@ class HandlerContext(WorkflowContext[Any, Any]):
         limited = limits(retry, timeout, None)
         step = Step(name, place, function, args, kwargs, limited, remember, branch, transaction=transaction)
         if transaction:
-            check_transaction(step, self.executor_id, self._notes)
+            check_transaction(step, self.executor_id, self._log)
         if threading.get_ident() == self._thread:
-            return self._unless_parked(self.steps.do(step, key))
-        with branch.blocked() if key is None else nullcontext():
-            return self._block(self._unless_parked(self.steps.do(step, key)))
+            return self._await_or_park(self.steps.do(step, key))
+        with branch.block() if key is None else nullcontext():
+            return self._block(self._await_or_park(self.steps.do(step, key)))
 
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
         """A step known by its name alone; `call` says what is called, to be compared when it is recalled."""
         self._check_open("named_step")
-        return await self._unless_parked(self.steps.do_named(name, function, call))
+        return await self._await_or_park(self.steps.do_by_name(name, function, call))
 
-    async def _unless_parked(self, running: Awaitable[Any]) -> Any:
+    async def _await_or_park(self, running: Awaitable[Any]) -> Any:
         """Wait. Whoever has to wait for long is put aside, and the handler with it."""
         try:
             return await running
@@ -279,39 +279,39 @@ class HandlerContext(WorkflowContext[Any, Any]):
             self.parked = min(self.parked or parked.due, parked.due)
             raise
 
-    def _told_retry(self, number: int, details: WorkflowErrorDetails, due: str) -> None:
+    def _emit_retry(self, number: int, details: WorkflowErrorDetails, due: str) -> None:
         moment, state = datetime.fromisoformat(due), WorkflowRunState.IN_PROGRESS
-        known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "state": state}
+        attributes: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "state": state}
         origin = WorkflowEventSource.FRAMEWORK
-        self.scope.tell(
-            WorkflowEvent("executor_retrying", moment, details=details, attempt=number, origin=origin, **known)
+        self.scope.emit(
+            WorkflowEvent("executor_retrying", moment, details=details, attempt=number, origin=origin, **attributes)
         )
 
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")
         if event.type in RESERVED_EVENT_TYPES:
             raise ValueError(f"an event of type {event.type!r} is told by the engine only; choose another type")
-        told = copy.copy(event)  # the handler may tell the same object again, also in another run
-        told.executor_id = event.executor_id or self.delivery.executor
-        told.state = event.state or WorkflowRunState.IN_PROGRESS
-        told.run_id = self.scope.run_id
-        self.scope.tell(told)
+        emitted = copy.copy(event)  # the handler may tell the same object again, also in another run
+        emitted.executor_id = event.executor_id or self.delivery.executor
+        emitted.state = event.state or WorkflowRunState.IN_PROGRESS
+        emitted.run_id = self.scope.run_id
+        self.scope.emit(emitted)
         return DONE
 
-    def tell_update(self, data: Any) -> None:
+    def emit_update(self, data: Any) -> None:
         """Tell those who watch what is being said right now. If this attempt comes to nothing, it is withdrawn."""
-        self._check_open("tell_update")
+        self._check_open("emit_update")
         self.spoke = True
-        self._tell_of_attempt("update", data)
+        self._emit_for_attempt("update", data)
 
-    def tell_withdrawn(self, data: Any) -> None:
+    def emit_withdrawal(self, data: Any) -> None:
         """Take back a part of what this attempt told: the data says which."""
-        self._tell_of_attempt("withdrawn", data)
+        self._emit_for_attempt("withdrawn", data)
 
-    def _tell_of_attempt(self, type: str, data: Any) -> None:
-        known: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "attempt": self.attempt}
+    def _emit_for_attempt(self, type: str, data: Any) -> None:
+        attributes: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "attempt": self.attempt}
         state = WorkflowRunState.IN_PROGRESS
-        self.scope.tell(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **known))
+        self.scope.emit(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **attributes))
 
     def state_keys(self) -> list[str]:
         """The keys of the state as this handler sees it."""
@@ -322,20 +322,20 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return self._state.length(key)
 
     def get_state(self, key: str, default: Any = None) -> Any:
-        self.alive()
+        self.keep_alive()
         return self._state.get(key, default)
 
     def set_state(self, key: str, value: Any) -> None:
         self._check_open("set_state")
-        self._state.set(_key(key), value)
+        self._state.set(_check_key(key), value)
 
     def delete_state(self, key: str) -> None:
         self._check_open("delete_state")
-        self._state.delete(_key(key))
+        self._state.delete(_check_key(key))
 
     def append_state(self, key: str, *items: Any) -> None:
         self._check_open("append_state")
-        self._state.append(_key(key), items)
+        self._state.append(_check_key(key), items)
 
     @property
     def private(self) -> Mapping[str, Any]:
@@ -356,7 +356,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
         for asleep in list(self._asleep):
             asleep.cancel()
 
-    def outcome(self, saved: Parcel | None, attempts: int) -> Outcome:
+    def outcome(self, saved: Payload | None, attempts: int) -> Outcome:
         self._returned = True
         return Outcome(
             self.delivery.id,
@@ -373,20 +373,20 @@ class HandlerContext(WorkflowContext[Any, Any]):
 
     def _check_open(self, what: str) -> None:
         if self._open:
-            self.alive()
+            self.keep_alive()
             return
         whose = f"{what} was called after the handler of {self.delivery.executor!r}"
         if self._returned:
             raise RuntimeError(f"{whose} had returned; await what you start inside a handler")
         raise RuntimeError(f"{whose} had failed or was given up; nothing it does counts any more")
 
-    def alive(self) -> None:
+    def keep_alive(self) -> None:
         """The handler gives a sign of life."""
         if self._limit is not None:
-            self._limit.alive()
+            self._limit.keep_alive()
 
 
-def _key(key: str) -> str:
+def _check_key(key: str) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a state key is a string, not {key!r}")
     if not is_text(key):

@@ -10,7 +10,7 @@ from stepwell.errors import DefinitionError, RequestExpired, ResponseRejected, R
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe, flatten
-from stepwell.model.payload import Pack, Parcel
+from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
@@ -24,11 +24,15 @@ def check_answerable(executor: Executor, question: object, response_type: object
 
     It must name the very types that are asked for: after a restart, they are all that is known of the answer.
     """
-    taken = executor.handlers.reply_types(question)
-    words = {describe(one) for one in taken}
-    missing = [one for one in flatten(response_type) or (Never,) if not words & {describe(one), "Any", "object"}]
+    accepted = executor.handlers.reply_types(question)
+    words = {describe(reply_type) for reply_type in accepted}
+    missing = [
+        reply_type
+        for reply_type in flatten(response_type) or (Never,)
+        if not words & {describe(reply_type), "Any", "object"}
+    ]
     if missing:
-        named = " | ".join(describe(one) for one in taken) or "no answer to that at all"
+        named = " | ".join(describe(reply_type) for reply_type in accepted) or "no answer to that at all"
         raise DefinitionError(
             f"{executor.id!r} asks a {type(question).__name__} and wants a {type_words(response_type)}, but no "
             f"@response_handler of it takes a {describe(missing[0])} for that: they take {named}"
@@ -43,11 +47,11 @@ def default_for(default: Any, response_type: object) -> Any:
         raise TypeError(f"the default is not what is asked for: {error}") from error
 
 
-def until(asked: datetime, deadline: datetime | timedelta | None) -> str | None:
+def deadline_text(asked_at: datetime, deadline: datetime | timedelta | None) -> str | None:
     """A deadline as it is stored: UTC."""
     if deadline is None:
         return None
-    at = asked + deadline if isinstance(deadline, timedelta) else deadline
+    at = asked_at + deadline if isinstance(deadline, timedelta) else deadline
     if at.tzinfo is None:
         raise ValueError(f"the deadline {at} has no time zone; use datetime.now(UTC) + ..., or a timedelta")
     return at.astimezone(UTC).isoformat()
@@ -57,15 +61,15 @@ def has_passed(moment: str | None) -> bool:
     return moment is not None and clock.until(moment) <= timedelta(0)
 
 
-def checked(graph: Graph, at: Checkpoint, responses: Mapping[str, Any], pack: Pack) -> dict[str, Parcel]:
+def check_responses(graph: Graph, at: Checkpoint, responses: Mapping[str, Any], pack: Pack) -> dict[str, Payload]:
     """Answers to open questions, each of the type that was asked for.
 
     Raises UnknownRequest, ResponseRejected or RequestExpired, naming the question, before anything has changed.
     """
-    return {id: _checked(graph, at, id, value, pack) for id, value in responses.items()}
+    return {id: _check_response(graph, at, id, value, pack) for id, value in responses.items()}
 
 
-def check_free(at: Checkpoint) -> None:
+def check_no_caller(at: Checkpoint) -> None:
     """Raises RunError if a run works for another: answering it, sending to it and moving it back is up to that one."""
     if at.header.caller is not None:
         raise RunError(
@@ -75,20 +79,20 @@ def check_free(at: Checkpoint) -> None:
         )
 
 
-async def post_answers(archive: Archive, at: Checkpoint, answers: Mapping[str, Parcel]) -> None:
+async def post_responses(archive: Archive, at: Checkpoint, answers: Mapping[str, Payload]) -> None:
     """Leave answers for a run. Raises ResponseRejected if somebody else was first: the first answer wins, for ever."""
-    letters = {id: (answer_key(at.header.epoch, at.requests[id]), write_response(id, p)) for id, p in answers.items()}
-    there = dict(await archive.mail(at.run_id))
-    for id, (key, letter) in letters.items():  # before the first is posted: all of them are taken, or none
-        if there.get(key, letter) != letter:
-            raise _answered(at, id)
-    for id, (key, letter) in letters.items():
+    signals = {id: (answer_key(at.header.epoch, at.requests[id]), write_response(id, p)) for id, p in answers.items()}
+    pending = dict(await archive.mail(at.run_id))
+    for id, (key, signal) in signals.items():  # before the first is posted: all of them are taken, or none
+        if pending.get(key, signal) != signal:
+            raise _already_answered_error(at, id)
+    for id, (key, signal) in signals.items():
         # the very same answer may be there from a call that was cut short: it is being given again
-        if key not in there and not await archive.post(at.run_id, key, letter):
-            raise _answered(at, id)
+        if key not in pending and not await archive.post(at.run_id, key, signal):
+            raise _already_answered_error(at, id)
 
 
-def overdue(at: Checkpoint) -> list[Request]:
+def find_overdue(at: Checkpoint) -> list[Request]:
     """The open questions whose deadline has passed. A run that works for another leaves the time to that one."""
     if at.header.caller is not None:
         return []
@@ -99,16 +103,16 @@ async def post_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -
     """Answer what is overdue with its default; an answer that came in time stands."""
     for request in late:
         if request.default is not None:
-            letter = write_response(request.id, request.default)
-            await archive.post(at.run_id, answer_key(at.header.epoch, request), letter)
+            signal = write_response(request.id, request.default)
+            await archive.post(at.run_id, answer_key(at.header.epoch, request), signal)
 
 
-def expired(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
+def expiry_error(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
     """The error of a run that waited for an answer in vain; None if every overdue question has a default."""
-    vain = [request for request in late if request.default is None]
-    if not vain:
+    unanswered = [request for request in late if request.default is None]
+    if not unanswered:
         return None
-    request = vain[0]
+    request = unanswered[0]
     return RequestExpired(
         f"run {at.run_id!r} waited in vain: {request.id!r} of {request.executor!r} was to be answered until "
         f"{request.deadline}, and has no default",
@@ -117,12 +121,12 @@ def expired(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
     )
 
 
-def _checked(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> Parcel:
+def _check_response(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> Payload:
     request = at.requests.get(id)
     if request is None:
-        known = ", ".join(repr(one) for one in at.requests) or "none"
+        open_ids = ", ".join(repr(request_id) for request_id in at.requests) or "none"
         raise UnknownRequest(
-            f"run {at.run_id!r} does not ask {id!r} (or it was answered already); open are: {known}",
+            f"run {at.run_id!r} does not ask {id!r} (or it was answered already); open are: {open_ids}",
             run_id=at.run_id,
             request_id=id,
         )
@@ -130,17 +134,17 @@ def _checked(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> P
         raise RequestExpired(
             f"the answer to {id!r} came too late: its deadline was {request.deadline}", run_id=at.run_id, request_id=id
         )
-    return typed(graph, at, request, value, pack)
+    return convert_response(graph, at, request, value, pack)
 
 
-def typed(graph: Graph, at: Checkpoint, request: Request, value: Any, pack: Pack) -> Parcel:
+def convert_response(graph: Graph, at: Checkpoint, request: Request, value: Any, pack: Pack) -> Payload:
     """An answer as what was asked for. Raises ResponseRejected, naming the question, if it cannot be made into that."""
-    return pack(_typed(graph, at, request, value), f"$.responses.{request.id}")
+    return pack(_convert(graph, at, request, value), f"$.responses.{request.id}")
 
 
-def _typed(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
-    taken = graph.executors[request.executor].handlers.reply_types(request.payload.open())
-    wanted = [one for one in taken if named_in(request.response_type, one)] or [Any]
+def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
+    accepted = graph.executors[request.executor].handlers.reply_types(request.payload.open())
+    wanted = [reply_type for reply_type in accepted if named_in(request.response_type, reply_type)] or [Any]
     try:
         return answer_as(value, wanted)
     except NotOfType as error:
@@ -151,7 +155,7 @@ def _typed(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
         ) from error
 
 
-def _answered(at: Checkpoint, id: str) -> ResponseRejected:
+def _already_answered_error(at: Checkpoint, id: str) -> ResponseRejected:
     return ResponseRejected(
         f"{id!r} of run {at.run_id!r} was answered already, and the first answer stands",
         run_id=at.run_id,

@@ -13,16 +13,16 @@ import msgspec
 from stepwell.engine.attempts import Attempts, OnRetry
 from stepwell.engine.branches import Branch, Entered
 from stepwell.engine.failures import details_of
-from stepwell.engine.superstep_log import Notes
+from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.engine.threads import in_own_thread, in_thread
 from stepwell.errors import CodecError, CommitConflict, HandlerTimeout, StepChanged, StepFailed
 from stepwell.graph.retry import Limits
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.payload import Pack
-from stepwell.model.superstep import Note, is_text
+from stepwell.model.superstep import LogEntry, is_text
 from stepwell.storage.ids import idempotency_key
 
-_IN_VAIN = (CodecError, CommitConflict)  # the result cannot be stored; the run is driven by somebody else
+_NOT_RETRIED = (CodecError, CommitConflict)  # the result cannot be stored; the run is driven by somebody else
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 
@@ -41,48 +41,48 @@ class Step(msgspec.Struct, frozen=True):
     transaction: bool = False  # done in the database of the storage, together with remembering its result
 
 
-class Place(msgspec.Struct, frozen=True):
+class StepContext(msgspec.Struct, frozen=True):
     """Where a step is done."""
 
     run_id: str
     epoch: int
     executor: str
-    notes: Notes
+    log: SuperstepLog
     pack: Pack
     on_retry: OnRetry
     recall_changed: bool  # a result is recalled even if it is that of another call
 
 
-async def done_once(step: Step, place: Place) -> Any:
+async def do_once(step: Step, place: StepContext) -> Any:
     """The result of a step: recalled, or the step is done and its result remembered before this returns."""
-    known = place.notes[step.key]
-    if known is not None:
-        _check_same_call(step, place, known)
-        await place.notes.durable(step.key)
-        return _recalled(step, place, known)
-    attempts = Attempts(place.notes, step.key)
-    await attempts.begin()
+    entry = place.log[step.key]
+    if entry is not None:
+        _check_same_call(step, place, entry)
+        await place.log.wait_until_durable(step.key)
+        return _recall(step, place, entry)
+    attempts = Attempts(place.log, step.key)
+    await attempts.wait_until_due()
     while True:
         try:
             with Entered(step.branch.inside(step.key.partition("/")[2])):  # in whichever delivery
-                result = await (_transacted(step, place) if step.transaction else _called(step, place))
+                result = await (_call_in_transaction(step, place) if step.transaction else _call(step, place))
         except Exception as error:
-            if step.transaction and isinstance(error, _IN_VAIN):
+            if step.transaction and isinstance(error, _NOT_RETRIED):
                 raise
             details = details_of(place.executor, error)
-            if await attempts.again(step.limits.retry, error, details, place.on_retry):
+            if await attempts.record_failure(step.limits.retry, error, details, place.on_retry):
                 continue
             if isinstance(error, step.remember):
-                await place.notes.put(step.key, _of_error(step, place, error, details))
+                await place.log.add(step.key, _error_entry(step, place, error, details))
             raise
         if not step.transaction:
-            result = _of_result(step, place, result)
-            await place.notes.put(step.key, result)
-            result = place.notes[step.key] or result  # that of an attempt that was faster, if there was one
-        return _recalled(step, place, result)  # not the very object: what is recalled later is none either
+            result = _result_entry(step, place, result)
+            await place.log.add(step.key, result)
+            result = place.log[step.key] or result  # that of an attempt that was faster, if there was one
+        return _recall(step, place, result)  # not the very object: what is recalled later is none either
 
 
-async def _called(step: Step, place: Place) -> Any:
+async def _call(step: Step, place: StepContext) -> Any:
     call = partial(step.function, *step.args, **_with_key(step, place))
     if inspect.iscoroutinefunction(step.function):
         return await _in_time(call(), step, place)
@@ -91,28 +91,28 @@ async def _called(step: Step, place: Place) -> Any:
     return await _in_time(in_thread(call), step, place)
 
 
-async def _transacted(step: Step, place: Place) -> Note:
+async def _call_in_transaction(step: Step, place: StepContext) -> LogEntry:
     """What was noted of a step that is done in a transaction: now, or by whoever has done it before."""
-    transaction = place.notes.transaction(step.key)
+    transaction = place.log.transaction(step.key)
     assert transaction is not None  # whoever called us made sure
-    notes: list[Note] = []
+    entries: list[LogEntry] = []
 
-    def work(connection: Any) -> Note:
+    def work(connection: Any) -> LogEntry:
         result = step.function(connection, *step.args, **_with_key(step, place))
         if inspect.isawaitable(result):
             raise _not_async(step)
-        notes.append(_of_result(step, place, result))
-        return notes[-1]
+        entries.append(_result_entry(step, place, result))
+        return entries[-1]
 
     doing = in_own_thread(
         partial(transaction.do, work), name=f"{place.executor}/{step.name}", on_abandon=transaction.give_up
     )
-    noted = await _in_time(doing, step, place) or notes[-1]
-    place.notes.learn(step.key, noted)
-    return noted
+    entry = await _in_time(doing, step, place) or entries[-1]
+    place.log.add_from_store(step.key, entry)
+    return entry
 
 
-async def _in_time(running: Awaitable[Any], step: Step, place: Place) -> Any:
+async def _in_time(running: Awaitable[Any], step: Step, place: StepContext) -> Any:
     limit = step.limits.timeout
     try:
         async with asyncio.timeout(limit) as scope:
@@ -138,11 +138,11 @@ def check_step(name: str, function: Callable[..., Any], key: str | None) -> None
         raise ValueError(f"the key of the step {name!r} is a non-empty string of whole characters, not {key!r}")
 
 
-def check_transaction(step: Step, executor: str, notes: Notes) -> None:
+def check_transaction(step: Step, executor: str, log: SuperstepLog) -> None:
     """Raises, in words, if a step cannot be done in a transaction."""
     if inspect.iscoroutinefunction(step.function):
         raise _not_async(step)
-    if notes.transaction(step.key) is None:
+    if log.transaction(step.key) is None:
         raise RuntimeError(
             f"the step {step.name!r} of {executor!r} wants a transaction, and where this run is stored there is none: "
             f"use PostgresCheckpointStorage, or leave transaction=True out and give the function an idempotency_key"
@@ -156,7 +156,7 @@ def _not_async(step: Step) -> TypeError:
     )
 
 
-def _with_key(step: Step, place: Place) -> dict[str, Any]:
+def _with_key(step: Step, place: StepContext) -> dict[str, Any]:
     """A function that has a parameter for it gets a key that is the same for every attempt at this very step."""
     try:
         wanted = "idempotency_key" in inspect.signature(step.function).parameters
@@ -167,50 +167,50 @@ def _with_key(step: Step, place: Place) -> dict[str, Any]:
     return {**step.kwargs, "idempotency_key": idempotency_key(place.run_id, place.epoch, step.key)}
 
 
-def _of_result(step: Step, place: Place, result: Any) -> Note:
-    return Note("", value=place.pack(result, f"$.step[{step.name!r}]"), call=step.call)
+def _result_entry(step: Step, place: StepContext, result: Any) -> LogEntry:
+    return LogEntry("", value=place.pack(result, f"$.step[{step.name!r}]"), call=step.call)
 
 
-def _of_error(step: Step, place: Place, error: Exception, details: WorkflowErrorDetails) -> Note:
+def _error_entry(step: Step, place: StepContext, error: Exception, details: WorkflowErrorDetails) -> LogEntry:
     value = place.pack(list(error.args), f"$.step[{step.name!r}].error")
-    return Note("", failure=details, value=value, call=step.call)
+    return LogEntry("", failure=details, value=value, call=step.call)
 
 
-def _check_same_call(step: Step, place: Place, known: Note) -> None:
+def _check_same_call(step: Step, place: StepContext, entry: LogEntry) -> None:
     """Raises StepChanged if what is stored came of another call: it may be the wrong receipt for this one."""
-    if known.call is None or step.call is None or known.call == step.call or place.recall_changed:
+    if entry.call is None or step.call is None or entry.call == step.call or place.recall_changed:
         return
     raise StepChanged(
         f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} is stored as the result of "
-        f"{known.call}, and is now asked for as {step.call} (behind # is a digest of the argument). Give it the same "
+        f"{entry.call}, and is now asked for as {step.call} (behind # is a digest of the argument). Give it the same "
         f"arguments each time; or, if they may differ, state which step it is: step(..., key=...); or use the stored "
         f"result all the same: run(run_id={place.run_id!r}, on_changed_step='recall')",
         run_id=place.run_id,
         executor_id=place.executor,
-        stored=known.call,
+        stored=entry.call,
         asked=step.call,
     )
 
 
-def _recalled(step: Step, place: Place, known: Note) -> Any:
-    value = None if known.value is None else known.value.open()
-    if known.failure is None:
+def _recall(step: Step, place: StepContext, entry: LogEntry) -> Any:
+    value = None if entry.value is None else entry.value.open()
+    if entry.failure is None:
         return value
     kinds = step.remember if isinstance(step.remember, tuple) else (step.remember,)
-    found = next((kind for kind in _all_kinds(kinds) if kind.__name__ == known.failure.error_type), None)
-    if found is None:
+    error_class = next((kind for kind in _with_subclasses(kinds) if kind.__name__ == entry.failure.error_type), None)
+    if error_class is None:
         raise StepFailed(
             f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} had failed: "
-            f"{known.failure.error_type}: {known.failure.message}",
+            f"{entry.failure.error_type}: {entry.failure.message}",
             run_id=place.run_id,
             executor_id=place.executor,
         )
-    raise found.__new__(found, *(value or ()))  # filled, not made: what is stored must not make code run
+    raise error_class.__new__(error_class, *(value or ()))  # filled, not made: what is stored must not make code run
 
 
-def _all_kinds(kinds: tuple[type[Exception], ...]) -> list[type[Exception]]:
+def _with_subclasses(kinds: tuple[type[Exception], ...]) -> list[type[Exception]]:
     """The classes of errors that the code names, and those derived from them."""
-    found: list[type[Exception]] = []
+    classes: list[type[Exception]] = []
     for kind in kinds:
-        found += [kind, *_all_kinds(tuple(kind.__subclasses__()))]
-    return found
+        classes += [kind, *_with_subclasses(tuple(kind.__subclasses__()))]
+    return classes

@@ -26,7 +26,7 @@ class RunStream(Generic[R]):
 
     def __init__(self, begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> None:
         self._begin, self._finish = begin, finish
-        self._watched: _Watched | None = None
+        self._watched: _WatchedDrive | None = None
         self._events: list[WorkflowEvent] = []  # so far, for the result
 
     @property
@@ -37,7 +37,7 @@ class RunStream(Generic[R]):
     def __aiter__(self) -> AsyncIterator[WorkflowEvent]:
         if self._watched is not None:
             raise RuntimeError("this stream was read already; await it for the result, or resume the run by its run_id")
-        return _Reader(self._watch())
+        return _EventReader(self._watch())
 
     def __await__(self) -> Generator[Any, None, R]:
         return self._result().__await__()
@@ -59,9 +59,9 @@ class RunStream(Generic[R]):
         watched.drive.cancel()
         await watched.finish()
 
-    def _watch(self) -> _Watched:
+    def _watch(self) -> _WatchedDrive:
         if self._watched is None:
-            self._watched = _Watched(self._begin(), self)
+            self._watched = _WatchedDrive(self._begin(), self)
         return self._watched
 
     async def aclose(self) -> None:
@@ -76,7 +76,7 @@ class RunStream(Generic[R]):
         await self.aclose()
 
 
-class _Watched:
+class _WatchedDrive:
     """A drive and what was told of it, to whoever iterates and to whoever awaits."""
 
     def __init__(self, drive: Drive, stream: RunStream[Any]) -> None:
@@ -152,10 +152,10 @@ class _Watched:
 _CLOSING: set[asyncio.Task[None]] = set()
 
 
-class _Reader(AsyncIterator[WorkflowEvent]):
+class _EventReader(AsyncIterator[WorkflowEvent]):
     """What a `for` loop holds: when the loop is left, this is dropped, and so is the run."""
 
-    def __init__(self, watched: _Watched) -> None:
+    def __init__(self, watched: _WatchedDrive) -> None:
         self._watched = watched
         watched.read = True
 

@@ -6,8 +6,8 @@ import msgspec
 
 from stepwell import kernel
 from stepwell.engine.definition import Definition
-from stepwell.engine.edge_conditions import ask_routes
-from stepwell.engine.failures import Failure, failure
+from stepwell.engine.edge_conditions import choose_routes
+from stepwell.engine.failures import Failure, make_failure
 from stepwell.engine.open_run import stamp
 from stepwell.engine.superstep import Superstep
 from stepwell.errors import DurabilityError, StepwellError, SuperstepLimit
@@ -15,7 +15,7 @@ from stepwell.model.payload import Pack
 from stepwell.model.superstep import Checkpoint, Commit, Plan, Stamp
 
 
-class Decided(msgspec.Struct, frozen=True):
+class SuperstepDecision(msgspec.Struct, frozen=True):
     commit: Commit
     next: Plan | None  # None: the run stops here
     error: StepwellError | None = None
@@ -23,49 +23,51 @@ class Decided(msgspec.Struct, frozen=True):
 
 async def decide(
     definition: Definition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, cancelled: bool
-) -> Decided:
+) -> SuperstepDecision:
     """Asks the conditions, has the kernel merge, and keeps what finished of a superstep that is not committed."""
     here = stamp(at.run_id, at.header.epoch, at.number + 1)
     if cancelled:
         await step.keep()
-        return Decided(kernel.cancel(at, here), None)
+        return SuperstepDecision(kernel.cancel(at, here), None)
     errors = [step.failures[d.id] for d in plan.deliveries if d.id in step.failures]
     if at.since_input >= definition.max_iterations:
-        errors = [_failure(at, _limit(at, plan, step), step)]
+        errors = [_failure(at, _limit_error(at, plan, step), step)]
     if not errors and step.parked:
         await step.keep()
-        return Decided(kernel.park(at, min(step.parked.values()), here), None)
+        return SuperstepDecision(kernel.park(at, min(step.parked.values()), here), None)
     if not errors:
         try:
-            return await _merged(definition, step, at, plan, pack, here)
+            return await _merge(definition, step, at, plan, pack, here)
         except DurabilityError:
             raise
         except StepwellError as error:
             errors = [_failure(at, error, step)]
     await step.keep()
-    return _failed(at, errors, here)
+    return _fail(at, errors, here)
 
 
-async def _merged(
+async def _merge(
     definition: Definition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, here: Stamp
-) -> Decided:
+) -> SuperstepDecision:
     graph = definition.graph
-    routes = {id: await ask_routes(graph, at.run_id, outcome) for id, outcome in step.outcomes.items()}
+    routes = {id: await choose_routes(graph, at.run_id, outcome) for id, outcome in step.outcomes.items()}
     merged = kernel.merge(graph, at, plan, step.outcomes, routes, pack, here)
-    return Decided(merged.commit, merged.next)
+    return SuperstepDecision(merged.commit, merged.next)
 
 
-def _failed(at: Checkpoint, errors: list[Failure], here: Stamp) -> Decided:
+def _fail(at: Checkpoint, errors: list[Failure], here: Stamp) -> SuperstepDecision:
     for other in errors[1:]:
         errors[0].error.add_note(f"also: {other.error}")
-    return Decided(kernel.fail(at, tuple(one.details for one in errors), here), None, errors[0].error)
+    return SuperstepDecision(
+        kernel.fail(at, tuple(other_failure.details for other_failure in errors), here), None, errors[0].error
+    )
 
 
 def _failure(at: Checkpoint, error: StepwellError, step: Superstep) -> Failure:
-    return failure(at.run_id, None, error, stored=step.is_stored)
+    return make_failure(at.run_id, None, error, stored=step.is_stored)
 
 
-def _limit(at: Checkpoint, plan: Plan, step: Superstep) -> SuperstepLimit:
+def _limit_error(at: Checkpoint, plan: Plan, step: Superstep) -> SuperstepLimit:
     still = ", ".join(dict.fromkeys(repr(delivery.executor) for delivery in plan.deliveries))
     return SuperstepLimit(
         f"run {at.run_id!r} took {at.since_input} supersteps since the last message from outside and is not "

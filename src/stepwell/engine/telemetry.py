@@ -53,10 +53,10 @@ def observer(workflow: str, run_id: str, began: str | None, resumed: bool) -> Ob
 
     The span of the drive is a child of the one that is current here.
     """
-    tracing = _loaded("opentelemetry.trace", "use_span")
+    tracing = _find_module("opentelemetry.trace", "use_span")
     if tracing is None:
         return None
-    metering = _loaded("opentelemetry.metrics", "get_meter_provider")
+    metering = _find_module("opentelemetry.metrics", "get_meter_provider")
     measures = _Measures(None) if metering is None else _measures_of(metering.get_meter_provider())
     return Observer(_Spans(tracing), measures, workflow, run_id, began, resumed)
 
@@ -91,9 +91,9 @@ class Observer:
         self._step = StepObserver(self._spans, self._measures, self._workflow, self._run, span)
         return self._step
 
-    def committed(self, seconds: float) -> None:
+    def record_commit(self, seconds: float) -> None:
         """A commit was stored, and it took so long."""
-        self._measures.took("stepwell.commit.duration", seconds, self._workflow, self._spans.within(self._span))
+        self._measures.record("stepwell.commit.duration", seconds, self._workflow, self._spans.within(self._span))
 
     def end(self, status: str, error: BaseException | None = None) -> None:
         """The drive is over, and so is a superstep that it left open. Being stopped is no error."""
@@ -104,7 +104,7 @@ class Observer:
         self._spans.end(self._span, error)
         about = {**self._workflow, **self._resumed, "workflow.status": status}
         self._measures.count("stepwell.runs", about, within)
-        self._measures.took("stepwell.run.duration", seconds, about, within)
+        self._measures.record("stepwell.run.duration", seconds, about, within)
 
 
 class StepObserver:
@@ -131,10 +131,10 @@ class StepObserver:
             with self._spans.current(span):
                 yield
         except BaseException as error:
-            self._called(executor_id, span, perf_counter() - started, error)
+            self._record_call(executor_id, span, perf_counter() - started, error)
             raise
         else:
-            self._called(executor_id, span, perf_counter() - started)
+            self._record_call(executor_id, span, perf_counter() - started)
 
     def end(self, error: BaseException | None = None) -> None:
         """The superstep is committed, has failed or was left; only the first time counts."""
@@ -144,16 +144,16 @@ class StepObserver:
         seconds, within = perf_counter() - self._started, self._spans.within(self._span)
         self._spans.end(self._span, error)
         self._measures.count("stepwell.supersteps", self._workflow, within)
-        self._measures.took("stepwell.superstep.duration", seconds, self._workflow, within)
+        self._measures.record("stepwell.superstep.duration", seconds, self._workflow, within)
 
-    def _called(self, executor_id: str, span: Span, seconds: float, error: BaseException | None = None) -> None:
+    def _record_call(self, executor_id: str, span: Span, seconds: float, error: BaseException | None = None) -> None:
         outcome = "ok" if error is None else "cancelled" if _is_stop(error) else "failed"
         within = self._spans.within(span)
         span.set_attribute("executor.outcome", outcome)
         self._spans.end(span, error)
         about = self._of(executor_id)
         self._measures.count("stepwell.handler_calls", {**about, "outcome": outcome}, within)
-        self._measures.took("stepwell.handler.duration", seconds, about, within)
+        self._measures.record("stepwell.handler.duration", seconds, about, within)
 
     def _of(self, executor_id: str) -> Attributes:
         return {**self._workflow, "executor.id": executor_id}
@@ -193,12 +193,12 @@ class _Spans:
 
     def links(self, traceparent: str | None) -> Sequence[Link]:
         """A link to that span; none if the text is missing or damaged."""
-        found = TRACEPARENT.fullmatch(traceparent or "")
-        if found is None:
+        match = TRACEPARENT.fullmatch(traceparent or "")
+        if match is None:
             return ()
-        trace_id, span_id, flags = (int(part, 16) for part in found.groups())
-        there = self._api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=self._api.TraceFlags(flags))
-        return (self._api.Link(there),) if there.is_valid else ()
+        trace_id, span_id, flags = (int(part, 16) for part in match.groups())
+        remote = self._api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=self._api.TraceFlags(flags))
+        return (self._api.Link(remote),) if remote.is_valid else ()
 
 
 class _Measures:
@@ -219,7 +219,7 @@ class _Measures:
         if self._counters:
             self._counters[name].add(1, attributes, within)
 
-    def took(self, name: str, seconds: float, attributes: Attributes, within: Context) -> None:
+    def record(self, name: str, seconds: float, attributes: Attributes, within: Context) -> None:
         if self._durations:
             self._durations[name].record(seconds, attributes, within)
 
@@ -229,10 +229,10 @@ def _measures_of(provider: MeterProvider) -> _Measures:
     return _Measures(provider.get_meter(SCOPE, _version()))
 
 
-def _loaded(module: str, last: str) -> Any:
+def _find_module(module: str, last: str) -> Any:
     """The module if the program has loaded it; not while another thread has yet to reach the last name used of it."""
-    found = sys.modules.get(module)
-    return found if hasattr(found, last) else None
+    loaded = sys.modules.get(module)
+    return loaded if hasattr(loaded, last) else None
 
 
 def _version() -> str:

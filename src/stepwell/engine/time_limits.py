@@ -25,7 +25,7 @@ class TimeLimit:
         self._pauses, self._paused_at = 0, 0.0
         self._abandoned = False
 
-    def alive(self) -> None:
+    def keep_alive(self) -> None:
         """A sign of life; may come from a thread."""
         if self._limits.idle_timeout is None:
             return
@@ -40,7 +40,7 @@ class TimeLimit:
         self._abandoned = True
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """The handler waits on purpose: that time is not counted. Several may wait at once."""
         if self._pauses == 0:
             self._paused_at = self._loop.time()
@@ -69,9 +69,9 @@ class TimeLimit:
         try:
             await self._scope.__aexit__(kind, error, trace)
         except TimeoutError as late:
-            raise self._too_late() from late
+            raise self._timeout_error() from late
         if kind is None and self._scope.expired():
-            raise self._too_late()  # it was told to stop, went on, and returned: too late all the same
+            raise self._timeout_error()  # it was told to stop, went on, and returned: too late all the same
 
     def _listen(self) -> None:
         if self._limits.idle_timeout is not None:
@@ -83,7 +83,7 @@ class TimeLimit:
             ends = [moment for moment in (self._ends, self._silent_until) if moment is not None]
             self._scope.reschedule(None if self._pauses or not ends else min(ends))
 
-    def _too_late(self) -> HandlerTimeout:
+    def _timeout_error(self) -> HandlerTimeout:
         in_all = self._ends is not None and (self._silent_until is None or self._ends <= self._silent_until)
         why = (
             f"was not done after {self._limits.timeout:g} s"

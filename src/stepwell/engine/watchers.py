@@ -22,7 +22,7 @@ class Driver(Protocol):
     """Whoever moves a run, as far as those who watch it need to know."""
 
     def cancel(self) -> None: ...
-    async def read_out(self) -> None: ...
+    async def read_to_end(self) -> None: ...
 
 
 Key = tuple[int, str]
@@ -34,7 +34,7 @@ def key_of(archive: Archive, run_id: str) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EmittedEvents:
     """All that a commit tells, or something that happens between two commits.
 
     Without events it says that a drive has ended: whoever watches looks again.
@@ -50,28 +50,28 @@ class Watcher:
 
     def __init__(self, key: Key) -> None:
         self._key = key
-        self._heard: deque[Told] = deque(maxlen=_AT_MOST)  # the oldest go first: they are in the history
+        self._received: deque[EmittedEvents] = deque(maxlen=_AT_MOST)  # the oldest go first: they are in the history
         self._news = asyncio.Event()
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         _WATCHERS.setdefault(key, set()).add(self)
 
-    def hear(self, told: Told) -> None:
+    def receive(self, emitted: EmittedEvents) -> None:
         """From any thread. The events are copied: what one reader makes of their data, no other sees."""
-        mine = replace(told, events=[copy.copy(event) for event in told.events])
+        mine = replace(emitted, events=[copy.copy(event) for event in emitted.events])
         if threading.get_ident() == self._thread:
-            self._take(mine)
+            self._add(mine)
         else:
             with suppress(RuntimeError):  # whoever watched is gone with the loop
-                self._loop.call_soon_threadsafe(self._take, mine)
+                self._loop.call_soon_threadsafe(self._add, mine)
 
-    async def next(self, patience: float) -> Told | None:
+    async def next(self, patience: float) -> EmittedEvents | None:
         """What was told next; None if nothing was for so many seconds."""
-        if not self._heard:
+        if not self._received:
             self._news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._news.wait()
-        return self._heard.popleft() if self._heard else None
+        return self._received.popleft() if self._received else None
 
     def close(self) -> None:
         watchers = _WATCHERS.get(self._key, set())
@@ -85,32 +85,32 @@ class Watcher:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _take(self, told: Told) -> None:
-        self._heard.append(told)
+    def _add(self, emitted: EmittedEvents) -> None:
+        self._received.append(emitted)
         self._news.set()
 
 
-LOOK_AGAIN = Told(-1)
+LOOK_AGAIN = EmittedEvents(-1)
 
 _WATCHERS: dict[Key, set[Watcher]] = {}
 _DRIVES: dict[Key, tuple[Driver, asyncio.AbstractEventLoop]] = {}
 
 
-def publish(key: Key, told: Told) -> None:
+def publish(key: Key, emitted: EmittedEvents) -> None:
     for watcher in list(_WATCHERS.get(key, ())):
-        watcher.hear(told)
+        watcher.receive(emitted)
 
 
 def is_watched(key: Key) -> bool:
     return key in _WATCHERS
 
 
-def begun(key: Key, drive: Driver) -> None:
+def register_drive(key: Key, drive: Driver) -> None:
     """A drive of this process and this event loop moves the run."""
     _DRIVES[key] = drive, asyncio.get_running_loop()
 
 
-def ended(key: Key, drive: Driver) -> None:
+def unregister_drive(key: Key, drive: Driver) -> None:
     if _DRIVES.get(key, (None,))[0] is drive:
         del _DRIVES[key]
 

@@ -15,7 +15,7 @@ from stepwell.graph.handler import HandlerSpec, is_marked, read_method
 from stepwell.graph.persistent import persistent_names
 from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy, limits
 from stepwell.graph.type_matching import describe, is_instance_of, most_specific
-from stepwell.model.payload import Parcel, plain_copy
+from stepwell.model.payload import Payload, plain_copy
 
 
 class HandlerTable:
@@ -179,7 +179,7 @@ class Executor:
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
         """Take back what `on_checkpoint_save` gave. Called for every executor when a run is resumed."""
 
-    def objections(self, state: Mapping[str, Parcel]) -> Iterable[str]:
+    def objections(self, state: Mapping[str, Payload]) -> Iterable[str]:
         """Why it could not go on with a stored run that has this state, one sentence each; asked before it does."""
         return ()
 

@@ -17,38 +17,41 @@ state key in one superstep are a conflict, unless a reducer says how their value
     merge         checkpoint, plan, outcomes      → the next commit
     fail, cancel, park  checkpoint                → a commit that changes only the status
     restore       head, an earlier checkpoint     → a commit that moves the run back
-    unmet, untaken  checkpoint, another graph     → why the run cannot go on with it, nor take in what came for it
-    Migrator      checkpoint, migrations          → the run as they leave it; `migrated` is the commit
+    find_incompatibilities, find_rejected_signals
+                  checkpoint, another graph       → why the run cannot go on with it, nor take in what came for it
+    Migrator      checkpoint, migrations          → the run as they leave it; `migrate` makes the commit
     apply         checkpoint, commit              → the next checkpoint
     events        commit                          → what observers may be told
 """
 
 from stepwell.kernel.commit_events import events, output_events, request_events
-from stepwell.kernel.compatibility import unmet, untaken
-from stepwell.kernel.intake import Answer, Arrival, Input, intake
+from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
+from stepwell.kernel.intake import ReceivedInput, ReceivedResponse, ReceivedSignal, intake
 from stepwell.kernel.lifecycle import apply, begin, cancel, fail, fork, is_at_rest, park, restore
 from stepwell.kernel.merge import Merged, inner_id, merge
-from stepwell.kernel.migrate import Migrator, migrated
+from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.plan import plan, status_of, waiting_joins
 from stepwell.kernel.route import route
 
 __all__ = [
-    "Answer",
-    "Arrival",
-    "Input",
     "Merged",
     "Migrator",
+    "ReceivedInput",
+    "ReceivedResponse",
+    "ReceivedSignal",
     "apply",
     "begin",
     "cancel",
     "events",
     "fail",
+    "find_incompatibilities",
+    "find_rejected_signals",
     "fork",
     "inner_id",
     "intake",
     "is_at_rest",
     "merge",
-    "migrated",
+    "migrate",
     "output_events",
     "park",
     "plan",
@@ -56,7 +59,5 @@ __all__ = [
     "restore",
     "route",
     "status_of",
-    "unmet",
-    "untaken",
     "waiting_joins",
 ]

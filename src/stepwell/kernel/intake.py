@@ -9,36 +9,40 @@ import msgspec
 from stepwell.graph.graph import Graph
 from stepwell.kernel.merge import Merged
 from stepwell.kernel.plan import plan, status_of
-from stepwell.model.payload import Parcel
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Message, Reply, Stamp
+from stepwell.model.payload import Payload
+from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Reply, RoutedMessage, Stamp
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReceivedResponse(msgspec.Struct, frozen=True):
     request_id: str
-    value: Parcel
+    value: Payload
 
 
-class Input(msgspec.Struct, frozen=True):
-    value: Parcel
+class ReceivedInput(msgspec.Struct, frozen=True):
+    value: Payload
 
 
-Arrival = Answer | Input
+ReceivedSignal = ReceivedResponse | ReceivedInput
 
 
-def intake(graph: Graph, before: Checkpoint, arrived: Sequence[Arrival], stamp: Stamp) -> Merged:
+def intake(graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedSignal], stamp: Stamp) -> Merged:
     """The commit that takes in what arrived. Answers to questions that are not open (any more) are passed over:
     they were refused when they were given, or the question went away meanwhile."""
     number = before.number + 1
     requests = dict(before.requests)
     messages = list(before.messages)
     closed = []
-    for n, one in enumerate(arrived):
-        if isinstance(one, Input):
-            messages.append(Message(f"{number}.{n}", None, one.value, target=graph.start, takers=(graph.start,)))
-        elif (request := requests.pop(one.request_id, None)) is not None:
+    for n, signal in enumerate(arrived):
+        if isinstance(signal, ReceivedInput):
+            messages.append(
+                RoutedMessage(f"{number}.{n}", None, signal.value, target=graph.start, takers=(graph.start,))
+            )
+        elif (request := requests.pop(signal.request_id, None)) is not None:
             closed.append(request.id)
             reply, asker = Reply(request.id, request.payload, request.child), request.executor
-            messages.append(Message(f"{number}.{n}", None, one.value, target=asker, takers=(asker,), reply=reply))
+            messages.append(
+                RoutedMessage(f"{number}.{n}", None, signal.value, target=asker, takers=(asker,), reply=reply)
+            )
     following = plan(graph, number, messages, before.held)
     commit = Commit(
         number=number,

@@ -7,15 +7,25 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state import apply_write
-from stepwell.model.superstep import Assigned, Checkpoint, Child, Commit, CommitKind, Edited, Message, RunHeader, Stamp
+from stepwell.model.superstep import (
+    Assigned,
+    Checkpoint,
+    Child,
+    Commit,
+    CommitKind,
+    Edited,
+    RoutedMessage,
+    RunHeader,
+    Stamp,
+)
 
 
-def begin(start: str, payload: Parcel, executors: Mapping[str, Parcel], stamp: Stamp) -> Commit:
+def begin(start: str, payload: Payload, executors: Mapping[str, Payload], stamp: Stamp) -> Commit:
     """The first commit of a run: its input is stored before any handler sees it."""
-    first = Message("input", None, payload, target=start, takers=(start,))
+    first = RoutedMessage("input", None, payload, target=start, takers=(start,))
     return Commit(
         number=0,
         kind=CommitKind.INPUT,
@@ -32,11 +42,13 @@ def begin(start: str, payload: Parcel, executors: Mapping[str, Parcel], stamp: S
 
 def fork(source: Checkpoint, stamp: Stamp) -> Commit:
     """The first commit of a new run that goes on from where another was, executing afresh."""
-    status = _going_on(source)
-    return replace(whole(source), number=0, kind=CommitKind.FORKED, status=status, stamp=stamp, place=0, wake=None)
+    status = _resumed_status(source)
+    return replace(
+        full_commit(source), number=0, kind=CommitKind.FORKED, status=status, stamp=stamp, place=0, wake=None
+    )
 
 
-def whole(checkpoint: Checkpoint) -> Commit:
+def full_commit(checkpoint: Checkpoint) -> Commit:
     """A commit that says everything a checkpoint holds, for whoever has nothing before it."""
     return Commit(
         number=checkpoint.number,
@@ -58,18 +70,18 @@ def whole(checkpoint: Checkpoint) -> Commit:
 
 def fail(before: Checkpoint, failures: tuple[WorkflowErrorDetails, ...], stamp: Stamp) -> Commit:
     """The run stops here; its messages stay where they are, for a resume."""
-    return _same_but(before, CommitKind.FAILED, WorkflowRunState.FAILED, stamp, failures)
+    return _change_status(before, CommitKind.FAILED, WorkflowRunState.FAILED, stamp, failures)
 
 
 def cancel(before: Checkpoint, stamp: Stamp) -> Commit:
     """The run was stopped on purpose at its last commit."""
-    return _same_but(before, CommitKind.CANCELLED, WorkflowRunState.CANCELLED, stamp)
+    return _change_status(before, CommitKind.CANCELLED, WorkflowRunState.CANCELLED, stamp)
 
 
 def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:
     """Nothing can be done before a certain time; the messages stay where they are until then."""
     waiting = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if before.requests else WorkflowRunState.IN_PROGRESS
-    return replace(_same_but(before, CommitKind.PARKED, waiting, stamp), wake=wake)
+    return replace(_change_status(before, CommitKind.PARKED, waiting, stamp), wake=wake)
 
 
 def is_at_rest(at: Checkpoint) -> bool:
@@ -84,10 +96,10 @@ def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
     """The run is moved back to where it was, executing afresh: what was done since is history, and no more."""
     number = head.number + 1
     return replace(
-        whole(source),
+        full_commit(source),
         number=number,
         kind=CommitKind.RESTORED,
-        status=_going_on(source),
+        status=_resumed_status(source),
         stamp=stamp,
         place=number,
         closed=tuple(head.requests),
@@ -96,13 +108,13 @@ def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
     )
 
 
-def _going_on(source: Checkpoint) -> WorkflowRunState:
+def _resumed_status(source: Checkpoint) -> WorkflowRunState:
     """The status of a run that goes on from a checkpoint: that it failed or was cancelled there is over."""
     stopped = source.status in (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
     return WorkflowRunState.IN_PROGRESS if stopped else source.status
 
 
-def _same_but(
+def _change_status(
     before: Checkpoint,
     kind: CommitKind,
     status: WorkflowRunState,
@@ -121,7 +133,7 @@ def _same_but(
     )
 
 
-def still_true(commits: Sequence[Commit]) -> list[Commit]:
+def drop_undone(commits: Sequence[Commit]) -> list[Commit]:
     """The commits that are still the past of the last one: what a run did before it was moved back is not."""
     kept: list[Commit] = []
     before = commits[-1].number + 1 if commits else 0
@@ -148,15 +160,15 @@ def apply(
         place=commit.place,
         messages=messages if messages is not None else before.messages if before else (),
         held=held if held is not None else before.held if before else {},
-        state=_state(before.state if before else {}, commit),
-        executors=_executors(before.executors if before else {}, commit),
+        state=_apply_writes(before.state if before else {}, commit),
+        executors=_apply_executor_states(before.executors if before else {}, commit),
         requests=_open_requests(before.requests if before else {}, commit),
         children=_open_children(before.children if before else {}, commit),
         wake=commit.wake,
     )
 
 
-def _state(before: Mapping[str, Parcel], commit: Commit) -> Mapping[str, Parcel]:
+def _apply_writes(before: Mapping[str, Payload], commit: Commit) -> Mapping[str, Payload]:
     if not commit.state:
         return before
     after = dict(before)
@@ -165,12 +177,12 @@ def _state(before: Mapping[str, Parcel], commit: Commit) -> Mapping[str, Parcel]
     return after
 
 
-def _executors(before: Mapping[str, Parcel], commit: Commit) -> Mapping[str, Parcel]:
+def _apply_executor_states(before: Mapping[str, Payload], commit: Commit) -> Mapping[str, Payload]:
     if not commit.executors:
         return before
     after = dict(before)
     for id, saved in commit.executors.items():
-        after[id] = saved.edit.made_to(before.get(id)) if isinstance(saved, Edited) else saved
+        after[id] = saved.edit.apply_to(before.get(id)) if isinstance(saved, Edited) else saved
     return after
 
 

@@ -10,10 +10,21 @@ from msgspec.structs import replace
 from stepwell.errors import RoutingFailed, RunError
 from stepwell.graph.graph import Graph
 from stepwell.kernel.plan import plan, status_of, waiting_joins
-from stepwell.model.payload import Pack, Parcel
+from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
 from stepwell.model.state import fold
-from stepwell.model.superstep import Checkpoint, Child, Commit, CommitKind, Done, Message, Outcome, Plan, Routed, Stamp
+from stepwell.model.superstep import (
+    Checkpoint,
+    Child,
+    Commit,
+    CommitKind,
+    Done,
+    Outcome,
+    Plan,
+    Routed,
+    RoutedMessage,
+    Stamp,
+)
 
 Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who takes each message it sent."""
@@ -27,7 +38,7 @@ class Merged(msgspec.Struct, frozen=True):
 def merge(
     graph: Graph,
     before: Checkpoint,
-    made: Plan,
+    current: Plan,
     outcomes: Mapping[str, Outcome],
     routes: Routes,
     pack: Pack,
@@ -37,17 +48,17 @@ def merge(
 
     Raises StateConflict, RoutingFailed or the error of a reducer, and then nothing has changed.
     """
-    ordered = _distinct(before, [outcomes[delivery.id] for delivery in made.deliveries])
-    warnings = _without_taker(graph, before, ordered, routes)
-    messages, done = _sent(ordered, routes)
+    ordered = _make_ids_distinct(before, [outcomes[delivery.id] for delivery in current.deliveries])
+    warnings = _check_routes(graph, before, ordered, routes)
+    messages, done = _build_messages(ordered, routes)
     number = before.number + 1
-    asked = _asked(before, ordered)
-    following = plan(graph, number, messages, made.held)
-    children = _children(ordered)
+    asked = _collect_requests(before, ordered)
+    following = plan(graph, number, messages, current.held)
+    children = _collect_children(ordered)
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
         if not before.requests and not asked:
-            warnings += _left_alone({**before.children, **children})
+            warnings += _find_abandoned_children({**before.children, **children})
     commit = Commit(
         number=number,
         kind=CommitKind.SUPERSTEP,
@@ -57,9 +68,9 @@ def merge(
         since_input=before.since_input + 1,
         place=number,
         messages=messages,
-        held=made.held if made.held is not before.held else None,
+        held=current.held if current.held is not before.held else None,
         state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
-        executors=_saved(before, ordered),
+        executors=_collect_changed_state(before, ordered),
         asked=asked,
         children=children,
         done=done,
@@ -68,20 +79,20 @@ def merge(
     return Merged(commit, following)
 
 
-def _distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:
+def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:
     """Runs inside this one may ask under an id that is in use out here: then its id out here says who asks, too."""
     if not any(request.child for outcome in ordered for request in outcome.requests):
         return ordered
     used = {*before.requests, *(r.id for outcome in ordered for r in outcome.requests if r.child is None)}
-    found = []
+    distinct = []
     for outcome in ordered:
         requests = []
         for request in outcome.requests:
             own = request.child is None or request.id not in used
             requests.append(request if own else replace(request, id=f"{request.id}@{request.child}"))
             used.add(requests[-1].id)
-        found.append(replace(outcome, requests=tuple(requests)))
-    return found
+        distinct.append(replace(outcome, requests=tuple(requests)))
+    return distinct
 
 
 def inner_id(request_id: str, child: str) -> str:
@@ -89,13 +100,13 @@ def inner_id(request_id: str, child: str) -> str:
     return request_id.removesuffix(f"@{child}")
 
 
-def _left_alone(children: Mapping[str, Child | None]) -> list[str]:
+def _find_abandoned_children(children: Mapping[str, Child | None]) -> list[str]:
     """For each run inside that waits, in a run that neither asks nor does anything any more: that it does, in words."""
     waiting = [child for child in children.values() if child is not None]
     return [f"run {child.run_id!r} inside {child.executor!r} still waits: nobody answered it" for child in waiting]
 
 
-def _asked(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...]:
+def _collect_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...]:
     new = [request for outcome in ordered for request in outcome.requests]
     asked = dict(before.requests) if new else {}
     for request in new:
@@ -109,36 +120,42 @@ def _asked(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...
     return tuple(new)
 
 
-def _children(ordered: Sequence[Outcome]) -> dict[str, Child | None]:
+def _collect_children(ordered: Sequence[Outcome]) -> dict[str, Child | None]:
     """Where the runs inside were left: each where it came furthest, if several answers moved it on."""
-    found: dict[str, Child | None] = {}
+    children: dict[str, Child | None] = {}
     for outcome in ordered:
         for key, child in outcome.children.items():
-            known = found.get(key, child)
-            found[key] = None if known is None or child is None else max(known, child, key=lambda one: one.number)
-    return found
+            earlier = children.get(key, child)
+            children[key] = (
+                None
+                if earlier is None or child is None
+                else max(earlier, child, key=lambda candidate: candidate.number)
+            )
+    return children
 
 
-def _sent(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[Message, ...], tuple[Done, ...]]:
-    messages: list[Message] = []
+def _build_messages(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[RoutedMessage, ...], tuple[Done, ...]]:
+    messages: list[RoutedMessage] = []
     done: list[Done] = []
     for outcome in ordered:
         ids = []
         for n, (sent, routed) in enumerate(zip(outcome.sent, routes[outcome.delivery], strict=True)):
             ids.append(f"{outcome.delivery}.{n}")
-            messages.append(Message(ids[-1], outcome.executor, sent.payload, sent.target, routed.takers, routed.joins))
+            messages.append(
+                RoutedMessage(ids[-1], outcome.executor, sent.payload, sent.target, routed.takers, routed.joins)
+            )
         asked = tuple([request.id for request in outcome.requests])
         done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs, asked, outcome.attempts))
     return tuple(messages), tuple(done)
 
 
-def _saved(before: Checkpoint, ordered: Sequence[Outcome]) -> dict[str, Parcel]:
+def _collect_changed_state(before: Checkpoint, ordered: Sequence[Outcome]) -> dict[str, Payload]:
     """The state of the executors that ran, where it is not what it was."""
     last = {outcome.executor: outcome.saved for outcome in ordered}
     return {id: saved for id, saved in last.items() if saved is not None and saved != before.executors.get(id)}
 
 
-def _without_taker(graph: Graph, before: Checkpoint, ordered: Sequence[Outcome], routes: Routes) -> list[str]:
+def _check_routes(graph: Graph, before: Checkpoint, ordered: Sequence[Outcome], routes: Routes) -> list[str]:
     missing: list[str] = []
     declined: list[str] = []
     for outcome in ordered:

@@ -31,24 +31,24 @@ from stepwell.graph.migration import (
     in_words,
 )
 from stepwell.kernel.compatibility import own_keys
-from stepwell.kernel.lifecycle import whole
+from stepwell.kernel.lifecycle import full_commit
 from stepwell.kernel.plan import plan, status_of
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.payload import Pack, Parcel
+from stepwell.model.payload import Pack, Payload
 from stepwell.model.superstep import (
     Appended,
     Assigned,
     Checkpoint,
     Commit,
     CommitKind,
-    Message,
     Outcome,
+    RoutedMessage,
     Sent,
     Stamp,
     Write,
 )
 
-Worded = Callable[[object], tuple[str, str]]
+DescribeType = Callable[[object], tuple[str, str]]
 """Of a type: its words, and its JSON schema as text."""
 
 _STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
@@ -57,16 +57,16 @@ _STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
 class Migrator:
     """Makes the steps of migrations, for a graph."""
 
-    def __init__(self, graph: Graph, pack: Pack, worded: Worded) -> None:
-        self._graph, self._pack, self._worded = graph, pack, worded
+    def __init__(self, graph: Graph, pack: Pack, describe_type: DescribeType) -> None:
+        self._graph, self._pack, self._describe_type = graph, pack, describe_type
 
     def run(self, at: Checkpoint, migrations: Iterable[Migration]) -> Checkpoint:
         """The run as these migrations leave it. Raises MigrationFailed, and then nothing has changed."""
         after = at
         for migration in migrations:
             for step in migration.steps:
-                after = self._made(after, migration, step)
-        return self._standing(at, self._released(after))
+                after = self._run_step(after, migration, step)
+        return self._update_status(at, self._release_fan_ins(after))
 
     def outcome(self, at: Checkpoint, outcome: Outcome, migrations: Sequence[Migration]) -> Outcome:
         """What a handler of an older version had done in the superstep that is under way, as of the present one.
@@ -74,8 +74,10 @@ class Migrator:
         Raises MigrationFailed if that cannot be said: where a message goes is not known before the superstep ends.
         """
         if any(_is_unclear(step, outcome) for migration in migrations for step in migration.steps):
-            raise _failed(at, f"{outcome.executor!r} has finished in the superstep that is under way; {_LATER}")
-        sent = [Message("", outcome.executor, one.payload, one.target) for one in outcome.sent]
+            raise _migration_error(
+                at, f"{outcome.executor!r} has finished in the superstep that is under way; {_LATER}"
+            )
+        sent = [RoutedMessage("", outcome.executor, message.payload, message.target) for message in outcome.sent]
         assigned = {key: write.value for key, write in outcome.writes.items() if isinstance(write, Assigned)}
         others = {key: write for key, write in outcome.writes.items() if key not in assigned}
         seen = replace(
@@ -89,15 +91,15 @@ class Migrator:
         )
         for migration in migrations:
             for step in migration.steps:
-                seen = self._made(seen, migration, step)
-                others = self._moved_writes(others, step)
+                seen = self._run_step(seen, migration, step)
+                others = self._move_writes(others, step)
         ended = {key: None for key, child in outcome.children.items() if child is None}
         writes: dict[str, Write] = {**{key: Assigned(value) for key, value in seen.state.items()}, **others}
         executor = follow_renames(outcome.executor, migrations)
         return replace(
             outcome,
             executor=executor,
-            sent=tuple(Sent(one.payload, one.target) for one in seen.messages),
+            sent=tuple(Sent(message.payload, message.target) for message in seen.messages),
             writes=writes,
             saved=seen.executors.get(executor),
             requests=tuple(seen.requests.values()),
@@ -105,27 +107,27 @@ class Migrator:
             version=migrations[-1].version,
         )
 
-    def _moved_writes(self, writes: dict[str, Write], step: Step) -> dict[str, Write]:
+    def _move_writes(self, writes: dict[str, Write], step: Step) -> dict[str, Write]:
         match step:
             case RenameState(key=key, to=to):
-                return {to if one == key else one: write for one, write in writes.items()}
+                return {to if name == key else name: write for name, write in writes.items()}
             case RemoveState(key=key):
-                return {one: write for one, write in writes.items() if one != key}
+                return {name: write for name, write in writes.items() if name != key}
             case RenameExecutor(executor=old, to=new):
                 own = own_keys(self._graph, writes, old, new)
                 return {own.get(key, key): write for key, write in writes.items()}
         return writes
 
-    def _made(self, at: Checkpoint, migration: Migration, step: Step) -> Checkpoint:
+    def _run_step(self, at: Checkpoint, migration: Migration, step: Step) -> Checkpoint:
         try:
-            return self._step(at, step)
+            return self._apply_step(at, step)
         except StepwellError as error:
-            raise _failed(at, f"version {migration.version}, {in_words(step)}: {error}") from error
+            raise _migration_error(at, f"version {migration.version}, {in_words(step)}: {error}") from error
         except Exception as error:  # whatever the function of a user raises
             what = f"{type(error).__name__}: {error}"
-            raise _failed(at, f"version {migration.version}, {in_words(step)}: {what}") from error
+            raise _migration_error(at, f"version {migration.version}, {in_words(step)}: {what}") from error
 
-    def _step(self, at: Checkpoint, step: Step) -> Checkpoint:
+    def _apply_step(self, at: Checkpoint, step: Step) -> Checkpoint:
         match step:
             case RenameExecutor(executor=old, to=new):
                 return self._rename(at, old, new)
@@ -135,33 +137,33 @@ class Migrator:
             case HandOver(executor=id, to=to, join=join):
                 return self._hand_over(at, id, to, join)
             case ChangeExecutorState(executor=id, change=change):
-                return self._change_kept(at, id, change)
+                return self._change_executor_state(at, id, change)
             case ChangeState(key=key, change=change) if key in at.state:
                 value = self._pack(change(at.state[key].open()), f"$.state.{key}")
                 return replace(at, state={**at.state, key: value})
             case RenameState(key=key, to=to) if key in at.state:
                 if to in at.state:
                     raise ValueError(f"state[{to!r}] is there already")
-                return replace(at, state={to if one == key else one: value for one, value in at.state.items()})
+                return replace(at, state={to if name == key else name: value for name, value in at.state.items()})
             case RemoveState(key=key):
                 return replace(at, state=_without(at.state, key))
             case ChangeFanIn(before=before, after=after):
                 return _change_fan_in(at, before, after)
-        return self._step_of_mail(at, step)
+        return self._apply_message_step(at, step)
 
-    def _step_of_mail(self, at: Checkpoint, step: Step) -> Checkpoint:
+    def _apply_message_step(self, at: Checkpoint, step: Step) -> Checkpoint:
         """Those steps that are about messages and questions."""
         match step:
             case RedirectMessages(executor=id, to=to):
-                moved = [_readdressed(message, {id: to}) for message in at.messages]
+                moved = [_readdress(message, {id: to}) for message in at.messages]
                 return replace(at, messages=tuple(moved))
             case DropMessages(executor=id):
                 kept = {key: held for key, held in at.held.items() if _target(key) != id}
-                return replace(at, messages=_dropped(at.messages, id), held=kept)
+                return replace(at, messages=_drop_messages(at.messages, id), held=kept)
             case ChangeMessages(executor=id, change=change):
                 return self._change_messages(at, id, change)
             case RedirectQuestions(executor=id, to=to):
-                return _reasked(at, id, to)
+                return _reassign_requests(at, id, to)
             case WithdrawQuestions(executor=id):
                 requests = {key: one for key, one in at.requests.items() if one.executor != id}
                 children = {key: one for key, one in at.children.items() if one.executor != id}
@@ -174,9 +176,9 @@ class Migrator:
         if old in at.executors and new in at.executors:
             raise ValueError(f"the run has an executor {new!r} already")
         own = own_keys(self._graph, at.state, old, new)
-        messages = [_renamed_message(message, old, new) for message in at.messages]
+        messages = [_rename_in_message(message, old, new) for message in at.messages]
         held = {
-            _renamed_key(key, old, new): {new if one == old else one: values for one, values in by_source.items()}
+            _rename_key(key, old, new): {new if one == old else one: values for one, values in by_source.items()}
             for key, by_source in at.held.items()
         }
         at = replace(
@@ -186,42 +188,49 @@ class Migrator:
             executors={new if id == old else id: saved for id, saved in at.executors.items()},
             state={own.get(key, key): value for key, value in at.state.items()},
         )
-        return _reasked(at, old, new)
+        return _reassign_requests(at, old, new)
 
     def _hand_over(self, at: Checkpoint, id: str, to: str, join: Callable[..., Any]) -> Checkpoint:
-        given = at.executors[id].open() if id in at.executors else {}
-        if not given:
+        handed_over = at.executors[id].open() if id in at.executors else {}
+        if not handed_over:
             return at
         before = at.executors[to].open() if to in at.executors else {}
-        return replace(at, executors={**_without(at.executors, id), to: self._kept(to, join(given, before))})
+        return replace(
+            at, executors={**_without(at.executors, id), to: self._pack_executor_state(to, join(handed_over, before))}
+        )
 
-    def _change_kept(self, at: Checkpoint, id: str, change: Callable[[Any], Any]) -> Checkpoint:
-        kept = at.executors[id].open() if id in at.executors else {}
-        return replace(at, executors={**at.executors, id: self._kept(id, change(kept))}) if kept else at
+    def _change_executor_state(self, at: Checkpoint, id: str, change: Callable[[Any], Any]) -> Checkpoint:
+        state = at.executors[id].open() if id in at.executors else {}
+        return (
+            replace(at, executors={**at.executors, id: self._pack_executor_state(id, change(state))}) if state else at
+        )
 
-    def _kept(self, id: str, state: Any) -> Parcel:
+    def _pack_executor_state(self, id: str, state: Any) -> Payload:
         if not isinstance(state, dict):
             raise TypeError(f"what {id!r} keeps is a dict, and the function gave a {type(state).__name__}")
         return self._pack(state, f"$.executors.{id}")
 
     def _change_messages(self, at: Checkpoint, id: str, change: Callable[[Any], Any]) -> Checkpoint:
-        messages: list[Message] = []
+        messages: list[RoutedMessage] = []
         for message in at.messages:
-            messages += self._changed_message(message, id, change)
+            messages += self._change_message(message, id, change)
         held = {
-            key: {s: tuple(self._changed(one, change) for one in payloads) for s, payloads in by_source.items()}
+            key: {
+                s: tuple(self._change_payload(payload, change) for payload in payloads)
+                for s, payloads in by_source.items()
+            }
             if _target(key) == id
             else by_source
             for key, by_source in at.held.items()
         }
         return replace(at, messages=tuple(messages), held=held)
 
-    def _changed_message(self, message: Message, id: str, change: Callable[[Any], Any]) -> list[Message]:
+    def _change_message(self, message: RoutedMessage, id: str, change: Callable[[Any], Any]) -> list[RoutedMessage]:
         """A message to several is taken apart where one of them gets something else; the order stays."""
         mine = tuple(key for key in message.joins if _target(key) == id)
         if message.reply is not None or (id not in message.takers and not mine):
             return [message]
-        payload = self._changed(message.payload, change)
+        payload = self._change_payload(message.payload, change)
         others = tuple(key for key in message.joins if key not in mine)
         parts = [
             replace(message, takers=(taker,), joins=(), payload=payload if taker == id else message.payload)
@@ -233,8 +242,8 @@ class Migrator:
             parts.append(replace(message, takers=(), joins=others))
         return parts
 
-    def _changed(self, parcel: Parcel, change: Callable[[Any], Any]) -> Parcel:
-        return self._pack(change(parcel.open()), "$.message")
+    def _change_payload(self, payload: Payload, change: Callable[[Any], Any]) -> Payload:
+        return self._pack(change(payload.open()), "$.message")
 
     def _change_questions(self, at: Checkpoint, step: ChangeQuestions) -> Checkpoint:
         requests = dict(at.requests)
@@ -243,15 +252,15 @@ class Migrator:
                 continue
             if step.change is not None:
                 question = step.change(request.payload.open())
-                words, _ = self._worded(type(question))
+                words, _ = self._describe_type(type(question))
                 request = replace(request, payload=self._pack(question, f"$.questions.{id}"), request_type=words)
             if step.response_type is not None:
-                words, schema = self._worded(step.response_type)
+                words, schema = self._describe_type(step.response_type)
                 request = replace(request, response_type=words, schema=schema)
             requests[id] = request
         return replace(at, requests=requests)
 
-    def _standing(self, before: Checkpoint, after: Checkpoint) -> Checkpoint:
+    def _update_status(self, before: Checkpoint, after: Checkpoint) -> Checkpoint:
         """Where the run is now, which may be done if nothing is left to deliver. One that had stopped stays so."""
         following = plan(self._graph, after.place, after.messages, after.held)
         if before.status in _STOPPED and (following.deliveries or not before.messages):
@@ -259,7 +268,7 @@ class Migrator:
         status = status_of(following, waiting=bool(after.requests))
         return replace(after, status=status, wake=before.wake if following.deliveries else None)
 
-    def _released(self, at: Checkpoint) -> Checkpoint:
+    def _release_fan_ins(self, at: Checkpoint) -> Checkpoint:
         """A fan-in fires when a message comes: what completes one that was changed is sent to it once more."""
         held, messages = dict(at.held), list(at.messages)
         for edge in self._graph.edges:
@@ -270,7 +279,7 @@ class Migrator:
             held[edge.key] = _without(by_source, last)
             for payload in by_source[last]:
                 id = f"{at.number + 1}.{len(messages)}"
-                messages.append(Message(id, last, payload, joins=(edge.key,)))
+                messages.append(RoutedMessage(id, last, payload, joins=(edge.key,)))
         return at if len(messages) == len(at.messages) else replace(at, messages=tuple(messages), held=held)
 
 
@@ -289,13 +298,14 @@ def _is_unclear(step: Step, outcome: Outcome) -> bool:
 _LATER = "what it sent or wrote cannot be migrated before the superstep ends: fork the run, which does it afresh"
 
 
-def migrated(before: Checkpoint, after: Checkpoint, words: tuple[str, ...], stamp: Stamp) -> Commit:
+def migrate(before: Checkpoint, after: Checkpoint, words: tuple[str, ...], stamp: Stamp) -> Commit:
     """The commit with which other code takes a run over: everything as `after` says, at the place where it was."""
     number, closed = before.number + 1, tuple(before.requests)
-    return replace(whole(after), number=number, kind=CommitKind.MIGRATED, stamp=stamp, closed=closed, migrated=words)
+    commit = replace(full_commit(after), number=number, kind=CommitKind.MIGRATED, stamp=stamp)
+    return replace(commit, closed=closed, migrated=words)
 
 
-def _failed(at: Checkpoint, why: str) -> MigrationFailed:
+def _migration_error(at: Checkpoint, why: str) -> MigrationFailed:
     return MigrationFailed(f"run {at.run_id!r} could not be migrated: {why}. Nothing was changed", differences=[why])
 
 
@@ -305,31 +315,31 @@ def _without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 def _target(key: str) -> str | None:
     """The executor that a fan-in delivers to."""
-    found = fan_in_of(key)
-    return None if found is None else found.target
+    fan_in = fan_in_of(key)
+    return None if fan_in is None else fan_in.target
 
 
-def _renamed_key(key: str, old: str, new: str) -> str:
-    found = fan_in_of(key)
-    if found is None:
+def _rename_key(key: str, old: str, new: str) -> str:
+    fan_in = fan_in_of(key)
+    if fan_in is None:
         return key
-    named = [new if id == old else id for id in (*found.sources, found.target)]
+    named = [new if id == old else id for id in (*fan_in.sources, fan_in.target)]
     return FanIn(tuple(named[:-1]), named[-1]).key
 
 
-def _readdressed(message: Message, names: Mapping[str, str]) -> Message:
+def _readdress(message: RoutedMessage, names: Mapping[str, str]) -> RoutedMessage:
     takers = tuple(names.get(taker, taker) for taker in message.takers)
     target = None if message.target is None else names.get(message.target, message.target)
     return replace(message, takers=takers, target=target)
 
 
-def _renamed_message(message: Message, old: str, new: str) -> Message:
-    joins = tuple(_renamed_key(key, old, new) for key in message.joins)
+def _rename_in_message(message: RoutedMessage, old: str, new: str) -> RoutedMessage:
+    joins = tuple(_rename_key(key, old, new) for key in message.joins)
     source = new if message.source == old else message.source
-    return replace(_readdressed(message, {old: new}), source=source, joins=joins)
+    return replace(_readdress(message, {old: new}), source=source, joins=joins)
 
 
-def _dropped(messages: Iterable[Message], id: str) -> tuple[Message, ...]:
+def _drop_messages(messages: Iterable[RoutedMessage], id: str) -> tuple[RoutedMessage, ...]:
     kept = []
     for message in messages:
         takers = tuple(taker for taker in message.takers if taker != id)
@@ -339,7 +349,7 @@ def _dropped(messages: Iterable[Message], id: str) -> tuple[Message, ...]:
     return tuple(kept)
 
 
-def _reasked(at: Checkpoint, id: str, to: str) -> Checkpoint:
+def _reassign_requests(at: Checkpoint, id: str, to: str) -> Checkpoint:
     """The open questions and runs inside of one executor are those of another."""
     requests = {key: replace(one, executor=to) if one.executor == id else one for key, one in at.requests.items()}
     children = {key: replace(one, executor=to) if one.executor == id else one for key, one in at.children.items()}
@@ -348,21 +358,21 @@ def _reasked(at: Checkpoint, id: str, to: str) -> Checkpoint:
 
 def _change_fan_in(at: Checkpoint, before: FanIn, after: FanIn) -> Checkpoint:
     held = {key: by_source for key, by_source in at.held.items() if key != before.key}
-    kept = {source: parcels for source, parcels in at.held.get(before.key, {}).items() if source in after.sources}
-    messages = [_rejoined(message, before, after) for message in at.messages]
+    kept = {source: payloads for source, payloads in at.held.get(before.key, {}).items() if source in after.sources}
+    messages = [_rejoin(message, before, after) for message in at.messages]
     sent = [message for message in messages if message.takers or message.joins]
     if len(after.sources) > 1:
-        there = held.get(after.key, {})
-        both = {source: (*kept.get(source, ()), *there.get(source, ())) for source in {**kept, **there}}
-        return replace(at, messages=tuple(sent), held={**held, after.key: both} if both else held)
-    for source, parcels in kept.items():
-        for parcel in parcels:
+        waiting = held.get(after.key, {})
+        joined = {source: (*kept.get(source, ()), *waiting.get(source, ())) for source in {**kept, **waiting}}
+        return replace(at, messages=tuple(sent), held={**held, after.key: joined} if joined else held)
+    for source, payloads in kept.items():
+        for payload in payloads:
             id = f"{at.number + 1}.{len(sent)}"
-            sent.append(Message(id, source, parcel, takers=(after.target,)))
+            sent.append(RoutedMessage(id, source, payload, takers=(after.target,)))
     return replace(at, messages=tuple(sent), held=held)
 
 
-def _rejoined(message: Message, before: FanIn, after: FanIn) -> Message:
+def _rejoin(message: RoutedMessage, before: FanIn, after: FanIn) -> RoutedMessage:
     if before.key not in message.joins:
         return message
     others = tuple(key for key in message.joins if key != before.key)

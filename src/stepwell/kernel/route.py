@@ -30,23 +30,23 @@ def route(graph: Graph, source: str, value: object, target: str | None, chosen: 
                 takers.append(pick)
     if takers or joins:
         return Routed(tuple(takers), tuple(joins))
-    return _nobody(graph, edges, source, value, target, refused)
+    return _explain_unroutable(graph, edges, source, value, target, refused)
 
 
-def _nobody(
+def _explain_unroutable(
     graph: Graph, edges: Sequence[Edge], source: str, value: object, target: str | None, refused: Sequence[str]
 ) -> Routed:
     what = f"{source!r} sent a {type(value).__name__}"
-    known = list(dict.fromkeys(t for edge in edges for t in edge.targets))
+    targets = list(dict.fromkeys(t for edge in edges for t in edge.targets))
     if not edges:
         return Routed(missing=f"{what}, but no edge leaves {source!r}")
-    if target is not None and target not in known:
-        return Routed(missing=f"{what} to {target!r}, but its edges lead only to {_listed(known)}")
+    if target is not None and target not in targets:
+        return Routed(missing=f"{what} to {target!r}, but its edges lead only to {_join_names(targets)}")
     if refused:
         takes = [f"{id!r} takes {' | '.join(map(describe, graph.executors[id].input_types))}" for id in refused]
         return Routed(missing=f"{what}, but no handler takes it: {'; '.join(takes)}")
     return Routed(declined=f"{what}, and every condition declined it: {'; '.join(e.describe() for e in edges)}")
 
 
-def _listed(ids: Sequence[str]) -> str:
+def _join_names(ids: Sequence[str]) -> str:
     return ", ".join(repr(id) for id in ids)

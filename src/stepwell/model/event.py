@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 
 
@@ -139,9 +139,9 @@ class WorkflowEvent:
         self.origin = origin
 
     @classmethod
-    def closed(cls, type: str, parcel: Parcel, **known: Any) -> WorkflowEvent:
+    def from_payload(cls, type: str, payload: Payload, **attributes: Any) -> WorkflowEvent:
         """An event whose data is opened only if somebody looks at it."""
-        event = cls(type, parcel, **known)
+        event = cls(type, payload, **attributes)
         event._opened = False
         return event
 
@@ -153,43 +153,43 @@ class WorkflowEvent:
         return self._data
 
     @property
-    def parcel(self) -> Parcel | None:
+    def payload(self) -> Payload | None:
         """The payload as it was handed over, unopened; None if it never was closed, or has been opened."""
-        parcel: Parcel | None = None if self._opened else self._data
-        return parcel
+        payload: Payload | None = None if self._opened else self._data
+        return payload
 
     @property
     def request_id(self) -> str:
         """Of a `request_info` event: what to answer to."""
-        return self._asked().id
+        return self._require_request().id
 
     @property
     def source_executor_id(self) -> str:
         """Of a `request_info` event: who asked."""
-        return self._asked().executor
+        return self._require_request().executor
 
     @property
     def request_type(self) -> str:
         """Of a `request_info` event: what kind of question it is, in words."""
-        return self._asked().request_type
+        return self._require_request().request_type
 
     @property
     def response_type(self) -> str:
         """Of a `request_info` event: what kind of answer it wants, in words."""
-        return self._asked().response_type
+        return self._require_request().response_type
 
     @property
     def response_schema(self) -> dict[str, Any]:
         """Of a `request_info` event: the JSON schema of the answer it wants."""
-        schema: dict[str, Any] = json.loads(self._asked().schema)
+        schema: dict[str, Any] = json.loads(self._require_request().schema)
         return schema
 
     @property
     def deadline(self) -> str | None:
         """Of a `request_info` event: until when it can be answered; UTC, ISO 8601."""
-        return self._asked().deadline
+        return self._require_request().deadline
 
-    def _asked(self) -> Request:
+    def _require_request(self) -> Request:
         if self._request is None:
             raise RuntimeError(f"a {self.type!r} event asks nothing; only 'request_info' events do")
         return self._request
@@ -200,8 +200,8 @@ class WorkflowEvent:
         return self.commit is not None
 
     def __repr__(self) -> str:
-        told = ("executor_id", "iteration", "attempt", "details")
-        shown = [f"{n}={v!r}" for n in told if (v := getattr(self, n)) is not None]
+        names = ("executor_id", "iteration", "attempt", "details")
+        shown = [f"{n}={v!r}" for n in names if (v := getattr(self, n)) is not None]
         if self.path:
             shown.append(f"path={'/'.join(self.path)!r}")
         if self.data is not None:

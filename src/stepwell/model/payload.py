@@ -21,19 +21,19 @@ UNCHANGEABLE: frozenset[type] = frozenset(
 )
 
 
-class Parcel(Protocol):
+class Payload(Protocol):
     """A value nobody can change any more."""
 
     def open(self) -> Any:
         """The value, as a copy that is the reader's own."""
 
 
-Pack = Callable[[object, str], Parcel]
+Pack = Callable[[object, str], Payload]
 """Close a value; the string says what it is (`$.message`, `$.state.cart`), for errors."""
 
 
-class Copied:
-    """A parcel for runs that are kept nowhere: plain data is copied, everything else is shared."""
+class CopiedPayload:
+    """A payload for runs that are kept nowhere: plain data is copied, everything else is shared."""
 
     __slots__ = ("_value",)
 
@@ -44,21 +44,21 @@ class Copied:
         return plain_copy(self._value)
 
 
-class Bundle:
-    """Several parcels opened together, as the list a fan-in delivers."""
+class PayloadList:
+    """Several payloads opened together, as the list a fan-in delivers."""
 
-    __slots__ = ("parcels",)
+    __slots__ = ("payloads",)
 
-    def __init__(self, parcels: Sequence[Parcel]) -> None:
-        self.parcels = tuple(parcels)
+    def __init__(self, payloads: Sequence[Payload]) -> None:
+        self.payloads = tuple(payloads)
 
     def open(self) -> list[Any]:
-        return [parcel.open() for parcel in self.parcels]
+        return [payload.open() for payload in self.payloads]
 
 
-def copied(value: object, what: str) -> Parcel:
+def pack_copy(value: object, what: str) -> Payload:
     """Pack by copying: the `Pack` of runs without storage."""
-    return Copied(plain_copy(value))
+    return CopiedPayload(plain_copy(value))
 
 
 def plain_copy(value: Any, standing_for: dict[int, Any] | None = None) -> Any:
@@ -79,38 +79,38 @@ def _copy(value: Any, seen: dict[int, Any]) -> Any:
     if id(value) in seen:
         return seen[id(value)]
     if kind is list:
-        made: Any = []
-        seen[id(value)] = made
-        made.extend(_copy(item, seen) for item in value)
+        duplicate: Any = []
+        seen[id(value)] = duplicate
+        duplicate.extend(_copy(item, seen) for item in value)
     elif kind is dict:
-        made = {}
-        seen[id(value)] = made
-        made.update((_copy(k, seen), _copy(v, seen)) for k, v in value.items())
+        duplicate = {}
+        seen[id(value)] = duplicate
+        duplicate.update((_copy(k, seen), _copy(v, seen)) for k, v in value.items())
     elif kind in (set, frozenset, tuple, bytearray):
-        made = kind([_copy(item, seen) for item in value])
+        duplicate = kind([_copy(item, seen) for item in value])
     elif kind is deque:
-        made = deque((_copy(item, seen) for item in value), value.maxlen)
+        duplicate = deque((_copy(item, seen) for item in value), value.maxlen)
     elif kind is MethodType and id(value.__self__) in seen:
-        made = MethodType(value.__func__, seen[id(value.__self__)])
+        duplicate = MethodType(value.__func__, seen[id(value.__self__)])
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        made = kind(*(_copy(item, seen) for item in value))
+        duplicate = kind(*(_copy(item, seen) for item in value))
     elif isinstance(value, (list, dict, set)) or hasattr(kind, "model_fields"):
-        made = copy.copy(value)
+        duplicate = copy.copy(value)
         if isinstance(value, list):
-            made[:] = [_copy(item, seen) for item in value]
+            duplicate[:] = [_copy(item, seen) for item in value]
         elif isinstance(value, dict):
             for key in list(value):
-                made[key] = _copy(value[key], seen)
+                duplicate[key] = _copy(value[key], seen)
         elif not isinstance(value, set):
-            made.__dict__.update({k: _copy(v, seen) for k, v in value.__dict__.items()})
+            duplicate.__dict__.update({k: _copy(v, seen) for k, v in value.__dict__.items()})
     elif dataclasses.is_dataclass(value):
-        made = copy.copy(value)
+        duplicate = copy.copy(value)
         for name, item in _attributes(value):
-            object.__setattr__(made, name, _copy(item, seen))
+            object.__setattr__(duplicate, name, _copy(item, seen))
     else:
-        made = value
-    seen[id(value)] = made
-    return made
+        duplicate = value
+    seen[id(value)] = duplicate
+    return duplicate
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:

@@ -6,36 +6,36 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stepwell.errors import RunError, StateConflict
-from stepwell.model.payload import Pack, Parcel
+from stepwell.model.payload import Pack, Payload
 from stepwell.model.superstep import Appended, Assigned, Deleted, Edited, Outcome, Write
 
 Reducer = Callable[[Any, Any], Any]
 """How two writes of one key become one: (what is there, what was written) → what is kept."""
 
 
-class Grown:
-    """A list and what was appended to it since, each item a parcel of its own."""
+class GrownList:
+    """A list and what was appended to it since, each item a payload of its own."""
 
     __slots__ = ("base", "items")
 
-    def __init__(self, base: Parcel | None, items: tuple[Parcel, ...]) -> None:
+    def __init__(self, base: Payload | None, items: tuple[Payload, ...]) -> None:
         self.base, self.items = base, items
 
     def open(self) -> list[Any]:
         return [*(self.base.open() if self.base is not None else ()), *(item.open() for item in self.items)]
 
 
-def grow(value: Parcel | None, items: tuple[Parcel, ...]) -> Parcel:
+def grow(value: Payload | None, items: tuple[Payload, ...]) -> Payload:
     """The list behind `value`, longer by `items`."""
-    if isinstance(value, Grown):
-        return Grown(value.base, value.items + items)
-    return Grown(value, items)
+    if isinstance(value, GrownList):
+        return GrownList(value.base, value.items + items)
+    return GrownList(value, items)
 
 
 class StateView:
     """What one executor sees in one superstep: committed values beneath, its own writes on top."""
 
-    def __init__(self, committed: Mapping[str, Parcel], pack: Pack) -> None:
+    def __init__(self, committed: Mapping[str, Payload], pack: Pack) -> None:
         self._committed, self._pack = committed, pack
         self._writes: dict[str, Write] = {}  # of earlier deliveries in this superstep
         self._page: dict[str, Write] = {}  # of this delivery only
@@ -47,34 +47,34 @@ class StateView:
         return view
 
     def get(self, key: str, default: Any = None) -> Any:
-        parcel = self._seen(key)
-        return default if parcel is None else parcel.open()
+        payload = self._find(key)
+        return default if payload is None else payload.open()
 
     def length(self, key: str) -> int:
         """How long a list is; what was appended to it need not be opened for that."""
-        parcel = self._seen(key)
-        if isinstance(parcel, Grown):
-            return len(parcel.items) + (len(parcel.base.open()) if parcel.base is not None else 0)
-        return 0 if parcel is None else len(parcel.open())
+        payload = self._find(key)
+        if isinstance(payload, GrownList):
+            return len(payload.items) + (len(payload.base.open()) if payload.base is not None else 0)
+        return 0 if payload is None else len(payload.open())
 
     def keys(self) -> list[str]:
-        known = dict.fromkeys([*self._committed, *self._writes, *self._page])
-        return [key for key in known if self._seen(key) is not None]
+        candidates = dict.fromkeys([*self._committed, *self._writes, *self._page])
+        return [key for key in candidates if self._find(key) is not None]
 
     def set(self, key: str, value: object) -> None:
         self._write(key, Assigned(self._pack(value, f"$.state.{key}")))
 
     def delete(self, key: str) -> None:
-        if self._seen(key) is None:
+        if self._find(key) is None:
             raise KeyError(f"state[{key!r}] is not there to be deleted")
         self._write(key, Deleted())
 
     def append(self, key: str, items: Iterable[object]) -> None:
-        there = self._seen(key)
-        if there is not None and not isinstance(there, Grown) and not isinstance(found := there.open(), list):
-            raise TypeError(f"state[{key!r}] is a {type(found).__name__}; only a list can be appended to")
+        current = self._find(key)
+        if current is not None and not isinstance(current, GrownList) and not isinstance(value := current.open(), list):
+            raise TypeError(f"state[{key!r}] is a {type(value).__name__}; only a list can be appended to")
         new = Appended(tuple(self._pack(item, f"$.state.{key}[+{n}]") for n, item in enumerate(items)))
-        self._page[key] = _after(self._page.get(key), new)
+        self._page[key] = _combine(self._page.get(key), new)
 
     def take_page(self) -> dict[str, Write]:
         """The writes since the last call: those of one delivery. Later deliveries see them."""
@@ -85,14 +85,14 @@ class StateView:
     def recall(self, writes: Mapping[str, Write]) -> None:
         """Show the writes of an earlier delivery."""
         for key, write in writes.items():
-            self._writes[key] = _after(self._writes.get(key), write)
+            self._writes[key] = _combine(self._writes.get(key), write)
 
     def _write(self, key: str, write: Write) -> None:
         self._page[key] = write
 
-    def _seen(self, key: str) -> Parcel | None:
+    def _find(self, key: str) -> Payload | None:
         before, write = self._writes.get(key), self._page.get(key)
-        match before if write is None else _after(before, write):
+        match before if write is None else _combine(before, write):
             case Assigned(value=value):
                 return value
             case Deleted():
@@ -102,10 +102,10 @@ class StateView:
         return self._committed.get(key)
 
 
-def apply_write(state: dict[str, Parcel], key: str, write: Write | Edited) -> None:
+def apply_write(state: dict[str, Payload], key: str, write: Write | Edited) -> None:
     match write:
         case Edited(edit=edit):
-            state[key] = edit.made_to(state.get(key))
+            state[key] = edit.apply_to(state.get(key))
         case Assigned(value=value):
             state[key] = value
         case Deleted():
@@ -116,7 +116,7 @@ def apply_write(state: dict[str, Parcel], key: str, write: Write | Edited) -> No
 
 def fold(
     run_id: str,
-    committed: Mapping[str, Parcel],
+    committed: Mapping[str, Payload],
     outcomes: Iterable[Outcome],
     reducers: Mapping[str, Reducer],
     pack: Pack,
@@ -130,14 +130,14 @@ def fold(
     for outcome in outcomes:
         for key, write in outcome.writes.items():
             reducer, before = reducers.get(key), joined.get(key)
-            others = [one for one in authors.setdefault(key, []) if one != outcome.executor]
+            others = [author for author in authors.setdefault(key, []) if author != outcome.executor]
             if before is not None and not _may_join(before, write, reducer, alone=not others):
                 raise _conflict(run_id, key, [*others, outcome.executor], reducer)
             if len(others) == len(authors[key]):
                 authors[key].append(outcome.executor)
             if reducer is not None and isinstance(write, Assigned):
-                write = _reduced(run_id, key, reducer, _value(before, committed.get(key)), write, pack)
-            joined[key] = _after(before, write)
+                write = _reduce(run_id, key, reducer, _resolve(before, committed.get(key)), write, pack)
+            joined[key] = _combine(before, write)
     return joined
 
 
@@ -166,7 +166,7 @@ def _conflict(run_id: str, key: str, writers: list[str], reducer: Reducer | None
     )
 
 
-def _after(before: Write | None, write: Write) -> Write:
+def _combine(before: Write | None, write: Write) -> Write:
     """What two writes of one executor, one after the other, come to."""
     if not isinstance(write, Appended) or before is None:
         return write
@@ -179,7 +179,7 @@ def _after(before: Write | None, write: Write) -> Write:
             return Assigned(grow(None, write.items))
 
 
-def _value(write: Write | None, committed: Parcel | None) -> Parcel | None:
+def _resolve(write: Write | None, committed: Payload | None) -> Payload | None:
     match write:
         case Assigned(value=value):
             return value
@@ -191,11 +191,11 @@ def _value(write: Write | None, committed: Parcel | None) -> Parcel | None:
             return committed
 
 
-def _reduced(run_id: str, key: str, reducer: Reducer, there: Parcel | None, write: Assigned, pack: Pack) -> Assigned:
-    if there is None:
+def _reduce(run_id: str, key: str, reducer: Reducer, current: Payload | None, write: Assigned, pack: Pack) -> Assigned:
+    if current is None:
         return write
     try:
-        return Assigned(pack(reducer(there.open(), write.value.open()), f"$.state.{key}"))
+        return Assigned(pack(reducer(current.open(), write.value.open()), f"$.state.{key}"))
     except Exception as error:
         name = getattr(reducer, "__name__", repr(reducer))
         raise RunError(

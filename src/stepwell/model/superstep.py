@@ -1,6 +1,6 @@
 """The values that flow through a superstep. All frozen; none knows how it is stored.
 
-Message  → route →  Delivery  → handler →  Outcome  → merge →  Commit  → apply →  Checkpoint
+RoutedMessage  → route →  Delivery  → handler →  Outcome  → merge →  Commit  → apply →  Checkpoint
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 
 
@@ -20,7 +20,7 @@ class Reply(msgspec.Struct, frozen=True):
     """Which question a message answers."""
 
     request_id: str
-    question: Parcel
+    question: Payload
     child: str | None = None  # the run inside this one that asked it
 
 
@@ -33,12 +33,12 @@ def is_text(name: str) -> bool:
     return True
 
 
-class Message(msgspec.Struct, frozen=True):
+class RoutedMessage(msgspec.Struct, frozen=True):
     """A payload on its way. Who takes it was decided when it was sent, once, and is part of it."""
 
     id: str
     source: str | None  # None: from outside
-    payload: Parcel
+    payload: Payload
     target: str | None = None  # the one asked for; None: whoever the edges say
     takers: tuple[str, ...] = ()  # executors it is delivered to
     joins: tuple[str, ...] = ()  # fan-ins that hold it until they are complete
@@ -50,7 +50,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
     id: str
     executor: str
-    payload: Parcel
+    payload: Payload
     sources: tuple[str, ...]
     reply: Reply | None = None
 
@@ -69,14 +69,14 @@ class Child(msgspec.Struct, frozen=True):
         return f"{epoch}/{run_id}"
 
 
-class Note(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """Something noted inside a superstep: a timer, an attempt that failed and when the next one is due, or what came of
     a step."""
 
     due: str
     failure: WorkflowErrorDetails | None = None
     final: bool = False  # the attempt was the last one: it was given up
-    value: Parcel | None = None  # what a step gave; with a failure, the arguments of its error
+    value: Payload | None = None  # what a step gave; with a failure, the arguments of its error
     call: str | None = None  # what a step called: the name of the function, and digests of the arguments
 
 
@@ -102,7 +102,7 @@ def _in_branch(branch: str) -> str:
     return f"@{branch}" if branch else ""  # none: the handler itself
 
 
-Held = Mapping[str, Mapping[str, tuple[Parcel, ...]]]
+Held = Mapping[str, Mapping[str, tuple[Payload, ...]]]
 """What fan-ins hold: fan-in → source → payloads, oldest first."""
 
 
@@ -114,7 +114,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Assigned(msgspec.Struct, frozen=True):
-    value: Parcel
+    value: Payload
 
 
 class Deleted(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class Deleted(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    items: tuple[Parcel, ...]
+    items: tuple[Payload, ...]
 
 
 Write = Assigned | Deleted | Appended
@@ -131,7 +131,7 @@ Write = Assigned | Deleted | Appended
 class Edit(Protocol):
     """A change to a value, as it was read from where it is stored."""
 
-    def made_to(self, before: Parcel | None) -> Parcel:
+    def apply_to(self, before: Payload | None) -> Payload:
         """The value after the change."""
 
 
@@ -140,13 +140,13 @@ class Edited(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    payload: Parcel
+    payload: Payload
     target: str | None
 
 
 class Output(msgspec.Struct, frozen=True):
     kind: Literal["output", "intermediate"]
-    payload: Parcel
+    payload: Payload
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -157,18 +157,18 @@ class Outcome(msgspec.Struct, frozen=True):
     sent: tuple[Sent, ...] = ()
     outputs: tuple[Output, ...] = ()
     writes: Mapping[str, Write] = {}
-    saved: Parcel | None = None  # the executor's own state afterwards; None: it keeps none
+    saved: Payload | None = None  # the executor's own state afterwards; None: it keeps none
     requests: tuple[Request, ...] = ()
     children: Mapping[str, Child | None] = {}  # None: it waits no more
     attempts: int = 1  # how often the handler was called for it
     version: int = 1  # of the workflow whose handler that was
 
 
-class Memory(msgspec.Struct, frozen=True):
+class RecalledLog(msgspec.Struct, frozen=True):
     """What was finished or noted inside a superstep before it was committed."""
 
     outcomes: Mapping[str, Outcome] = {}  # by delivery
-    notes: Mapping[str, Note] = {}  # by timer_key or attempt_key
+    entries: Mapping[str, LogEntry] = {}  # by timer_key or attempt_key
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -231,10 +231,10 @@ class Commit(msgspec.Struct, frozen=True):
     iteration: int
     since_input: int
     place: int
-    messages: tuple[Message, ...] | None = None  # None: as before
+    messages: tuple[RoutedMessage, ...] | None = None  # None: as before
     held: Held | None = None  # None: as before
     state: Mapping[str, Write | Edited] = {}
-    executors: Mapping[str, Parcel | Edited] = {}
+    executors: Mapping[str, Payload | Edited] = {}
     asked: tuple[Request, ...] = ()
     closed: tuple[str, ...] = ()  # requests that are open no more
     children: Mapping[str, Child | None] = {}  # those that changed; None: it waits no more
@@ -277,10 +277,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
     iteration: int  # supersteps of the run
     since_input: int  # supersteps since the last message from outside
     place: int  # the commit that put the messages here: deliveries are named after it
-    messages: tuple[Message, ...] = ()
+    messages: tuple[RoutedMessage, ...] = ()
     held: Held = {}
-    state: Mapping[str, Parcel] = {}
-    executors: Mapping[str, Parcel] = {}
+    state: Mapping[str, Payload] = {}
+    executors: Mapping[str, Payload] = {}
     requests: Mapping[str, Request] = {}
     children: Mapping[str, Child] = {}  # by the id of the run that was called first
     wake: str | None = None  # nothing can be done before

@@ -20,9 +20,9 @@ def visible_json(text: str) -> str:
     """JSON text with such characters escaped. A program that parses it reads the same data."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in "\n\t\r" else _escaped(c) for c in text)
+    return "".join(c if c.isprintable() or c in "\n\t\r" else _escape(c) for c in text)
 
 
-def _escaped(c: str) -> str:
+def _escape(c: str) -> str:
     units = c.encode("utf-16-be", "surrogatepass")  # JSON writes a character beyond U+FFFF as two
     return "".join(f"\\u{units[n : n + 2].hex()}" for n in range(0, len(units), 2))

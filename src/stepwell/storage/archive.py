@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointMissing, CommitConflict, RunError
-from stepwell.kernel.lifecycle import apply, fork, is_at_rest, still_true
+from stepwell.kernel.lifecycle import apply, drop_undone, fork, is_at_rest
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.superstep import (
     Checkpoint,
     Child,
     Commit,
     CommitKind,
-    Memory,
-    Note,
+    LogEntry,
     Outcome,
+    RecalledLog,
     Retention,
     RunHeader,
     Stamp,
@@ -96,13 +96,13 @@ class Archive(Protocol):
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Keep an outcome before its superstep commits; durable when it returns."""
 
-    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+    async def note(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
         """Keep a note before the superstep commits; durable when it returns. The first one under a key stands."""
 
-    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         """One whose result is noted; None if this storage has no transactions."""
 
-    async def recall(self, run_id: str, place: int) -> Memory:
+    async def recall(self, run_id: str, place: int) -> RecalledLog:
         """What was kept at that place."""
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:
@@ -228,7 +228,7 @@ class StoreArchive:
         return await self._lineage(before) + self._read_commits(run_id, records)
 
     def _read_commits(self, run_id: str, records: Sequence[Record]) -> list[tuple[str, Commit]]:
-        commits = still_true([read_commit(record, self._codec)[0] for record in records])
+        commits = drop_undone([read_commit(record, self._codec)[0] for record in records])
         return [(run_id, commit) for commit in commits]
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
@@ -273,19 +273,19 @@ class StoreArchive:
         fence = self._fences.get(run_id)
         await self.store.remember(run_id, place, outcome.delivery, write_outcome(outcome), fence=fence)
 
-    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+    async def note(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
         await self.store.remember(run_id, place, key, write_note(note), fence=self._fences.get(run_id))
 
-    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         begin = getattr(self.store, "transaction", None)
         if begin is None:
             return None
         inner: Transaction[bytes] = begin(run_id, place, key, fence=self._fences.get(run_id))
         return Translated(inner, write_note, lambda body: read_note(run_id, key, body, self._codec))
 
-    async def recall(self, run_id: str, place: int) -> Memory:
+    async def recall(self, run_id: str, place: int) -> RecalledLog:
         log = await self.store.recall(run_id, place)
-        return Memory(
+        return RecalledLog(
             {key: read_outcome(run_id, key, body, self._codec) for key, body in log.items() if "/" not in key},
             {key: read_note(run_id, key, body, self._codec) for key, body in log.items() if "/" in key},
         )

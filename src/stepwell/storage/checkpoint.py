@@ -19,8 +19,8 @@ from stepwell.graph.graph import signature_hash
 from stepwell.kernel.commit_events import request_events
 from stepwell.kernel.lifecycle import apply
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
-from stepwell.model.payload import Parcel
-from stepwell.model.superstep import Checkpoint, Commit, Message, Reply
+from stepwell.model.payload import Payload
+from stepwell.model.superstep import Checkpoint, Commit, Reply, RoutedMessage
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_validation import check_parts
 from stepwell.storage.json_text import json_of
@@ -37,7 +37,7 @@ class PayloadMapping(Mapping[str, Any]):
 
     __slots__ = ("payloads",)
 
-    def __init__(self, payloads: Mapping[str, Parcel]) -> None:
+    def __init__(self, payloads: Mapping[str, Payload]) -> None:
         self.payloads = payloads
 
     def __getitem__(self, key: str) -> Any:
@@ -65,7 +65,7 @@ class WorkflowMessage:
 
     id: str
     source_id: str | None
-    payload: Parcel = field(repr=False)
+    payload: Payload = field(repr=False)
     target_id: str | None = None
     takers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
@@ -195,7 +195,7 @@ def view(checkpoint: Checkpoint, commit: Commit) -> WorkflowCheckpoint:
     )
 
 
-def by_source(messages: Sequence[Message]) -> dict[str, tuple[WorkflowMessage, ...]]:
+def by_source(messages: Sequence[RoutedMessage]) -> dict[str, tuple[WorkflowMessage, ...]]:
     """Messages by sender; those from outside under the name `input`."""
     groups: dict[str, tuple[WorkflowMessage, ...]] = {}
     for message in messages:
@@ -204,7 +204,7 @@ def by_source(messages: Sequence[Message]) -> dict[str, tuple[WorkflowMessage, .
     return groups
 
 
-def view_message(m: Message) -> WorkflowMessage:
+def view_message(m: RoutedMessage) -> WorkflowMessage:
     return WorkflowMessage(m.id, m.source, m.payload, m.target, m.takers, m.joins, m.reply)
 
 
@@ -330,7 +330,7 @@ def _request_events(data: Mapping[str, Any]) -> dict[str, WorkflowEvent]:
     requests = read_requests(data.get("position", {}).get("asked", []), DEFAULT_CODEC)
     origin: dict[str, Any] = {"run_id": data.get("run_id"), "commit": data.get("number"), "replayed": True}
     return {
-        r.id: WorkflowEvent.closed("request_info", r.payload, executor_id=r.executor, request=r, **origin)
+        r.id: WorkflowEvent.from_payload("request_info", r.payload, executor_id=r.executor, request=r, **origin)
         for r in requests
     }
 

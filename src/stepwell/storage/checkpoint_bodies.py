@@ -8,9 +8,9 @@ from contextlib import suppress
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing, CommitConflict
 from stepwell.kernel.commit_events import events
-from stepwell.kernel.lifecycle import still_true
+from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.event import WorkflowEvent
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Message
+from stepwell.model.superstep import Checkpoint, Commit, CommitKind, RoutedMessage
 from stepwell.storage.archive import StoreArchive, is_head, not_kept
 from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, unview, view, view_message
 from stepwell.storage.port import Along, Entry, Record, Store
@@ -149,13 +149,13 @@ async def _backwards(store: Store, entry: Entry | None) -> AsyncIterator[tuple[s
             raise CheckpointMissing(f"run {entry.run_id!r} keeps only its latest: what led to it is not all stored")
         records = await store.history(entry.run_id, upto=entry.number)
         read = [read_commit(record, DEFAULT_CODEC) for record in records]
-        for commit in reversed(still_true([commit for commit, _ in read])):
+        for commit in reversed(drop_undone([commit for commit, _ in read])):
             yield entry.run_id, commit
         parent_id = next((header_of(shape).parent_id for _, shape in read if shape.run is not None), None)
         entry = None if parent_id is None else await store.locate(parent_id)
 
 
-def _new_messages(commit: Commit) -> Sequence[Message]:
+def _new_messages(commit: Commit) -> Sequence[RoutedMessage]:
     """The messages that a commit brought; what was on its way before an intake is not new."""
     messages = commit.messages or ()
     if commit.kind is CommitKind.INTAKE:

@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointMissing, DefinitionError, StepwellError, StoreUnavailable
-from stepwell.kernel.lifecycle import still_true
+from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.superstep import Checkpoint, Child, Commit, Memory, Note, Outcome, Retention
+from stepwell.model.superstep import Checkpoint, Child, Commit, LogEntry, Outcome, RecalledLog, Retention
 from stepwell.storage.checkpoint import WorkflowCheckpoint, unview, view
 from stepwell.storage.lease import LEASE, Lease, Owner
 from stepwell.storage.transactions import Transaction
@@ -148,7 +148,7 @@ class ContractArchive:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
         earlier = await self.output_commits(before) if before is not None else []
         views = [view for view in await self._of_run(checkpoint.run_id) if view.number <= checkpoint.number]
-        commits = still_true([unview(view, self._codec)[1] for view in views])
+        commits = drop_undone([unview(view, self._codec)[1] for view in views])
         outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
         return earlier + [(checkpoint.run_id, commit) for commit in outputs]
 
@@ -169,14 +169,14 @@ class ContractArchive:
     async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Not kept: `shortcomings` says so."""
 
-    async def note(self, run_id: str, place: int, key: str, note: Note) -> None:
+    async def note(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
         """Not kept: `shortcomings` says so."""
 
-    def transaction(self, run_id: str, place: int, key: str) -> Transaction[Note] | None:
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         return None
 
-    async def recall(self, run_id: str, place: int) -> Memory:
-        return Memory()
+    async def recall(self, run_id: str, place: int) -> RecalledLog:
+        return RecalledLog()
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:
         """What such a storage keeps is its own affair."""

@@ -16,7 +16,7 @@ from stepwell.codec.codec import Encoded
 from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CodecError
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
-from stepwell.model.state import Grown
+from stepwell.model.state import GrownList
 from stepwell.model.superstep import Reply
 from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import flaw_in_count, flaw_in_name, flaw_in_time
@@ -88,7 +88,7 @@ def _check_message(message: Any, path: str) -> None:
 
 
 def _check_payload(payload: Any, path: str) -> None:
-    if not isinstance(payload, Encoded | Grown):
+    if not isinstance(payload, Encoded | GrownList):
         raise _wrong(path, f"is a {type(payload).__name__}, not the payload of a message that was stored")
     try:
         json_of(payload)

@@ -6,7 +6,7 @@ import msgspec
 
 from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import CheckpointCorrupt
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.storage.json_text import json_of
 
 WORTH_IT = 1024  # bytes; what is smaller is written as it is, so that it can be read as it is
@@ -84,7 +84,7 @@ class Spliced(Encoded):
 
     __slots__ = ("_before", "_splice", "_what")
 
-    def __init__(self, before: Parcel, splice: Splice, codec: Codec, what: str) -> None:
+    def __init__(self, before: Payload, splice: Splice, codec: Codec, what: str) -> None:
         super().__init__(None, codec)
         self._before, self._splice, self._what = before, splice, what
 
@@ -97,7 +97,7 @@ class Spliced(Encoded):
     def _join(self) -> bytes:
         """All changes since the last text that is whole, made in one go: a long chain copies it once."""
         splices: list[Splice] = []
-        at: Parcel = self
+        at: Payload = self
         while isinstance(at, Spliced) and at._json is None:
             splices.append(at._splice)
             at = at._before
@@ -131,7 +131,7 @@ class StoredEdit(msgspec.Struct, frozen=True):
     codec: Codec
     what: str
 
-    def made_to(self, before: Parcel | None) -> Parcel:
+    def apply_to(self, before: Payload | None) -> Payload:
         if before is None:
             raise CheckpointCorrupt(f"{self.what} tells only what changed, and what it changed from is missing")
         return Spliced(before, self.splice, self.codec, self.what)

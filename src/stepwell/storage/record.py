@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointCorrupt
-from stepwell.kernel.lifecycle import apply, whole
+from stepwell.kernel.lifecycle import apply, full_commit
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint, Commit, Retention, RunHeader
@@ -58,7 +58,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
     """A commit as it is stored: what changed since `before`, or everything."""
     header = after.header
     if snapshot:
-        full = whole(after)
+        full = full_commit(after)
         commit = replace(
             full,
             kind=commit.kind,

@@ -6,7 +6,7 @@ import msgspec
 
 from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import NewerFormat
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.storage.damage import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
@@ -72,7 +72,7 @@ def is_of_epoch(key: str, epoch: int) -> bool:
     return key.split("/", 2)[1:2] == [str(epoch)]
 
 
-def write_response(request_id: str, value: Parcel) -> bytes:
+def write_response(request_id: str, value: Payload) -> bytes:
     return _encode(ResponseSignal(FORMAT, request_id, msgspec.Raw(json_of(value))))
 
 
@@ -81,7 +81,7 @@ def write_plain_response(request_id: str, value: bytes) -> bytes:
     return _encode(PlainResponseSignal(FORMAT, request_id, msgspec.Raw(value)))
 
 
-def write_input(value: Parcel) -> bytes:
+def write_input(value: Payload) -> bytes:
     return _encode(InputSignal(FORMAT, msgspec.Raw(json_of(value))))
 
 
@@ -99,5 +99,5 @@ def read_signal(run_id: str, key: str, body: bytes) -> Signal:
     return signal
 
 
-def content(raw: msgspec.Raw, codec: Codec) -> Parcel:
+def content(raw: msgspec.Raw, codec: Codec) -> Payload:
     return Encoded(bytes(raw), codec)

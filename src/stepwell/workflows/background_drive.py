@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from stepwell.engine import watchers
 from stepwell.engine.definition import Definition
 from stepwell.engine.drive import Drive
-from stepwell.engine.open_run import STOPPED, Back, Continue, Fresh, Position, Stopped, check_begun_with
+from stepwell.engine.open_run import STOPPED, Continue, Fresh, MoveBack, Position, Stopped, check_same_start
 from stepwell.errors import CommitConflict, RunBusy, RunError
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.superstep import Checkpoint
@@ -95,7 +95,7 @@ class BackgroundDrive:
             begun.set_result(None)
             self._start(self._onward, begun)
 
-    async def restore_run(self, position: Back) -> Checkpoint | None:
+    async def restore_run(self, position: MoveBack) -> Checkpoint | None:
         """Move the run back. What moves it in this event loop stops first. Raises RunBusy if somebody else does."""
         restoring = _RESTORING.setdefault(_here(self.key), _Restoring())
         restoring.count += 1
@@ -109,7 +109,7 @@ class BackgroundDrive:
                 for drive in restoring.waiting:
                     drive.continue_run()
 
-    async def _restore(self, position: Back) -> Checkpoint | None:
+    async def _restore(self, position: MoveBack) -> Checkpoint | None:
         while True:
             while tasks := _driving_tasks(self.key):
                 for task in tasks:
@@ -163,7 +163,7 @@ class BackgroundDrive:
             except Stopped:
                 return None
             except RunBusy:
-                if isinstance(position, Back) and not begun.done():
+                if isinstance(position, MoveBack) and not begun.done():
                     raise
                 position = await self._position_if_busy(position, begun)
                 await asyncio.sleep(next(waits))
@@ -200,7 +200,7 @@ class BackgroundDrive:
             head = await self.archive().head(self._run_id)
             if head is None:
                 return position  # it is just about to begin
-            check_begun_with(self._workflow.definition, head, position.message)
+            check_same_start(self._workflow.definition, head, position.message)
             begun.set_result(None)
             return replace(self._onward, except_at=head.number)  # if it had stopped there, it is to go on
         return position if isinstance(position, Continue) else self._onward

@@ -8,8 +8,8 @@ from typing import Any
 
 from stepwell import kernel
 from stepwell.engine import watchers
-from stepwell.engine.open_run import STOPPED, Back, Continue, Position
-from stepwell.engine.responses import check_free, checked, overdue, post_answers
+from stepwell.engine.open_run import STOPPED, Continue, MoveBack, Position
+from stepwell.engine.responses import check_no_caller, check_responses, find_overdue, post_responses
 from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
@@ -115,7 +115,7 @@ class RunHandle:
         """Give further input to the start executor. It is kept when this returns, and taken in, in the order in which
         it was sent, when the run is done or waits. Raises RunError if it failed or was cancelled."""
         head = await self._head()
-        check_free(head)
+        check_no_caller(head)
         graph = self._workflow.definition.graph
         start = graph.executors[graph.start]
         if not start.can_handle(message):
@@ -134,11 +134,11 @@ class RunHandle:
         if not isinstance(responses, Mapping):
             raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
         head = await self._head()
-        check_free(head)
+        check_no_caller(head)
         self._check_active(head, "answer it")
         definition = self._workflow.definition
-        answers = checked(definition.graph, head, responses, definition.codec.pack)
-        await post_answers(self._archive(), head, answers)
+        answers = check_responses(definition.graph, head, responses, definition.codec.pack)
+        await post_responses(self._archive(), head, answers)
         await self._continue_after_post(head)
 
     async def cancel(self) -> WorkflowRunState:
@@ -150,7 +150,7 @@ class RunHandle:
             while True:
                 if (drive := watchers.local_drive(self._background.key)) is not None:
                     drive.cancel()
-                    await drive.read_out()
+                    await drive.read_to_end()
                     while watchers.local_drive(self._background.key) is drive:
                         await watcher.next(_HERE)
                 else:
@@ -173,10 +173,10 @@ class RunHandle:
         Raises CheckpointMissing if it is not one of this run, RunBusy if somebody drives it who holds no handle in
         this event loop.
         """
-        check_free(await self._head())
+        check_no_caller(await self._head())
         checkpoint_id = await self._find_own(checkpoint)
         try:
-            at = await self._background.restore_run(Back(self.run_id, checkpoint_id))
+            at = await self._background.restore_run(MoveBack(self.run_id, checkpoint_id))
         except Exception:
             self._background.continue_run()  # what was moving it goes on
             raise
@@ -272,7 +272,7 @@ class RunHandle:
         """False for a run that is at rest, unless something came for it or a question of it has run out of time."""
         if head.status in STOPPED:
             return False  # that is for somebody to decide
-        return head.status not in AT_REST or bool(overdue(head)) or bool(await self._archive().mail(self.run_id))
+        return head.status not in AT_REST or bool(find_overdue(head)) or bool(await self._archive().mail(self.run_id))
 
     # ------------------------------------------------------------------------------------- acting
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stepwell import kernel
-from stepwell.engine.failures import failed
-from stepwell.engine.responses import expired, overdue
+from stepwell.engine.failures import handler_error
+from stepwell.engine.responses import expiry_error, find_overdue
 from stepwell.errors import HandlerTimeout, RoutingFailed, RunError, StateConflict, SuperstepLimit
-from stepwell.kernel.lifecycle import still_true
+from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.event import WorkflowEvent, WorkflowEventSource
 from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
@@ -48,7 +48,7 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     )
     if details is None:
         return RunError(f"run {run_id!r} failed, and nothing is stored of the reason", run_id=run_id)
-    if details.error_type == "RequestExpired" and (expiry := expired(head, overdue(head))) is not None:
+    if details.error_type == "RequestExpired" and (expiry := expiry_error(head, find_overdue(head))) is not None:
         return expiry
     error: RunError
     if details.error_type in _ENGINE_ERRORS:
@@ -56,7 +56,7 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     elif details.error_type == HandlerTimeout.__name__:
         error = HandlerTimeout(details.message, run_id=run_id, executor_id=details.executor_id or "")
     else:
-        error = failed(run_id, details.executor_id, details, stored=True)
+        error = handler_error(run_id, details.executor_id, details, stored=True)
     if details.traceback is not None:
         error.add_note(f"where it failed:\n{details.traceback}")
     return error
@@ -64,4 +64,4 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
 
 async def _commits_up_to(archive: Archive, head: Checkpoint) -> list[Commit]:
     """The commits that led to a checkpoint, oldest first."""
-    return still_true([commit for commit in await archive.commits(head.run_id) if commit.number <= head.number])
+    return drop_undone([commit for commit in await archive.commits(head.run_id) if commit.number <= head.number])

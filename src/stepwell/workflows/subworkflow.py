@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from stepwell import kernel
 from stepwell.engine.drive import Drive
-from stepwell.engine.edge_conditions import ask_route
+from stepwell.engine.edge_conditions import choose_route
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.open_run import Continue, Fresh, Position, Rewind, Suspended
 from stepwell.engine.run_options import Options, Troupe
@@ -37,7 +37,7 @@ from stepwell.graph.subworkflow import (
     SubWorkflowResponseMessage,
 )
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
-from stepwell.model.payload import Bundle
+from stepwell.model.payload import PayloadList
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint, Child, Commit, CommitKind
 from stepwell.storage.archive import Archive
@@ -124,7 +124,7 @@ class WorkflowExecutor(Nesting):
 
     async def call(self, message: Any, ctx: HandlerContext) -> None:
         """Run the workflow with a message, until it is done or waits."""
-        await ctx.scope.settled()  # nothing inside is stored before what called it
+        await ctx.scope.settle()  # nothing inside is stored before what called it
         key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
         outputs: list[Any] = []
         drive = self._drive(ctx, Fresh(message, key, named=True, digest=self._digest(ctx)), {})
@@ -149,7 +149,7 @@ class WorkflowExecutor(Nesting):
         if self._archive(ctx) is None:
             return None
         payload = ctx.delivery.payload
-        parts = payload.parcels if isinstance(payload, Bundle) else (payload,)
+        parts = payload.payloads if isinstance(payload, PayloadList) else (payload,)
         plain = [json.loads(json_of(part)) for part in parts]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -194,7 +194,7 @@ class WorkflowExecutor(Nesting):
             child = ctx.children.get(key)
             if child is None:
                 return False
-            await ctx.scope.settled()
+            await ctx.scope.settle()
             drive = self._drive(ctx, self._position(ctx, key, child), {request_id: value}, child)
             try:
                 async for _ in self._events(ctx, drive):
@@ -239,7 +239,7 @@ class WorkflowExecutor(Nesting):
             scope.archive_for,
             caller=ctx.run_id,
             durability=scope.durability,
-            by_right=scope.is_ours,
+            by_right=scope.holds_lease,
             recall_changed=scope.recall_changed,
         )
         return Drive(definition, options, self._executors_for(position))
@@ -286,8 +286,8 @@ class WorkflowExecutor(Nesting):
             return
         outer_event = copy.copy(event)
         outer_event.path = (self.id, *event.path)
-        ctx.alive()
-        ctx.scope.tell(outer_event)
+        ctx.keep_alive()
+        ctx.scope.emit(outer_event)
 
     def _is_storage_warning(self, ctx: HandlerContext, warning: object) -> bool:
         """Whether a warning is about the storage: the run around it is kept there too, and has said so."""
@@ -313,7 +313,7 @@ class WorkflowExecutor(Nesting):
             caller = Child.caller_of(ctx.run_id, ctx.scope.epoch)
             ctx.keep_child(key, Child(at.run_id, self.id, at.stamp.checkpoint_id, at.number, caller))
             if self._archive(ctx) is None:
-                self._suspended[key] = _SuspendedRun(at, drive.yielded, drive.executors)
+                self._suspended[key] = _SuspendedRun(at, drive.output_commits, drive.executors)
         elif key in ctx.children:
             ctx.keep_child(key, None)
 
@@ -321,7 +321,7 @@ class WorkflowExecutor(Nesting):
         """What the run inside committed since it was left."""
         archive = self._archive(ctx)
         if archive is None:
-            return drive.made
+            return drive.own_commits
         return await archive.commits(at.run_id, after=child.number if at.run_id == child.run_id else -1)
 
     async def _pass_on(
@@ -348,7 +348,7 @@ class WorkflowExecutor(Nesting):
         beside = {target for edge in graph.outgoing.get(self.id, ()) for target in edge.targets}
         if not any(SubWorkflowRequestMessage in graph.executors[id].input_types for id in beside):
             return []
-        routed = await ask_route(graph, ctx.run_id, self.id, question, None)
+        routed = await choose_route(graph, ctx.run_id, self.id, question, None)
         return [id for id in routed.takers if SubWorkflowRequestMessage in graph.executors[id].input_types]
 
     def _check_routable(self, ctx: HandlerContext, output: Any) -> None:

@@ -18,7 +18,7 @@ import pytest
 from stepwell import WorkflowEvent, WorkflowRunState
 from stepwell.cli.views.events import TimedEvent
 from stepwell.cli.views.scene import Scene
-from stepwell.model.payload import copied
+from stepwell.model.payload import pack_copy
 from stepwell.model.request import Request
 from tests.support.command_line import Say
 from tests.support.driven_runs import DONE, GATE, REACHED
@@ -188,7 +188,7 @@ def test_tail_tells_the_last_and_only_follows_if_told(say: Say) -> None:
 def heard(type: str, executor: str | None = None, **known: object) -> TimedEvent:
     if type == "request_info":
         known["request"] = Request(
-            "q", executor or "", copied(None, "$"), "None", "bool", "{}", "2026-11-16T10:00:00+00:00"
+            "q", executor or "", pack_copy(None, "$"), "None", "bool", "{}", "2026-11-16T10:00:00+00:00"
         )
     return TimedEvent(WorkflowEvent(type, executor_id=executor, run_id="r", **known), "2026-11-16T10:00:00+00:00")  # type: ignore[arg-type]
 

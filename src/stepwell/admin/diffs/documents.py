@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Message
+from stepwell.model.superstep import Checkpoint, RoutedMessage
 from stepwell.storage.json_text import json_of
 
 
@@ -37,11 +37,11 @@ def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _decode(value: Parcel) -> Any:
+def _decode(value: Payload) -> Any:
     return msgspec.json.decode(json_of(value))
 
 
-def _describe_message(message: Message) -> dict[str, Any]:
+def _describe_message(message: RoutedMessage) -> dict[str, Any]:
     fields: dict[str, Any] = {"from": message.source or "input", "to": [*message.takers, *message.joins]}
     if message.reply is not None:
         fields["answers"] = message.reply.request_id

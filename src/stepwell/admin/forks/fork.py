@@ -17,11 +17,11 @@ from stepwell.admin.responses import encode_answers, send_answers
 from stepwell.admin.state_edits import edit_state
 from stepwell.codec.codec import DEFAULT_CODEC, Encoded
 from stepwell.engine import lease_renewal
-from stepwell.engine.commit import store
-from stepwell.engine.open_run import first_of_fork, forked_header
+from stepwell.engine.commit import store_commit
+from stepwell.engine.open_run import create_fork_commit, create_fork_header
 from stepwell.errors import RunError
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.superstep import Checkpoint, RunHeader
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -65,19 +65,19 @@ async def fork(
     answers = encode_answers(source, responses or {})
     changed = replace(source, state=_edit_state(source.state, set=set, add=add, delete=delete))
     header = replace(
-        forked_header(source, run_id or new_run_id()),
+        create_fork_header(source, run_id or new_run_id()),
         caller=None,
         trace=None,
         retention=storage.retention,
         tags=source.header.tags if tags is None else dict(tags),
     )
-    lease = await lease_renewal.claim(archive, header.run_id, this_process(new_run_id()), _ignore_signals)
+    lease = await lease_renewal.acquire(archive, header.run_id, this_process(new_run_id()), _ignore_signals)
     try:
         created = await _create_run(archive, changed, header)
         await send_answers(archive, header, answers)
         return created
     finally:
-        await lease_renewal.let_go(lease)
+        await lease_renewal.release(lease)
 
 
 async def preview_fork(
@@ -125,18 +125,18 @@ async def _check_free(archive: StoreArchive, run_id: str) -> None:
 
 async def _create_run(archive: StoreArchive, source: Checkpoint, header: RunHeader) -> CheckpointInfo:
     await _check_free(archive, header.run_id)
-    first = await first_of_fork(source, header, archive)
-    await store(archive, first, kernel.apply(header, None, first, previous_id=header.parent_id))
+    first = await create_fork_commit(source, header, archive)
+    await store_commit(archive, first, kernel.apply(header, None, first, previous_id=header.parent_id))
     return CheckpointInfo(header.run_id, first.stamp.checkpoint_id, first.number)
 
 
 def _edit_state(
-    before: Mapping[str, Parcel],
+    before: Mapping[str, Payload],
     *,
     set: Mapping[str, Any] | None,
     add: Mapping[str, Any] | None,
     delete: Collection[str],
-) -> Mapping[str, Parcel]:
+) -> Mapping[str, Payload]:
     """The state with its changes; what did not change keeps the very text it is stored as."""
     if not (set or add or delete):
         return before
@@ -148,7 +148,7 @@ def _edit_state(
     }
 
 
-def _encode(value: Any) -> Parcel:
+def _encode(value: Any) -> Payload:
     return Encoded(msgspec.json.encode(value), DEFAULT_CODEC)
 
 

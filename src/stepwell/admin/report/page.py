@@ -17,7 +17,7 @@ from stepwell.admin.report.markup import escape, shorten
 from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.model.event import WorkflowErrorDetails
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.superstep import Commit, Done
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -239,7 +239,7 @@ def _render_values(values: Any) -> str:
     return f"<ul>{''.join(rows)}</ul>{_rest(len(pairs) - _NAMES, 'values')}"
 
 
-def _decode(payload: Parcel) -> Any:
+def _decode(payload: Payload) -> Any:
     return msgspec.json.decode(json_of(payload))
 
 

@@ -13,7 +13,7 @@ from stepwell.admin.report.drawing import Progress, progress_of
 from stepwell.admin.transfer.snapshots import Snapshot, read_records, take_snapshot
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
-from stepwell.kernel.lifecycle import apply, still_true
+from stepwell.kernel.lifecycle import apply, drop_undone
 from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.port import Store
 from stepwell.storage.wire.format import header_of, read_commit
@@ -71,7 +71,7 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
         index += 1
     if chosen is None:
         raise CheckpointMissing(f"commit {wanted} of run {run_id!r} is not stored, or not any more")
-    timeline.at, timeline.progress = chosen, progress_of(chosen, still_true(light))
+    timeline.at, timeline.progress = chosen, progress_of(chosen, drop_undone(light))
     return timeline
 
 

@@ -164,7 +164,7 @@ class _Pruning:
         """Drop a run; in words, why not."""
         archive = StoreArchive(self._store, DEFAULT_CODEC)
         try:
-            lease = await lease_renewal.claim(archive, run_id, this_process(new_run_id()), _ignore_signals)
+            lease = await lease_renewal.acquire(archive, run_id, this_process(new_run_id()), _ignore_signals)
         except RunBusy as busy:
             return f"it is being driven by {busy.owner}"
         try:
@@ -177,7 +177,7 @@ class _Pruning:
             await self._store.drop(run_id)
             return None
         finally:
-            await lease_renewal.let_go(lease)
+            await lease_renewal.release(lease)
 
     async def _thin_out(self, facts: RunFacts, choose: Callable[[RunFacts], Sequence[int]]) -> None:
         """Take checkpoints of a run away, many in one transaction."""

@@ -17,7 +17,7 @@ from stepwell.cli.views.output import print_note
 if TYPE_CHECKING:
     from stepwell.cli.views.events import TimedEvent
     from stepwell.cli.views.follow import Follower
-    from stepwell.model.superstep import Checkpoint, Message
+    from stepwell.model.superstep import Checkpoint, RoutedMessage
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.storage.run_list import RunInfo
 
@@ -122,7 +122,7 @@ async def _follow_run(storage: BuiltInStorage, run: RunInfo, wait: bool, reader:
     return status
 
 
-def _find_takers(messages: Sequence[Message]) -> list[str]:
+def _find_takers(messages: Sequence[RoutedMessage]) -> list[str]:
     return [taker for message in messages for taker in message.takers]
 
 

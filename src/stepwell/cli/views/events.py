@@ -77,14 +77,14 @@ def data_of(event: WorkflowEvent) -> Any:
     """What it carries, in the form it is stored: no class need be known for that."""
     import msgspec
 
-    from stepwell.model.payload import Bundle
+    from stepwell.model.payload import PayloadList
     from stepwell.storage.json_text import json_of
 
-    parcel = event.parcel
+    parcel = event.payload
     if parcel is None:
         return None if event.details is not None else _plain(event.data)
-    if isinstance(parcel, Bundle):
-        return [msgspec.json.decode(json_of(payload)) for payload in parcel.parcels]
+    if isinstance(parcel, PayloadList):
+        return [msgspec.json.decode(json_of(payload)) for payload in parcel.payloads]
     return msgspec.json.decode(json_of(parcel))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwell.cli.views.text import pluralise, printable
-from stepwell.kernel.lifecycle import still_true
+from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.superstep import Checkpoint, Commit
 
 
@@ -56,7 +56,7 @@ def _join(names: Sequence[str]) -> str:
 
 def compute_progress(at: Checkpoint, commits: Sequence[Commit]) -> RunProgress:
     """How far a run is at a checkpoint, from the commits up to it that were read."""
-    called = Counter(delivery.executor for commit in still_true(commits) for delivery in commit.done)
+    called = Counter(delivery.executor for commit in drop_undone(commits) for delivery in commit.done)
     following = dict.fromkeys(taker for message in at.messages for taker in message.takers)
     asking = dict.fromkeys(request.executor for request in at.requests.values())
     executors = [str(id) for id in at.header.signature.get("executors", ())]

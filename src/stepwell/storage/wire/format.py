@@ -13,7 +13,7 @@ import msgspec
 from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import CheckpointCorrupt, CodecError, NewerFormat
 from stepwell.model.event import WorkflowErrorDetails
-from stepwell.model.payload import Parcel
+from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.superstep import (
     Appended,
@@ -25,11 +25,11 @@ from stepwell.model.superstep import (
     Done,
     Edited,
     Held,
-    Message,
-    Note,
+    LogEntry,
     Outcome,
     Output,
     Reply,
+    RoutedMessage,
     RunHeader,
     Sent,
     Stamp,
@@ -191,13 +191,13 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
     )
 
 
-def write_note(note: Note) -> bytes:
+def write_note(note: LogEntry) -> bytes:
     failure = None if note.failure is None else _failure(note.failure)
     value = NOTHING if note.value is None else _raw(note.value)
     return _encode(WireNote(FORMAT, note.due, failure, note.final, value, note.call))
 
 
-def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
+def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry:
     what = f"what run {run_id!r} noted as {key!r}"
     shape = decode_stored(_decode_note, body, what)
     _check_format(shape.format, what)
@@ -205,7 +205,7 @@ def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> Note:
         read_moment(shape.due, what)
     failure = None if shape.failure is None else _read_failure(shape.failure)
     value = _payload(shape.value, codec) if bytes(shape.value) else None
-    return Note(shape.due, failure, shape.final, value, shape.call)
+    return LogEntry(shape.due, failure, shape.final, value, shape.call)
 
 
 def _check_format(version: int, what: str) -> None:
@@ -216,11 +216,11 @@ def _check_format(version: int, what: str) -> None:
     raise NewerFormat(f"{what} is of format {version}, and this version reads {READABLE}; use a newer Stepwell")
 
 
-def _raw(payload: Parcel) -> Raw:
+def _raw(payload: Payload) -> Raw:
     return Raw(json_of(payload))
 
 
-def _payload(raw: Raw, codec: Codec) -> Parcel:
+def _payload(raw: Raw, codec: Codec) -> Payload:
     return Encoded(bytes(raw), codec)
 
 
@@ -252,14 +252,14 @@ def _read_children(children: dict[str, WireChild | None]) -> dict[str, Child | N
     }
 
 
-def _message(m: Message) -> WireMessage:
+def _message(m: RoutedMessage) -> WireMessage:
     reply = None if m.reply is None else WireReply(m.reply.request_id, _raw(m.reply.question), m.reply.child)
     return WireMessage(m.id, m.source, _raw(m.payload), m.target, m.takers, m.joins, reply)
 
 
-def _read_message(m: WireMessage, codec: Codec) -> Message:
+def _read_message(m: WireMessage, codec: Codec) -> RoutedMessage:
     reply = None if m.reply is None else Reply(m.reply.request_id, _payload(m.reply.question, codec), m.reply.child)
-    return Message(m.id, m.source, _payload(m.payload, codec), m.target, m.takers, m.joins, reply)
+    return RoutedMessage(m.id, m.source, _payload(m.payload, codec), m.target, m.takers, m.joins, reply)
 
 
 def _request(r: Request) -> WireRequest:
@@ -294,7 +294,7 @@ def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]
     return tuple(Output(output.kind, _payload(output.payload, codec)) for output in outputs)
 
 
-def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Parcel]) -> WireWrites | None:
+def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Payload]) -> WireWrites | None:
     if not writes:
         return None
     shape = WireWrites({}, {}, [], {})
@@ -316,7 +316,7 @@ def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Parcel]) 
 
 
 def _executors(
-    saved: Mapping[str, Parcel | Edited], before: Mapping[str, Parcel]
+    saved: Mapping[str, Payload | Edited], before: Mapping[str, Payload]
 ) -> tuple[dict[str, Raw], dict[str, WireSplice]]:
     """What executors keep: for each all of it, or what changed in it."""
     texts: dict[str, Raw] = {}
@@ -332,7 +332,7 @@ def _executors(
     return texts, splices
 
 
-def _splice(before: Parcel | None, text: bytes) -> WireSplice | None:
+def _splice(before: Payload | None, text: bytes) -> WireSplice | None:
     """What changed in a value, if it is large and changed only a little."""
     if before is None or len(text) < WORTH_IT:
         return None
@@ -346,8 +346,8 @@ def _read_splice(shape: WireSplice, codec: Codec, what: str) -> Edited:
     return Edited(StoredEdit(Splice(shape.start, shape.tail, shape.text.encode()), codec, what))
 
 
-def _read_executors(shape: WireCommit, codec: Codec, what: str) -> dict[str, Parcel | Edited]:
-    saved: dict[str, Parcel | Edited] = {id: _payload(raw, codec) for id, raw in shape.executors.items()}
+def _read_executors(shape: WireCommit, codec: Codec, what: str) -> dict[str, Payload | Edited]:
+    saved: dict[str, Payload | Edited] = {id: _payload(raw, codec) for id, raw in shape.executors.items()}
     edits = {
         id: _read_splice(splice, codec, f"executor {id!r} in {what}") for id, splice in shape.executor_splices.items()
     }
