@@ -75,7 +75,7 @@ def tell_before_it_is_stored(patch: Patch) -> None:
     async def soon(*args: Any, **along: Any) -> None:
         lazy.add(asyncio.ensure_future(store(*args, **along)))
 
-    patch.setattr(engine, "store", soon)
+    patch.setattr(engine, "store_commit", soon)
 
 
 def forget_steps(patch: Patch) -> None:
@@ -89,7 +89,7 @@ def forget_steps(patch: Patch) -> None:
         else:
             await put(self, key, note)
 
-    patch.setattr(SuperstepLog, "put", careless)
+    patch.setattr(SuperstepLog, "add", careless)
 
 
 def count_steps_by_asking(patch: Patch) -> None:
@@ -99,7 +99,7 @@ def count_steps_by_asking(patch: Patch) -> None:
         branch = current(owner)
         return branch and list(branch.ancestors())[-1]
 
-    patch.setattr(branches, "current", handler_itself)
+    patch.setattr(branches, "find_current", handler_itself)
     patch.setattr(branches.Branch, "is_run_by_another", lambda self: False)
 
 
