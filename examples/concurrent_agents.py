@@ -7,8 +7,8 @@ Three experts are asked at once, and a function counts their votes.
 
 import asyncio
 
-from stepwell import AgentExecutorResponse, HandlerFailed, InMemoryCheckpointStorage
-from stepwell.agents import Fails, ScriptedAgent
+from stepwell import HandlerFailed, InMemoryCheckpointStorage
+from stepwell.agents import AgentExecutorResponse, Fails, ScriptedAgent
 from stepwell.orchestrations import ConcurrentBuilder
 
 

@@ -13,7 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stepwell import RunHandle, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell import SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell.workflows import RunHandle
 
 reached = asyncio.Event()
 rocks = {"first": 3, "again": 0}  # where each program is held up

@@ -14,8 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stepwell import AgentExecutor, AgentSession, Message, SQLiteCheckpointStorage, WorkflowAgent, WorkflowBuilder
+from stepwell import AgentExecutor, Message, SQLiteCheckpointStorage, WorkflowAgent, WorkflowBuilder
 from stepwell.agents import Calls, ScriptedAgent, ToolApprovalRequest
+from stepwell.workflows import AgentSession
 
 
 def plan(messages: list[Message]) -> str | Calls:

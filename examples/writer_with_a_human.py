@@ -17,8 +17,6 @@ from pathlib import Path
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorRequest,
-    AgentExecutorResponse,
     Executor,
     Message,
     SQLiteCheckpointStorage,
@@ -28,7 +26,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.agents import ScriptedAgent
+from stepwell.agents import AgentExecutorRequest, AgentExecutorResponse, ScriptedAgent
 
 
 def write(messages: list[Message]) -> str:

@@ -1,7 +1,9 @@
 """Stepwell: agent workflows that do not lose their place.
 
-Every public name is at home in a module of its own, which is loaded when the name is asked for first: a program pays
-for what it uses. Type checkers read `__init__.pyi`.
+Here are the names that most programs need: the workflow and its builder, executors and their decorators,
+storages, retention, and every error a program may catch. The rest is in the packages:
+`stepwell.agents`, `stepwell.workflows`, `stepwell.storage`, and so on. Each name is loaded with its
+module when it is first used, so a program pays only for what it uses. Type checkers read `__init__.pyi`.
 """
 
 from stepwell import defaults as _defaults
@@ -10,14 +12,8 @@ from stepwell.codec import modules as _modules
 __version__ = "0.2.0"
 
 _HOMES = {
-    "DEFAULT_MAX_ITERATIONS": "workflows.builder",
     "AgentExecutor": "agents.executor",
-    "AgentExecutorRequest": "agents.messages",
-    "AgentExecutorResponse": "agents.messages",
-    "AgentResponse": "agents.messages",
-    "AgentResponseUpdate": "agents.messages",
-    "AgentSession": "workflows.workflow_agent",
-    "AgentStream": "workflows.workflow_agent",
+    "AgentWorkflow": "declarative.builder",
     "CannotUnseal": "errors",
     "Case": "graph.edges",
     "CheckpointCorrupt": "errors",
@@ -28,12 +24,10 @@ _HOMES = {
     "CommitConflict": "errors",
     "Default": "graph.edges",
     "DefinitionError": "errors",
-    "DueRun": "storage.due_runs",
     "DurabilityError": "errors",
     "Executor": "graph.executor",
     "FileCheckpointStorage": "stores.files.store",
     "FullHistory": "model.superstep",
-    "FunctionExecutor": "graph.function_executor",
     "GraphChanged": "errors",
     "HandlerFailed": "errors",
     "HandlerTimeout": "errors",
@@ -44,7 +38,6 @@ _HOMES = {
     "Migration": "graph.migration",
     "MigrationFailed": "errors",
     "NewerFormat": "errors",
-    "PendingRequest": "storage.pending_requests",
     "PostgresCheckpointStorage": "stores.postgres.storage",
     "PrivateMissing": "errors",
     "RequestError": "errors",
@@ -55,8 +48,6 @@ _HOMES = {
     "RoutingFailed": "errors",
     "RunBusy": "errors",
     "RunError": "errors",
-    "RunHandle": "workflows.handle",
-    "RunInfo": "storage.run_list",
     "SQLiteCheckpointStorage": "stores.sqlite.store",
     "Seal": "storage.encryption",
     "StateConflict": "errors",
@@ -64,9 +55,6 @@ _HOMES = {
     "StepFailed": "errors",
     "StepwellError": "errors",
     "StoreUnavailable": "errors",
-    "SubWorkflowRequest": "graph.subworkflow",
-    "SubWorkflowRequestMessage": "graph.subworkflow",
-    "SubWorkflowResponseMessage": "graph.subworkflow",
     "SuperstepLimit": "errors",
     "UnknownRequest": "errors",
     "Workflow": "workflows.workflow",
@@ -74,12 +62,8 @@ _HOMES = {
     "WorkflowBuilder": "workflows.builder",
     "WorkflowCheckpoint": "storage.checkpoint",
     "WorkflowContext": "graph.context",
-    "WorkflowErrorDetails": "model.event",
     "WorkflowEvent": "model.event",
-    "WorkflowEventSource": "model.event",
-    "WorkflowEventType": "model.event",
     "WorkflowExecutor": "workflows.subworkflow",
-    "WorkflowMessage": "storage.checkpoint",
     "WorkflowRunResult": "workflows.result",
     "WorkflowRunState": "model.event",
     "WorkflowViz": "viz.picture",
@@ -89,22 +73,8 @@ _HOMES = {
     "register_checkpoint_type": "codec.codec",
     "response_handler": "graph.handler",
 }
-_ROOMS = ("admin", "agents", "declarative", "orchestrations", "testing")
+_PACKAGES = ("admin", "agents", "declarative", "orchestrations", "storage", "testing", "viz", "workflows")
 
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        found = globals()[name] = getattr(_modules.load(f"{__name__}.{_HOMES[name]}"), name)
-        return found
-    if name in _ROOMS:
-        return _modules.load(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
-
+__getattr__, __dir__, __all__ = _modules.export_lazily(__name__, _HOMES, _PACKAGES)
 
 del _defaults

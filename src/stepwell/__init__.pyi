@@ -1,14 +1,9 @@
-"""What type checkers see of `stepwell`: every public name, and where it is at home. `__init__.py` says it to Python."""
+"""What type checkers see of `stepwell`. `__init__.py` lists the same names for Python."""
 
 from stepwell.agents.executor import AgentExecutor
-from stepwell.agents.messages import (
-    AgentExecutorRequest,
-    AgentExecutorResponse,
-    AgentResponse,
-    AgentResponseUpdate,
-    Message,
-)
+from stepwell.agents.messages import Message
 from stepwell.codec.codec import register_checkpoint_type
+from stepwell.declarative.builder import AgentWorkflow
 from stepwell.errors import (
     CannotUnseal,
     CheckpointCorrupt,
@@ -41,50 +36,32 @@ from stepwell.errors import (
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.edges import Case, Default
 from stepwell.graph.executor import Executor
-from stepwell.graph.function_executor import FunctionExecutor, executor
+from stepwell.graph.function_executor import executor
 from stepwell.graph.handler import handler, response_handler
 from stepwell.graph.migration import Migration
 from stepwell.graph.persistent import persistent
 from stepwell.graph.retry import RetryPolicy
-from stepwell.graph.subworkflow import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
-from stepwell.model.event import (
-    CheckpointInfo,
-    WorkflowErrorDetails,
-    WorkflowEvent,
-    WorkflowEventSource,
-    WorkflowEventType,
-    WorkflowRunState,
-)
+from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
 from stepwell.model.superstep import FullHistory, LatestOnly, Retention
-from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage
+from stepwell.storage.checkpoint import WorkflowCheckpoint
 from stepwell.storage.checkpoint_storage import CheckpointStorage
-from stepwell.storage.due_runs import DueRun
 from stepwell.storage.encryption import Seal
-from stepwell.storage.pending_requests import PendingRequest
-from stepwell.storage.run_list import RunInfo
 from stepwell.stores.files.store import FileCheckpointStorage
 from stepwell.stores.memory.store import InMemoryCheckpointStorage
 from stepwell.stores.postgres.storage import PostgresCheckpointStorage
 from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
 from stepwell.viz.picture import WorkflowViz
-from stepwell.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
-from stepwell.workflows.handle import RunHandle
+from stepwell.workflows.builder import WorkflowBuilder
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.subworkflow import WorkflowExecutor
 from stepwell.workflows.workflow import Workflow
-from stepwell.workflows.workflow_agent import AgentSession, AgentStream, WorkflowAgent
+from stepwell.workflows.workflow_agent import WorkflowAgent
 
 __version__: str
 
 __all__ = [
-    "DEFAULT_MAX_ITERATIONS",
     "AgentExecutor",
-    "AgentExecutorRequest",
-    "AgentExecutorResponse",
-    "AgentResponse",
-    "AgentResponseUpdate",
-    "AgentSession",
-    "AgentStream",
+    "AgentWorkflow",
     "CannotUnseal",
     "Case",
     "CheckpointCorrupt",
@@ -95,12 +72,10 @@ __all__ = [
     "CommitConflict",
     "Default",
     "DefinitionError",
-    "DueRun",
     "DurabilityError",
     "Executor",
     "FileCheckpointStorage",
     "FullHistory",
-    "FunctionExecutor",
     "GraphChanged",
     "HandlerFailed",
     "HandlerTimeout",
@@ -111,7 +86,6 @@ __all__ = [
     "Migration",
     "MigrationFailed",
     "NewerFormat",
-    "PendingRequest",
     "PostgresCheckpointStorage",
     "PrivateMissing",
     "RequestError",
@@ -122,8 +96,6 @@ __all__ = [
     "RoutingFailed",
     "RunBusy",
     "RunError",
-    "RunHandle",
-    "RunInfo",
     "SQLiteCheckpointStorage",
     "Seal",
     "StateConflict",
@@ -131,9 +103,6 @@ __all__ = [
     "StepFailed",
     "StepwellError",
     "StoreUnavailable",
-    "SubWorkflowRequest",
-    "SubWorkflowRequestMessage",
-    "SubWorkflowResponseMessage",
     "SuperstepLimit",
     "UnknownRequest",
     "Workflow",
@@ -141,12 +110,8 @@ __all__ = [
     "WorkflowBuilder",
     "WorkflowCheckpoint",
     "WorkflowContext",
-    "WorkflowErrorDetails",
     "WorkflowEvent",
-    "WorkflowEventSource",
-    "WorkflowEventType",
     "WorkflowExecutor",
-    "WorkflowMessage",
     "WorkflowRunResult",
     "WorkflowRunState",
     "WorkflowViz",

@@ -6,7 +6,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorRequest,
     InMemoryCheckpointStorage,
     Message,
     WorkflowBuilder,
@@ -14,7 +13,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
-from stepwell.agents import Answer, Calls, ScriptedAgent, Turn, conversation_key, usage_in
+from stepwell.agents import AgentExecutorRequest, Answer, Calls, ScriptedAgent, Turn, conversation_key, usage_in
 from stepwell.testing import crash_everywhere
 
 

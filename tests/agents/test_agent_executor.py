@@ -6,9 +6,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorRequest,
-    AgentExecutorResponse,
-    AgentResponse,
     HandlerFailed,
     InMemoryCheckpointStorage,
     Message,
@@ -21,6 +18,9 @@ from stepwell import (
     executor,
 )
 from stepwell.agents import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
     Answer,
     Asks,
     Budget,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import AgentExecutor, AgentSession, InMemoryCheckpointStorage, WorkflowBuilder
+from stepwell import AgentExecutor, InMemoryCheckpointStorage, WorkflowBuilder
 from stepwell.agents import Budget, BudgetResponse, Calls, ScriptedAgent
 from stepwell.orchestrations import (
     AgentRequestInfoResponse,
@@ -16,6 +16,7 @@ from stepwell.orchestrations import (
     MagenticBuilder,
     SequentialBuilder,
 )
+from stepwell.workflows import AgentSession
 
 given: Any = [1]
 NAN = float("nan")

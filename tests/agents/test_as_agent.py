@@ -8,7 +8,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentResponse,
     DefinitionError,
     Executor,
     HandlerFailed,
@@ -23,7 +22,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.agents import Calls, Fails, ScriptedAgent, Usage, conversation_key
+from stepwell.agents import AgentResponse, Calls, Fails, ScriptedAgent, Usage, conversation_key
 from stepwell.testing import crash_everywhere
 from stepwell.workflows.workflow_agent import AgentSession
 

@@ -8,10 +8,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorRequest,
-    AgentExecutorResponse,
-    AgentResponse,
-    AgentSession,
     CheckpointMissing,
     Executor,
     Message,
@@ -24,6 +20,9 @@ from stepwell import (
     response_handler,
 )
 from stepwell.agents import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
     Budget,
     BudgetRequest,
     Calls,
@@ -38,6 +37,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import Crash, CrashingStore, FailingStore, ScriptedHuman, crash_everywhere
 from stepwell.testing.faults.wrapped_store import WrappedStore
+from stepwell.workflows import AgentSession
 
 
 class Noted(WrappedStore):

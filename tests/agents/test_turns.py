@@ -8,9 +8,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorRequest,
-    AgentResponse,
-    AgentSession,
     HandlerFailed,
     InMemoryCheckpointStorage,
     Message,
@@ -23,6 +20,8 @@ from stepwell import (
     executor,
 )
 from stepwell.agents import (
+    AgentExecutorRequest,
+    AgentResponse,
     Answer,
     Budget,
     BudgetRequest,
@@ -36,6 +35,7 @@ from stepwell.agents import (
     current_tool_call,
     usage_in,
 )
+from stepwell.workflows import AgentSession
 
 
 class Written:

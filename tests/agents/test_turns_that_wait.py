@@ -10,7 +10,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentSession,
     HandlerFailed,
     InMemoryCheckpointStorage,
     Message,
@@ -33,6 +32,7 @@ from stepwell.agents import (
     usage_in,
 )
 from stepwell.orchestrations import SequentialBuilder
+from stepwell.workflows import AgentSession
 
 
 class Written:

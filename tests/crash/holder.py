@@ -17,7 +17,6 @@ from pathlib import Path
 from stepwell import (
     Executor,
     FileCheckpointStorage,
-    RunHandle,
     SQLiteCheckpointStorage,
     Workflow,
     WorkflowBuilder,
@@ -26,6 +25,7 @@ from stepwell import (
     handler,
     response_handler,
 )
+from stepwell.workflows import RunHandle
 
 LAST = 6
 

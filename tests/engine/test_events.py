@@ -17,7 +17,6 @@ from stepwell import (
     WorkflowCheckpoint,
     WorkflowContext,
     WorkflowEvent,
-    WorkflowEventSource,
     WorkflowRunState,
     executor,
     handler,
@@ -25,6 +24,7 @@ from stepwell import (
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.port import NOTHING_ALONG, Along, Record
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.workflows import WorkflowEventSource
 
 Ctx = WorkflowContext[Any, Any]
 IN_PROGRESS, IDLE, FAILED = WorkflowRunState.IN_PROGRESS, WorkflowRunState.IDLE, WorkflowRunState.FAILED

@@ -24,7 +24,6 @@ from stepwell import (
     ResponseRejected,
     RoutingFailed,
     RunError,
-    RunHandle,
     StepwellError,
     StoreUnavailable,
     SuperstepLimit,
@@ -37,6 +36,7 @@ from stepwell import (
 from stepwell.engine import watchers as watching
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.workflows import RunHandle
 from tests.support.held import (
     PLACES,
     Script,

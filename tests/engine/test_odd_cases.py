@@ -12,7 +12,6 @@ import pytest
 
 from stepwell import (
     DefinitionError,
-    FunctionExecutor,
     HandlerFailed,
     InMemoryCheckpointStorage,
     RoutingFailed,
@@ -26,6 +25,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
+from stepwell.workflows import FunctionExecutor
 
 
 class Speechless(Exception):

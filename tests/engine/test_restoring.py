@@ -19,7 +19,6 @@ from stepwell import (
     ResponseRejected,
     RunBusy,
     RunError,
-    RunHandle,
     UnknownRequest,
     WorkflowBuilder,
     WorkflowContext,
@@ -30,6 +29,7 @@ from stepwell import (
     persistent,
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.workflows import RunHandle
 from tests.support.held import PLACES, Script, asking, counting, durable, in_background, sleeping, storage_at
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS

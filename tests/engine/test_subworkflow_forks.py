@@ -16,8 +16,6 @@ from stepwell import (
     HandlerFailed,
     InMemoryCheckpointStorage,
     SQLiteCheckpointStorage,
-    SubWorkflowRequestMessage,
-    SubWorkflowResponseMessage,
     Workflow,
     WorkflowBuilder,
     WorkflowCheckpoint,
@@ -27,6 +25,7 @@ from stepwell import (
     handler,
     response_handler,
 )
+from stepwell.workflows import SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from tests.support.nesting import IDLE, WAITING, Asker, Book, End, Ok, SixMethods, alone, around, asks, deep, ids
 
 

@@ -23,9 +23,6 @@ from stepwell import (
     RunError,
     SQLiteCheckpointStorage,
     StoreUnavailable,
-    SubWorkflowRequest,
-    SubWorkflowRequestMessage,
-    SubWorkflowResponseMessage,
     UnknownRequest,
     Workflow,
     WorkflowBuilder,
@@ -38,6 +35,7 @@ from stepwell import (
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.port import Store
 from stepwell.storage.response_types import schema_of, type_words
+from stepwell.workflows import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from tests.support.crashing import Crash, CrashingStore
 from tests.support.nesting import (
     IDLE,

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from stepwell import (
-    DueRun,
     Executor,
     HandlerFailed,
     InMemoryCheckpointStorage,
@@ -31,7 +30,7 @@ from stepwell import (
     persistent,
     response_handler,
 )
-from stepwell.storage import clock
+from stepwell.storage import DueRun, clock
 from tests.support.hurried import hurried
 
 HOUR = 3600

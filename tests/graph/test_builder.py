@@ -6,7 +6,6 @@ from typing import Any, Literal, Never
 import pytest
 
 from stepwell import (
-    DEFAULT_MAX_ITERATIONS,
     Case,
     Default,
     DefinitionError,
@@ -21,6 +20,7 @@ from stepwell import (
     executor,
     handler,
 )
+from stepwell.workflows import DEFAULT_MAX_ITERATIONS
 
 
 class Step(Executor):

@@ -10,17 +10,9 @@ from typing import Any, Never
 
 import pytest
 
-from stepwell import (
-    DefinitionError,
-    Executor,
-    FunctionExecutor,
-    WorkflowBuilder,
-    WorkflowContext,
-    executor,
-    handler,
-    persistent,
-)
+from stepwell import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, executor, handler, persistent
 from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy
+from stepwell.workflows import FunctionExecutor
 
 
 class Worker(Executor):

@@ -10,8 +10,9 @@ from typing import Any, Generic, List, Literal, Never, Optional, TypeVar, Union 
 
 import pytest
 
-from stepwell import DefinitionError, Executor, FunctionExecutor, WorkflowBuilder, WorkflowContext, executor, handler
+from stepwell import DefinitionError, Executor, WorkflowBuilder, WorkflowContext, executor, handler
 from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy
+from stepwell.workflows import FunctionExecutor
 
 T = TypeVar("T")
 

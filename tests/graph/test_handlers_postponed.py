@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Never, Optional
 
-from stepwell import Executor, FunctionExecutor, WorkflowBuilder, WorkflowContext, executor, handler
+from stepwell import Executor, WorkflowBuilder, WorkflowContext, executor, handler
+from stepwell.workflows import FunctionExecutor
 
 if TYPE_CHECKING:
     from nowhere import Ghost  # type: ignore[import-not-found]

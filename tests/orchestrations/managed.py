@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stepwell import AgentResponse, InMemoryCheckpointStorage, Message, Workflow
-from stepwell.agents import ScriptedAgent
+from stepwell import InMemoryCheckpointStorage, Message, Workflow
+from stepwell.agents import AgentResponse, ScriptedAgent
 from stepwell.orchestrations import MagenticBuilder
 
 PROMPTS: dict[str, Any] = {

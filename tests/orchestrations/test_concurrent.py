@@ -9,9 +9,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorRequest,
-    AgentExecutorResponse,
-    AgentResponse,
     DefinitionError,
     Executor,
     HandlerFailed,
@@ -25,7 +22,16 @@ from stepwell import (
     executor,
     handler,
 )
-from stepwell.agents import Calls, Fails, ScriptedAgent, ToolApprovalRequest, Usage
+from stepwell.agents import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
+    Calls,
+    Fails,
+    ScriptedAgent,
+    ToolApprovalRequest,
+    Usage,
+)
 from stepwell.orchestrations import AgentRequestInfoResponse, ConcurrentBuilder, SequentialBuilder
 from stepwell.testing import crash_everywhere
 

@@ -6,8 +6,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorResponse,
-    AgentResponse,
     DefinitionError,
     Executor,
     HandlerFailed,
@@ -20,7 +18,7 @@ from stepwell import (
     executor,
     handler,
 )
-from stepwell.agents import Calls, ScriptedAgent, conversation_key
+from stepwell.agents import AgentExecutorResponse, AgentResponse, Calls, ScriptedAgent, conversation_key
 from stepwell.orchestrations import (
     GroupChatBuilder,
     GroupChatOrchestrator,

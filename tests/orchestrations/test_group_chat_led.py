@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stepwell import AgentExecutor, AgentResponse, InMemoryCheckpointStorage, Message, RunError, Workflow
-from stepwell.agents import Calls, Fails, Says, ScriptedAgent, conversation_key
+from stepwell import AgentExecutor, InMemoryCheckpointStorage, Message, RunError, Workflow
+from stepwell.agents import AgentResponse, Calls, Fails, Says, ScriptedAgent, conversation_key
 from stepwell.agents.scripted import Move
 from stepwell.orchestrations import AgentOrchestrationOutput, GroupChatBuilder
 from stepwell.orchestrations.group_chat.values import NotADecision, decision_in

@@ -6,9 +6,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorRequest,
-    AgentExecutorResponse,
-    AgentResponse,
     Executor,
     HandlerFailed,
     InMemoryCheckpointStorage,
@@ -20,7 +17,15 @@ from stepwell import (
     WorkflowRunState,
     handler,
 )
-from stepwell.agents import Calls, ScriptedAgent, conversation_key, usage_in
+from stepwell.agents import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
+    Calls,
+    ScriptedAgent,
+    conversation_key,
+    usage_in,
+)
 from stepwell.orchestrations import (
     MagenticBuilder,
     MagenticOrchestratorEventType,

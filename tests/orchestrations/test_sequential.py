@@ -7,8 +7,6 @@ import pytest
 
 from stepwell import (
     AgentExecutor,
-    AgentExecutorResponse,
-    AgentResponse,
     DefinitionError,
     Executor,
     InMemoryCheckpointStorage,
@@ -22,7 +20,7 @@ from stepwell import (
     executor,
     handler,
 )
-from stepwell.agents import Calls, ScriptedAgent, ToolApprovalRequest
+from stepwell.agents import AgentExecutorResponse, AgentResponse, Calls, ScriptedAgent, ToolApprovalRequest
 from stepwell.orchestrations import AgentRequestInfoResponse, SequentialBuilder
 from stepwell.testing import crash_everywhere
 

@@ -14,8 +14,6 @@ import pytest
 from stepwell import (
     CheckpointMissing,
     Executor,
-    SubWorkflowRequestMessage,
-    SubWorkflowResponseMessage,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -32,6 +30,7 @@ from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing import crash_everywhere
+from stepwell.workflows import SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from tests.support.crashing import Crash
 from tests.support.nesting import Ask, End, Ok, SixMethods, Start
 

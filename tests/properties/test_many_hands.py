@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from stepwell import RunBusy, RunError, RunHandle, WorkflowRunState
+from stepwell import RunBusy, RunError, WorkflowRunState
+from stepwell.workflows import RunHandle
 from tests.support.held import Script, counting, storage_at
 
 ACTS = ("send", "send", "cancel", "resume", "restore", "read", "read", "result")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable
 from typing import TypeVar
 
-from stepwell import WorkflowErrorDetails, WorkflowEvent
+from stepwell import WorkflowEvent
+from stepwell.workflows import WorkflowErrorDetails
 
 T = TypeVar("T")
 

@@ -47,7 +47,9 @@ def test_the_import_alone_loads_nothing_that_takes_time() -> None:
 
 def test_a_name_loads_no_store_and_no_agents_unless_it_is_one() -> None:
     say = "import sys; print(*(name for name in sys.modules if name.startswith('stepwell')))"
-    loaded = printed(f"from stepwell import Executor, RunInfo, SQLiteCheckpointStorage; {say}").split()
+    loaded = printed(
+        f"from stepwell import Executor, SQLiteCheckpointStorage; from stepwell.storage import RunInfo; {say}"
+    ).split()
     assert "stepwell.stores.sqlite.store" in loaded
     not_needed = (
         "stepwell.stores.files.store",
@@ -73,13 +75,13 @@ print(*(name for name in sys.modules if name.startswith(no_need)))
     assert printed(define) == "\n"
 
 
-@pytest.mark.parametrize("room", ["stepwell", "stepwell.admin"])
+@pytest.mark.parametrize("room", ["stepwell", "stepwell.admin", "stepwell.storage", "stepwell.workflows"])
 def test_type_checkers_and_python_are_told_the_same_names(room: str) -> None:
     module: Any = import_module(room)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
     told = {one.name: line.module for line in stub.body if isinstance(line, ast.ImportFrom) for one in line.names}
     (names,) = (ast.literal_eval(line.value) for line in stub.body if isinstance(line, ast.Assign))
-    assert told == {name: f"{room}.{home}" for name, home in module._HOMES.items()}
+    assert told == {name: f"stepwell.{home}" for name, home in module._HOMES.items()}
     assert names == module.__all__ == sorted(told, key=names.index)
     assert [name for name in names if not hasattr(module, name)] == []
 

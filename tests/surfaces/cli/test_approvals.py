@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stepwell import AgentExecutorResponse, AgentResponse, Message
+from stepwell import Message
+from stepwell.agents import AgentExecutorResponse, AgentResponse
 from stepwell.agents.requests import (
     AgentInputRequest,
     AgentInputResponse,
