@@ -64,5 +64,5 @@ $(BENCH_READY): requirements/bench.lock
 	@echo "Setting up $(BENCH) (once) ..."
 	@rm -f $(BENCH_READY)
 	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
-	@$(BENCH)/bin/python $(PIP_INSTALL) --require-hashes -r requirements/bench.lock
+	@$(BENCH)/bin/python $(PIP_INSTALL) --no-deps --require-hashes -r requirements/bench.lock
 	@touch $(BENCH_READY)

@@ -111,6 +111,14 @@ def _p99(place: str) -> Ratio:
     return lambda figures: figures[f"stepwell-{place}"]["p99_ms"] / figures[f"langgraph-{place}"]["p99_ms"]
 
 
+def _kib_written(subject: str) -> Ratio:
+    return lambda figures: figures[subject]["written_each"] / KIB
+
+
+def _time_over(subject: str, peer: str, what: str) -> Ratio:
+    return lambda figures: figures[subject][what] / lowest(figures, peer, what)
+
+
 def _called_once() -> tuple[Goal, ...]:
     return tuple(
         Goal(f"{subject}, handlers called again", _figure(subject, "most_called_again"), most=1)
@@ -135,12 +143,14 @@ CHAIN = Case(
     tiny={"supersteps": 20},
     count=lambda sizes: sizes["supersteps"],
     goals=(
-        Goal("SQLite, times LangGraph SQLite", rate_over("stepwell-sqlite", "langgraph-sqlite"), least=4),
-        Goal("SQLite, times raw SQLite commits", rate_over("stepwell-sqlite", "raw-sqlite"), least=0.5),
-        Goal("PostgreSQL, times LangGraph PostgreSQL", rate_over("stepwell-postgres", "langgraph-postgres"), least=3),
-        Goal("PostgreSQL, times raw insert and commit", rate_over("stepwell-postgres", "raw-postgres"), least=0.5),
-        Goal("no storage, times MAF", lambda f: f["stepwell"]["rate"] / f["maf"]["rate"], least=2),
-        Goal("memory, times MAF", lambda f: f["stepwell-memory"]["rate"] / f["maf-memory"]["rate"], least=2),
+        Goal("SQLite, times raw SQLite commits", rate_over("stepwell-sqlite", "raw-sqlite"), least=0.75),
+        Goal("SQLite, KiB written per superstep", _kib_written("stepwell-sqlite"), most=14),
+        Goal("SQLite, times LangGraph SQLite", rate_over("stepwell-sqlite", "langgraph-sqlite"), least=2),
+        Goal("PostgreSQL, times raw insert and commit", rate_over("stepwell-postgres", "raw-postgres"), least=0.65),
+        Goal("PostgreSQL, times LangGraph PostgreSQL", rate_over("stepwell-postgres", "langgraph-postgres"), least=2),
+        Goal("files, synced, times MAF files, not synced", rate_over("stepwell-files", "maf-files"), least=1.2),
+        Goal("no storage, times MAF", lambda f: f["stepwell"]["rate"] / f["maf"]["rate"], least=4),
+        Goal("memory, times MAF", lambda f: f["stepwell-memory"]["rate"] / f["maf-memory"]["rate"], least=4.5),
     ),
 )
 
@@ -154,8 +164,9 @@ GROWTH = Case(
     count=lambda sizes: sizes["turns"],
     columns=("empty",),
     goals=(
-        Goal("SQLite, times LangGraph SQLite with delta channels", _times_delta("sqlite"), least=3),
-        Goal("PostgreSQL, times LangGraph PostgreSQL with delta channels", _times_delta("postgres"), least=3),
+        Goal("SQLite, times LangGraph SQLite with delta channels", _times_delta("sqlite"), least=2.2),
+        Goal("PostgreSQL, times LangGraph PostgreSQL with delta channels", _times_delta("postgres"), least=3.2),
+        Goal("by save hooks, no storage, times MAF", rate_over("stepwell-hook", "maf", without="maf-"), least=1.5),
         Goal("SQLite, disk left over the conversation", _left("stepwell-sqlite"), most=3),
         Goal("files, disk left over the conversation", _left("stepwell-files"), most=3),
         Goal("PostgreSQL, disk left over the conversation", _left("stepwell-postgres"), most=3),
@@ -174,8 +185,14 @@ LONG = Case(
     count=lambda sizes: sizes["turns"],
     columns=("ms_at_10", "ms_at_100", "ms_at_1000", "ms_at_3000"),
     goals=tuple(
-        Goal(f"{place}, cost at turn 3,000 over cost at turn 100", _later("ms_at_3000", "ms_at_100", place), most=1.5)
-        for place in ("stepwell-sqlite", "stepwell-files", "stepwell-postgres")
+        Goal(f"{place}, cost at turn 3,000 over cost at turn 100", _later("ms_at_3000", "ms_at_100", place), most=most)
+        for place, most in {
+            "stepwell-sqlite": 1.5,
+            "stepwell-files": 1.5,
+            "stepwell-postgres": 1.5,
+            "stepwell-sqlite-append-and-read": 3,
+            "stepwell-sqlite-hook": 3,
+        }.items()
     ),
 )
 
@@ -205,14 +222,68 @@ HISTORY = Case(
     quick={"checkpoints": 1000, "page": 20, "looks": 5},
     tiny={"checkpoints": 100, "page": 20, "looks": 5},
     timed=False,
-    columns=tuple(f"{what}_ms_{stop}" for what in ("latest", "resume", "page") for stop in (100, 1000, 5000)),
-    goals=tuple(
-        Goal(
-            f"{place}, {what} after 5,000 over after 100", _later(f"{what}_ms_5000", f"{what}_ms_100", place), most=1.5
-        )
-        for place in ("stepwell-sqlite", "stepwell-files", "stepwell-postgres")
-        for what in ("latest", "resume", "page")
+    columns=tuple(f"{what}_ms_{stop}" for what in ("latest", "resume", "page", "next") for stop in (100, 1000, 5000)),
+    goals=(
+        *(
+            Goal(
+                f"{place}, reading the newest after 5,000, LangGraph = 1",
+                _time_over(f"stepwell-{place}", f"langgraph-{place}", "latest_ms_5000"),
+                most=0.8,
+            )
+            for place in ("sqlite", "postgres")
+        ),
+        *(
+            Goal(
+                f"{place}, ms from the call to the next handler", _figure(f"stepwell-{place}", "next_ms_5000"), most=ms
+            )
+            for place, ms in {"sqlite": 4, "postgres": 6, "files": 12}.items()
+        ),
+        *(
+            Goal(
+                f"{place}, {what} after 5,000 over after 100",
+                _later(f"{what}_ms_5000", f"{what}_ms_100", place),
+                most=1.5,
+            )
+            for place in ("stepwell-sqlite", "stepwell-files", "stepwell-postgres")
+            for what in ("latest", "resume", "page")
+        ),
     ),
+)
+
+FRESH = Case(
+    name="fresh",
+    words="a new process opens a store with a run of {checkpoints:,} checkpoints and calls the run's next handler",
+    unit="process",
+    full={"checkpoints": 5000, "processes": 7},
+    quick={"checkpoints": 1000, "processes": 3},
+    tiny={"checkpoints": 20, "processes": 1},
+    timed=False,
+    disk=False,
+    columns=("next_handler_ms",),
+    most_repeats=3,
+    goals=(
+        *(
+            Goal(
+                f"{place}, LangGraph = 1",
+                _time_over(f"stepwell-{place}", f"langgraph-{place}", "next_handler_ms"),
+                most=1,
+            )
+            for place in ("sqlite", "postgres")
+        ),
+        Goal("files, ms", _figure("stepwell-files", "next_handler_ms"), most=60),
+    ),
+)
+
+HEAVY = Case(
+    name="heavy",
+    words="{kib:,} KiB of state of which every superstep changes a little: the event loop's own processor time",
+    unit="superstep",
+    full={"kib": 20480, "supersteps": 20},
+    quick={"kib": 4096, "supersteps": 10},
+    tiny={"kib": 16, "supersteps": 3},
+    count=lambda sizes: sizes["supersteps"],
+    columns=("read_ms", "hand_over_ms", "between_ms"),
+    goals=(Goal("SQLite, ms of the loop's thread between turns", _figure("stepwell-sqlite", "between_ms"), most=30),),
 )
 
 FANOUT = Case(
@@ -238,13 +309,16 @@ MANY = Case(
     tiny={"runs": 5, "supersteps": 5},
     count=lambda sizes: sizes["runs"] * sizes["supersteps"],
     columns=("p50_ms", "p99_ms"),
-    goals=tuple(
-        goal
-        for place in ("sqlite", "postgres")
-        for goal in (
-            Goal(f"{place}, times LangGraph", rate_over(f"stepwell-{place}", f"langgraph-{place}"), least=10),
-            Goal(f"{place}, p99 over LangGraph's", _p99(place), most=0.25),
-        )
+    goals=(
+        *tuple(
+            goal
+            for place, least in {"sqlite": 15, "postgres": 13}.items()
+            for goal in (
+                Goal(f"{place}, times LangGraph", rate_over(f"stepwell-{place}", f"langgraph-{place}"), least=least),
+                Goal(f"{place}, p99 over LangGraph's", _p99(place), most=0.25),
+            )
+        ),
+        Goal("files, synced, times MAF files, not synced", rate_over("stepwell-files", "maf-files"), least=2),
     ),
 )
 
@@ -311,5 +385,5 @@ INSTALLED = Case(
 )
 
 CRASHED = tuple(_crash(name, late, CRASH_WORDS[name]) for name, late in CRASHES.items())
-ALL = (CHAIN, GROWTH, LONG, BIG, HISTORY, FANOUT, MANY, *CRASHED, IMPORT, COMMAND, INSTALLED)
+ALL = (CHAIN, GROWTH, LONG, BIG, HEAVY, HISTORY, FRESH, FANOUT, MANY, *CRASHED, IMPORT, COMMAND, INSTALLED)
 CASES = {case.name: case for case in ALL}

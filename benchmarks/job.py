@@ -1,6 +1,9 @@
 """One measurement: what a subject is given, and what it gives back."""
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -76,9 +79,19 @@ class Job:
         """Notes how many milliseconds something took: the median, if it is done several times."""
         began = time.perf_counter()
         yield
+        self.note_lap(note, time.perf_counter() - began)
+
+    def note_lap(self, note: str, seconds: float) -> None:
         taken = self._laps.setdefault(note, [])
-        taken.append((time.perf_counter() - began) * 1000)
+        taken.append(seconds * 1000)
         self.notes[note] = statistics.median(taken)
+
+    def note_fresh_processes(self, times: int) -> None:
+        """Run the measured part of this subject in new processes (`again`), and note the median of what each notes."""
+        command = [sys.executable, *sys.argv, "--again"]
+        printed = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(times)]
+        notes = [json.loads(lines.splitlines()[-1])["notes"] for lines in printed]
+        self.notes |= {name: statistics.median(one[name] for one in notes) for name in notes[0]}
 
     def figures(self) -> dict[str, Any]:
         """After the subject has closed what it opened."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -210,6 +211,27 @@ async def history(job: Job, place: str) -> None:
                         await again.ainvoke(None, config, durability="sync", interrupt_after=["turn"])
 
 
+async def fresh(job: Job, place: str) -> None:
+    called_at = 0.0
+
+    def turn(state: Count) -> Command:
+        nonlocal called_at
+        called_at = time.perf_counter()
+        return Command(update={"number": state["number"] + 1}, goto="turn")
+
+    config = {"configurable": {"thread_id": "one"}}
+    began = time.perf_counter()
+    async with saver(place, job) as kept:
+        graph = looping(Count, turn, place, kept)
+        if job.again:
+            await graph.ainvoke(None, config, durability="sync", interrupt_after=["turn"])
+            job.notes["next_handler_ms"] = (called_at - began) * 1000
+        else:
+            await leave_after(graph, {"number": 0}, config | {"recursion_limit": job["checkpoints"]})
+    if not job.again:
+        await asyncio.to_thread(job.note_fresh_processes, job["processes"])
+
+
 async def leave_after(graph: Any, given: Any, config: Any) -> None:
     with suppress(GraphRecursionError):  # the run is left where the limit stopped it
         await graph.ainvoke(given, config, durability="sync")
@@ -321,6 +343,7 @@ SUBJECTS = [
     *(_subject(case, place, growth, "delta") for case in ("growth", "long") for place in DURABLE),
     *(_subject("big", place, big) for place in DURABLE),
     *(_subject("history", place, history) for place in ("memory", *ASYNC_DURABLE)),
+    *(_subject("fresh", place, fresh) for place in ASYNC_DURABLE),
     *(_subject("fanout", place, fanout) for place in KEEPS),
     *(_subject("many", place, many) for place in ("none", "memory", *ASYNC_DURABLE)),
     *(_subject(case, place, crash) for case in CRASHES for place in ASYNC_DURABLE),

@@ -250,7 +250,7 @@ def _subject(case: str, place: str, run: Any, how: str | None = None) -> Subject
 
 SUBJECTS = [
     *(_subject("chain", place, chain) for place in KEEPS),
-    *(_subject("growth", place, growth) for place in STORED),
+    *(_subject("growth", place, growth) for place in ("none", *STORED)),
     *(_subject("big", "files", big, how) for how in ("state", "hook")),
     *(_subject("history", place, history) for place in STORED),
     *(_subject("fanout", place, fanout) for place in KEEPS),

@@ -1,6 +1,8 @@
 """Stepwell in every case."""
 
 import asyncio
+import statistics
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -122,7 +124,8 @@ async def growth(job: Job, place: str, how: str = "append") -> None:
     laps, warming = Laps(), Laps()
     turns = job["turns"]
     messages = conversation(turns)
-    await note_empty(place, job)
+    if place != "none":
+        await note_empty(place, job)
     kept = storage(place, job)
     await looping(talking(how, messages, warming), kept, limit=turns).run(WARM)
     workflow = looping(talking(how, messages, laps), kept, limit=turns)
@@ -176,9 +179,66 @@ async def big(job: Job, place: str, how: str = "state") -> None:
     await close(kept)
 
 
-async def history(job: Job, place: str) -> None:
+async def heavy(job: Job, place: str) -> None:
+    """Processor time of the event loop's thread: to read the state, to hand it over, and from a return to a call."""
+    spent: dict[str, list[float]] = {"read_ms": [], "hand_over_ms": [], "between_ms": []}
+    returned_at: float | None = None
+
+    @executor(id="turn")
+    async def turn(left: int, ctx: WorkflowContext[int, int]) -> None:
+        nonlocal returned_at
+        called_at = time.thread_time()
+        texts = ctx.get_state("texts") or documents(job["kib"])
+        read_at = time.thread_time()
+        texts[left] = texts[left][::-1]
+        begun_at = time.thread_time()
+        ctx.set_state("texts", texts)
+        handed_over_at = time.thread_time()
+        if returned_at is not None:
+            spent["between_ms"].append(called_at - returned_at)
+            spent["read_ms"].append(read_at - called_at)
+            spent["hand_over_ms"].append(handed_over_at - begun_at)
+        await (ctx.send_message(left - 1) if left > 1 else ctx.yield_output(0))
+        returned_at = time.thread_time()
+
+    kept = storage(place, job)
+    workflow = looping(turn, kept, limit=job["supersteps"])
+    with job.counted():
+        await workflow.run(job["supersteps"])
+    job.notes |= {name: statistics.median(seconds) * 1000 for name, seconds in spent.items()}
+    await close(kept)
+
+
+async def fresh(job: Job, place: str) -> None:
+    called_at = 0.0
+
     @executor(id="turn")
     async def turn(number: int, ctx: WorkflowContext[int]) -> None:
+        nonlocal called_at
+        called_at = time.perf_counter()
+        ctx.set_state("number", number)
+        await ctx.send_message(number + 1)
+
+    began = time.perf_counter()
+    kept, limit = storage(place, job), 2 * job["checkpoints"]
+    workflow = looping(turn, kept, limit=limit)
+    if job.again:
+        await move(workflow.run(run_id="one", stream=True), upto=0)
+        job.notes["next_handler_ms"] = (called_at - began) * 1000
+    else:
+        await move(workflow.run(0, run_id="one", stream=True), upto=job["checkpoints"])
+    await close(kept)
+    if not job.again:
+        await asyncio.to_thread(job.note_fresh_processes, job["processes"])
+
+
+async def history(job: Job, place: str) -> None:
+    called_at = 0.0
+
+    @executor(id="turn")
+    async def turn(number: int, ctx: WorkflowContext[int]) -> None:
+        nonlocal called_at
+        called_at = time.perf_counter()
         ctx.set_state("number", number)
         await ctx.send_message(number + 1)
 
@@ -196,7 +256,9 @@ async def history(job: Job, place: str) -> None:
             with job.lap(f"page_ms_{stop}"):
                 await page(fresh)
             with job.lap(f"resume_ms_{stop}"):
+                began = time.perf_counter()
                 await move(again.run(run_id="one", stream=True), upto=stop + 1 + look)
+            job.note_lap(f"next_ms_{stop}", called_at - began)
         if fresh is not kept:
             await close(fresh)
     await close(kept)
@@ -296,6 +358,9 @@ def _subjects() -> list[Subject]:
     for case in ("growth", "long"):
         found += [_subject(case, place, growth) for place in DURABLE]
         found += [_subject(case, "sqlite", growth, how) for how in ("append-and-read", "hook", "set")]
+    found += [_subject("growth", "none", growth, "hook")]
+    found += [_subject("heavy", place, heavy) for place in ("none", "sqlite", "postgres")]
+    found += [_subject("fresh", place, fresh) for place in DURABLE]
     found += [_subject("big", place, big) for place in DURABLE]
     found += [_subject("big", place, big, how) for place in ("sqlite", "postgres") for how in ("small", "hook")]
     found += [_subject("history", place, history) for place in STORED]

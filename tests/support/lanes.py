@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-SERVER = "tests.database_server"  # the audit event of tests/support/postgres_server.py
+from tests.support.postgres_server import SERVER
+
 EVENTS = {
     "subprocess.Popen": "starts a process",
     "os.posix_spawn": "starts a process",

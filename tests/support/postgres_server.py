@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from tests.support.lanes import SERVER
 from tests.support.launching import dying_with_us
 
 if TYPE_CHECKING:
     import pwd
 
+SERVER = "tests.database_server"  # the audit event by which tests that use the server are known
 GIVEN = "STEPWELL_TEST_POSTGRES"
 ACCOUNTS = ("postgres", "nobody")  # PostgreSQL refuses to run as root
 SETTINGS = {
