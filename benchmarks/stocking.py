@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from stepwell import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler, response_handler
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id
-from stepwell.storage.port import About, Along, Record
+from stepwell.storage.port import CommitEffects, Record, RunMetadata
 
 COMMITS = 100  # of each run but the long one
 WAITING = 4  # one in so many runs waits
@@ -52,7 +52,7 @@ class Template:
 
     run_id: str
     records: list[Record]
-    alongs: list[Along]
+    effects: list[CommitEffects]
 
 
 @dataclass(frozen=True)
@@ -72,22 +72,22 @@ async def template(run_id: str, given: int | str) -> Template:
     workflow = WorkflowBuilder(name="orders", start_executor=clerk, checkpoint_storage=storage, max_iterations=2**62)
     await workflow.add_edge(clerk, clerk).build().run(given, run_id=run_id)
     records = await storage.store.history(run_id)
-    alongs = [Along() for _ in records]
-    alongs[-1] = Along(asked=tuple(await storage.store.pending()))
-    return Template(run_id, records, alongs)
+    effects = [CommitEffects() for _ in records]
+    effects[-1] = CommitEffects(asked=tuple(await storage.store.pending()))
+    return Template(run_id, records, effects)
 
 
-def copied(made: Template, run_id: str, team: str) -> Iterator[tuple[Record, Along]]:
+def copied(made: Template, run_id: str, team: str) -> Iterator[tuple[Record, CommitEffects]]:
     """The records of a run under another id."""
     old, new = f'"run_id":"{made.run_id}"'.encode(), f'"run_id":"{run_id}"'.encode()
-    for record, along in zip(made.records, made.alongs, strict=True):
+    for record, effects in zip(made.records, made.effects, strict=True):
         entry = record.entry
         known = replace(entry, run_id=run_id, checkpoint_id=checkpoint_id(run_id, 0, entry.number))
-        if along.asked:
-            along = replace(along, asked=tuple(replace(one, run_id=run_id) for one in along.asked))
+        if effects.asked:
+            effects = replace(effects, asked=tuple(replace(one, run_id=run_id) for one in effects.asked))
         if entry.number == 0:
-            along = replace(along, about=About({"team": team}))
-        yield Record(known, record.body.replace(old, new) if entry.frame else record.body), along
+            effects = replace(effects, metadata=RunMetadata({"team": team}))
+        yield Record(known, record.body.replace(old, new) if entry.is_snapshot else record.body), effects
 
 
 async def stock(storage: BuiltInStorage, checkpoints: int) -> Stock:
@@ -101,5 +101,5 @@ async def stock(storage: BuiltInStorage, checkpoints: int) -> Stock:
     long = copied(await template("template", length - 1), "the-long-one", "north")
     whole = chain(written, long)
     while piece := list(islice(whole, AT_ONCE)):
-        await asyncio.gather(*(storage.store.append(record, along) for record, along in piece))
+        await asyncio.gather(*(storage.store.append(record, effects) for record, effects in piece))
     return Stock(count * COMMITS + length, count + 1, ids[::WAITING], "the-long-one")

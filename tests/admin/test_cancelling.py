@@ -96,7 +96,7 @@ async def test_whoever_drives_it_is_told_and_stops() -> None:
     assert cleaned == ["tea"]
     events = [(e.type, e.data) async for e in workflow.attach("tea").events(after=ended.number)]
     assert events == [("warning", "cancelled: closed"), ("status", None)]
-    assert await storage.store.mail("tea") == []
+    assert await storage.store.pending_signals("tea") == []
 
 
 async def _read_on(stream: Any) -> None:
@@ -107,7 +107,7 @@ async def _read_on(stream: Any) -> None:
 async def test_a_run_that_works_for_another_is_left_to_that_one() -> None:
     storage = InMemoryCheckpointStorage()
     await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
-    inner = next(run.run_id for run in await storage.store.runs(inner=True) if run.about.caller == "outer")
+    inner = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "outer")
     with pytest.raises(RunError, match="works for run"):
         await cancel(storage, inner)
 

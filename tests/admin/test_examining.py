@@ -92,7 +92,7 @@ async def test_damaged_records_and_letters_are_found_each(every: Any) -> None:
     for number in (1, 3):
         [record] = await raw.history("done", after=number - 1, upto=number)
         await raw.put(Record(record.entry, record.body.replace(b'"place"', b'"plaec"')))
-    await raw.post("waiting", "answer/0/x/y", b'{"format":1}')
+    await raw.send("waiting", "answer/0/x/y", b'{"format":1}')
     findings, seen = await looked(every)
     broken = [one.number for one in findings if one.run_id == "done" and "its sum does not fit" in one.what]
     assert broken == [1, 3]
@@ -165,7 +165,7 @@ async def test_a_commit_that_is_not_listed_among_the_outputs_is_found(tmp_path: 
 async def test_runs_that_cannot_go_on_are_found_and_why() -> None:
     storage = InMemoryCheckpointStorage()
     await fill(storage)
-    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.about.caller == "nested")
+    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "nested")
     await storage.store.drop(inside)
     first = (await storage.list_checkpoint_ids(run_id="done"))[1]
     await build(storage, broken=False).run(checkpoint_id=first, run_id="fork")
@@ -200,7 +200,7 @@ async def test_an_import_that_was_cut_short_is_found() -> None:
     await import_run(there, await export_run(storage, "waiting"))
     await there.store.drop("waiting")
     head = (await storage.store.history("waiting"))[0]
-    await there.store.post("waiting", PARTLY_HERE, b"{}")
+    await there.store.send("waiting", PARTLY_HERE, b"{}")
     await there.store.put(head)
     assert "its import was cut short" in (await looked(there))[0][0].what
 

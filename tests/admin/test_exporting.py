@@ -42,7 +42,7 @@ from stepwell import (
 from stepwell.admin.doctor.examination import Finding, examine
 from stepwell.admin.transfer.exporter import export_run, export_to
 from stepwell.admin.transfer.importer import ImportRefused, import_from, import_run
-from stepwell.storage.integrity import Guarded
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import this_process
 from stepwell.testing import Crash, CrashingStore
 from tests.support.nesting import IDLE, WAITING, Asker, Book, Ok
@@ -126,7 +126,7 @@ async def killed(storage: Any, running: Any, run_id: str) -> None:
     """The run is gone in the middle of a superstep: one worker is done, the other has only paid."""
     place = 0 if run_id == "fork" else 1
     task = asyncio.ensure_future(running)
-    while len(await storage.store.recall(run_id, place)) < 3:  # noqa: ASYNC110 - a store has no event for that
+    while len(await storage.store.read_log(run_id, place)) < 3:  # noqa: ASYNC110 - a store has no event for that
         await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -180,7 +180,7 @@ async def test_mail_that_was_not_taken_in_goes_along(stores: list[Any], tmp_path
     await build(stores[0]).run("x", run_id="r")
     with dying(stores[0], at=2), pytest.raises(Crash):  # the answer is posted, and never taken in
         await build(stores[0]).run(run_id="r", responses={"q": Ok(True)})
-    assert len(await stores[0].store.mail("r")) == 1
+    assert len(await stores[0].store.pending_signals("r")) == 1
     there = await moved(stores, "r", tmp_path)
     assert (await build(there).run(run_id="r")).get_outputs() == ["saw x", "x: True"]
 
@@ -327,7 +327,7 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
         await import_run(half, data)
     (run,) = await half.store.runs(inner=True)
     other = this_process("another import")
-    await half.store.claim(run.run_id, other, seconds=60)
+    await half.store.acquire(run.run_id, other, seconds=60)
     with pytest.raises(RunBusy):  # what somebody writes is not taken away under their hands
         await import_run(half, data)
     assert await half.store.run(run.run_id) == run
@@ -335,18 +335,18 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
     await import_run(half, data)
 
     late = InMemoryCheckpointStorage()
-    inner: Any = cast(Guarded, late.store).inner
-    looked = inner.claim
+    inner: Any = cast(VerifiedStore, late.store).inner
+    looked = inner.acquire
 
-    async def claim(run_id: str, *known: Any, **options: Any) -> int:
+    async def acquire(run_id: str, *known: Any, **options: Any) -> int:
         """Between the look and the claim another import came, and the run has gone on."""
-        inner.claim = looked
+        inner.acquire = looked
         await import_run(late, data)
         await build_nested(late, book).run(run_id="r", responses={"q": Ok(True)})
         fence: int = await looked(run_id, *known, **options)
         return fence
 
-    inner.claim = claim
+    inner.acquire = acquire
     with pytest.raises(ImportRefused, match="was stored here meanwhile: import it again"):
         await import_run(late, data)
     assert (await late.list_runs())[0].status is IDLE
@@ -453,7 +453,7 @@ async def test_runs_that_are_not_there_or_work_for_others_are_refused(tmp_path: 
     with pytest.raises(CheckpointMissing, match="no run 'r' is stored here"):
         await export_to(tmp_path / "x", storage, "r")
     await build_nested(storage, Book()).run("x", run_id="r")
-    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.about.caller == "r")
+    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "r")
     with pytest.raises(RunError, match="works for run 'r': export that one"):
         await export_run(storage, inside)
     assert list(tmp_path.iterdir()) == []
@@ -462,7 +462,7 @@ async def test_runs_that_are_not_there_or_work_for_others_are_refused(tmp_path: 
 async def test_runs_inside_that_are_gone_are_named() -> None:
     storage = InMemoryCheckpointStorage()
     await build_nested(storage, Book()).run("x", run_id="r")
-    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.about.caller == "r")
+    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "r")
     await storage.store.drop(inside)
     assert (await import_run(InMemoryCheckpointStorage(), await export_run(storage, "r"))).missing == (inside,)
 
@@ -491,7 +491,7 @@ async def test_outputs_that_outlived_their_checkpoints_go_along(storage: Any) ->
     outputs = (await flow.run(1, run_id="r")).get_outputs()
     entries = await a.store.entries(run_id="r")
     assert len(entries) < 150
-    assert not entries[0].frame
+    assert not entries[0].is_snapshot
     await import_run(storage, await export_run(a, "r"))
     assert sorted(await storage.store.entries(run_id="r"), key=lambda one: one.number) == entries
     assert (await flow.run(run_id="r", checkpoint_storage=storage)).get_outputs() == outputs

@@ -129,7 +129,7 @@ async def test_a_run_that_somebody_is_making_is_left_to_him(everywhere: Any) -> 
         await counting(storage).run(1, run_id="parent")
         other = this_process("somebody else")
         other = type(other)(other.host, "another machine", other.pid, other.started, other.drive)
-        await storage.store.claim("forked", other, seconds=30)
+        await storage.store.acquire("forked", other, seconds=30)
         with pytest.raises(RunBusy):
             await fork(storage, "parent@1", run_id="forked")
         await storage.store.release("forked", other)

@@ -54,12 +54,12 @@ async def exported() -> bytes:
     storage = InMemoryCheckpointStorage()
     await asking(storage).run(Order(7, ["tea " * 600]), run_id="r", tags={"team": "red"})
     letter = b'{"kind":"plain","format":1,"request_id":"refund-7","value":true}'
-    await storage.store.post("r", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
+    await storage.store.send("r", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
     head = await storage.store.head("r")
     assert head is not None
     place = json.loads(head.body)["place"]
     note = b'{"format":1,"due":"","value":"a receipt"}'
-    await storage.store.remember("r", place, f"{place}.0/step/pay/0", note)
+    await storage.store.write_log("r", place, f"{place}.0/step/pay/0", note)
     return await export_run(storage, "r")
 
 
@@ -303,11 +303,11 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
 
 def growing(lines: Lines, size: int, times: int) -> bytes:
     """Each record adds a value: none of them is large, and together they are."""
-    frame = first(lines)
+    snapshot = first(lines)
     of_kind(lines, "run").update(head=times)
     lines[:] = [line for line in lines if line.get("line") not in ("record", "memory", "letter")]
-    frame["entry"].update(outputs=False)
-    lines.append(frame)
+    snapshot["entry"].update(outputs=False)
+    lines.append(snapshot)
     packer = zlib.compressobj(1, wbits=31)
     digest, data, count = sha256(), b"", 0
     for n in range(times + 1):
@@ -317,9 +317,9 @@ def growing(lines: Lines, size: int, times: int) -> bytes:
             count += len(lines)
         else:
             delta = {
-                key: frame["body"][key] for key in ("format", "kind", "status", "iteration", "since_input", "place")
+                key: snapshot["body"][key] for key in ("format", "kind", "status", "iteration", "since_input", "place")
             }
-            entry = {**frame["entry"], "number": n, "checkpoint_id": f"c{n}", "frame": False}
+            entry = {**snapshot["entry"], "number": n, "checkpoint_id": f"c{n}", "frame": False}
             delta["state"] = {"set": {f"key {n}": "x" * size}}
             text = json.dumps({"line": "record", "entry": entry, "body": delta}).encode() + b"\n"
             count += 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepwell import DefinitionError, WorkflowRunState
 from stepwell.admin.retention.policy import Keep, RunFacts, plan_deletion, plan_removal
-from stepwell.storage.port import About, Entry, RunEntry
+from stepwell.storage.port import Entry, RunEntry, RunMetadata
 
 NOW = datetime(2026, 6, 30, tzinfo=UTC)
 DONE, FAILED, BUSY = "IDLE", "FAILED", "IN_PROGRESS"
@@ -33,7 +33,7 @@ def facts(
     )
     last = entries[-1]
     run = RunEntry(
-        run_id, "w", status, last.number, last.checkpoint_id, last.iteration, last.at, times[0], About({}, caller)
+        run_id, "w", status, last.number, last.checkpoint_id, last.iteration, last.at, times[0], RunMetadata({}, caller)
     )
     return RunFacts(run, entries, **more)
 
@@ -159,7 +159,7 @@ def test_nothing_that_is_needed_goes(runs: list[RunFacts], last: int, age: int |
             assert one.parent[1] not in goes.checkpoints.get(one.parent[0], ())
         assert one.run.number not in goes.checkpoints.get(one.run.run_id, ())
     for id in goes.runs:
-        caller = by_id[id].run.about.caller
+        caller = by_id[id].run.metadata.caller
         assert caller in goes.runs or by_id[id].run.status in (DONE, "CANCELLED")
         assert caller in goes.runs or not (by_id[id].has_requests or by_id[id].has_signals)
     for id, numbers in goes.checkpoints.items():
@@ -203,7 +203,7 @@ def test_deleted_runs_take_along_what_works_for_them_and_nothing_else(
     goes = plan_deletion(ids, runs)
     needed = {one.parent[0] for one in runs if one.parent is not None and one.run.run_id not in goes.runs}
     for one in runs:
-        id, caller = one.run.run_id, one.run.about.caller
+        id, caller = one.run.run_id, one.run.metadata.caller
         assert id not in goes.runs or id in ids or caller in goes.runs
         assert caller not in goes.runs or id in goes.runs or id in needed
         assert id in goes.runs or one.parent is None or one.parent[0] not in goes.runs

@@ -23,7 +23,7 @@ from stepwell.admin.forks.fork import fork
 from stepwell.admin.lookup import find_checkpoint
 from stepwell.admin.retention.policy import Keep
 from stepwell.admin.retention.pruner import delete_runs, prune
-from stepwell.storage.integrity import Guarded
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import this_process
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from tests.support.nesting import Asker, Ok, alone, asks, deep, ids
@@ -144,7 +144,7 @@ async def test_a_run_that_is_driven_is_skipped_and_so_is_what_it_needs(everywher
         await fork(storage, "parent", run_id="forked")
         other = this_process("somebody else")
         other = type(other)(other.host, "another machine", other.pid, other.started, other.drive)
-        await storage.store.claim("forked", other, seconds=30)
+        await storage.store.acquire("forked", other, seconds=30)
         report = await prune(storage, Keep(last=0))
         assert report.runs == ()
         assert report.skipped["forked"].startswith("it is being driven by")
@@ -158,7 +158,7 @@ async def test_a_run_that_is_forked_while_others_are_looked_at_stays() -> None:
     storage = InMemoryCheckpointStorage()
     await counting(storage).run(1, run_id="parent")
     await counting(storage).run(1, run_id="other")
-    inner: Any = cast(Guarded, storage.store).inner
+    inner: Any = cast(VerifiedStore, storage.store).inner
     listed = inner.pending
 
     async def pending(**known: Any) -> Any:  # asked for when the runs are listed already
@@ -257,7 +257,7 @@ async def test_only_some_runs_are_pruned_and_the_others_are_heeded(everywhere: A
 async def test_a_run_is_deleted_whatever_it_is_and_takes_those_inside_along(everywhere: Any) -> None:
     async with everywhere() as storage:
         await asking(storage).run(Order(1, ["lamp"]), run_id="asks")
-        await storage.store.post("asks", "letter", b'{"format":1,"kind":"cancel","number":1}')
+        await storage.store.send("asks", "letter", b'{"format":1,"kind":"cancel","number":1}')
         await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
         await counting(storage).run(1, run_id="other")
         said = await delete_runs(storage, ["asks", "outer"], dry_run=True)
@@ -266,7 +266,7 @@ async def test_a_run_is_deleted_whatever_it_is_and_takes_those_inside_along(ever
         assert (report.runs, report.bytes) == (said.runs, said.bytes)
         assert len(report.runs) == 4
         assert await runs(storage) == ["other"]
-        assert (await storage.pending_requests(), await storage.store.mail("asks")) == ([], [])
+        assert (await storage.pending_requests(), await storage.store.pending_signals("asks")) == ([], [])
 
 
 async def test_a_run_that_others_need_is_not_deleted_without_them(everywhere: Any) -> None:

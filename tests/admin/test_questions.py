@@ -43,7 +43,7 @@ async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() 
     assert at is not None
     for epoch, answered in ((at.header.epoch + 1, False), (at.header.epoch, True)):
         key = plain_key(epoch, at.requests["refund-1"], "one")
-        await storage.store.post("refund", key, write_plain_response("refund-1", b"true"))
+        await storage.store.send("refund", key, write_plain_response("refund-1", b"true"))
         assert [one.answered for one in await open_questions(storage, "refund")] == [answered]
 
 

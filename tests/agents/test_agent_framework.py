@@ -146,7 +146,7 @@ async def test_the_model_is_told_that_a_tool_failed_and_the_tool_is_not_called_a
 async def test_a_store_that_fails_fails_the_run_and_is_no_news_for_the_model() -> None:
     class Failing(WrappedStore):
         async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
-            if name == "remember" and client.seen:
+            if name == "write_log" and client.seen:
                 raise StoreUnavailable("the disk is gone")
             return await call()
 

@@ -27,7 +27,7 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
-from stepwell.storage.port import NOTHING_ALONG, Along, Record
+from stepwell.storage.port import NO_EFFECTS, CommitEffects, Record
 
 from .ledger import Ledger
 from .places import Place, shorten_lease
@@ -86,31 +86,31 @@ def build_nested(storage: BuiltInStorage | None, ledger: Ledger, folder: Path, m
 
 def delay(store: Any, place: Place, me: str) -> None:
     """Wait before a run inside the own one is claimed."""
-    claim = store.claim
+    claim = store.acquire
 
-    async def claim_late(run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def acquire_late(run_id: str, owner: Owner, *, seconds: float) -> int:
         if run_id != RUN:
             place.ledger.write("late", run_id, me=me)
             await let_on(place.path, me, "claim")
         fence: int = await claim(run_id, owner, seconds=seconds)
         return fence
 
-    store.claim = claim_late
+    store.acquire = acquire_late
 
 
 def spoil(store: Any, manner: str) -> None:
     """Take the checks away that protect a run from this process."""
-    append, remember, put = store.append, store.remember, store.put
+    append, remember, put = store.append, store.write_log, store.put
 
-    async def append_anyhow(record: Record, along: Along = NOTHING_ALONG) -> None:
-        await (put if manner == "no check" else append)(record, replace(along, fence=None))
+    async def append_anyhow(record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await (put if manner == "no check" else append)(record, replace(effects, fence=None))
 
     async def remember_anyhow(run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         kept: bool = await remember(run_id, place, key, body)
         return kept
 
     if manner in ("no fence", "no check"):
-        store.append, store.remember = append_anyhow, remember_anyhow
+        store.append, store.write_log = append_anyhow, remember_anyhow
 
 
 def main(place: str, me: str, lease: str, way: str, manner: str, shape: str) -> None:

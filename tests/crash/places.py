@@ -11,7 +11,7 @@ from typing import Any
 from stepwell import CommitConflict, FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
-from stepwell.storage.port import NOTHING_ALONG, Along, Record
+from stepwell.storage.port import NO_EFFECTS, CommitEffects, Record
 
 from .ledger import Ledger
 
@@ -71,28 +71,28 @@ class Witness:
 
     def __init__(self, store: Any, ledger: Ledger) -> None:
         self._store, self._ledger = store, ledger
-        self._append, self._remember = store.append, store.remember
-        self._claim, self._release = store.claim, store.release
+        self._append, self._write_log = store.append, store.write_log
+        self._acquire, self._release = store.acquire, store.release
 
     def watch(self) -> None:
-        for name in ("append", "remember", "claim", "release"):
+        for name in ("append", "write_log", "acquire", "release"):
             setattr(self._store, name, getattr(self, name))
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
-        await self._accepted(lambda: self._append(record, along), entry.run_id, f"commit {entry.number}")
+        await self._accepted(lambda: self._append(record, effects), entry.run_id, f"commit {entry.number}")
         self._ledger.write(
-            "committed", entry.run_id, number=entry.number, stamp=entry.at, settled=along.settled, status=entry.status
+            "committed", entry.run_id, number=entry.number, stamp=entry.at, settled=effects.settled, status=entry.status
         )
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        writing = lambda: self._remember(run_id, place, key, body, fence=fence)  # noqa: E731
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        writing = lambda: self._write_log(run_id, place, key, body, fence=fence)  # noqa: E731
         is_new: bool = await self._accepted(writing, run_id, f"memory {key}")
         self._ledger.write("kept", run_id, key=key, new=is_new)
         return is_new
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
-        fence: int = await self._claim(run_id, owner, seconds=seconds)
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        fence: int = await self._acquire(run_id, owner, seconds=seconds)
         self._ledger.write("claimed", run_id, fence=fence)
         return fence
 

@@ -123,7 +123,7 @@ class Storm:
         for run_id in sorted(runs):
             at = self.ask(self.archive().head(run_id))
             if at is not None:
-                keys = self.ask(self._storage.store.recall(run_id, at.place))
+                keys = self.ask(self._storage.store.read_log(run_id, at.place))
                 self._ledger.write("seen", run_id, place=at.place, keys=sorted(keys))
 
     def _until(self, fact: Callable[[], bool], what: str) -> None:

@@ -50,14 +50,14 @@ class World:
         for number in numbers:
             (self.path / f"pass-{number}").touch()
 
-    def mail(self) -> list[str]:
+    def pending_signals(self) -> list[str]:
         """What is posted to the run and not taken in."""
         kinds: dict[str, Any] = {"sqlite": SQLiteCheckpointStorage, "file": FileCheckpointStorage}
         storage = kinds[self.kind](self.path / "runs")
 
         async def read() -> list[str]:
             async with storage:
-                return [key for key, _ in await storage.store.mail("r")]
+                return [key for key, _ in await storage.store.pending_signals("r")]
 
         return asyncio.run(read())
 
@@ -132,7 +132,7 @@ def test_an_answer_that_was_given_by_a_program_that_is_gone_is_taken_in_by_the_o
     world.let_pass(*range(1, 7))
     assert sorted(said(driver)[-1].split("[")[1][:-1].split(", ")) == ["1", "2", "3", "4", "42", "5", "6", "6"]
     assert world.ledger().count("was told 42") == 1
-    assert world.mail() == []
+    assert world.pending_signals() == []
 
 
 def test_what_is_sent_to_a_run_that_nobody_drives_is_there_for_the_next_who_looks(world: World) -> None:
@@ -165,12 +165,12 @@ def test_whoever_stops_a_run_does_so_itself_if_the_driver_is_killed_before_it_he
     world.until("ran 1")
     driver.send_signal(signal.SIGSTOP)  # it cannot hear
     stopping = world.begin("cancel")
-    wait_for(lambda: any(key.startswith("cancel/") for key in world.mail()), "the wish was never posted")
+    wait_for(lambda: any(key.startswith("cancel/") for key in world.pending_signals()), "the wish was never posted")
     driver.kill()
     driver.communicate()
     assert said(stopping) == ["ended CANCELLED", "result CANCELLED []"]
     assert world.ledger() == ["ran 1"]
-    assert world.mail() == []
+    assert world.pending_signals() == []
 
 
 def test_the_wish_of_a_program_that_was_killed_is_obeyed_by_the_next_who_opens_the_run_and_only_once(
@@ -180,12 +180,12 @@ def test_the_wish_of_a_program_that_was_killed_is_obeyed_by_the_next_who_opens_t
     world.until("ran 1")
     driver.send_signal(signal.SIGSTOP)
     stopping = world.begin("cancel")
-    wait_for(lambda: any(key.startswith("cancel/") for key in world.mail()), "the wish was never posted")
+    wait_for(lambda: any(key.startswith("cancel/") for key in world.pending_signals()), "the wish was never posted")
     for program in (stopping, driver):
         program.kill()
         program.communicate()
     assert said(world.begin("look"))[-1] == "result CANCELLED []"
-    assert world.mail() == []
+    assert world.pending_signals() == []
     world.let_pass(*range(1, 7))
     assert said(world.begin("start"))[-1] == ALL
 

@@ -185,7 +185,7 @@ class _Run:
         archive = storm.archive()
         self._head: Checkpoint | None = storm.ask(archive.head(run_id))
         self._commits: list[Commit] = storm.ask(archive.commits(run_id))
-        self._mail: list[Any] = storm.ask(archive.mail(run_id))
+        self._mail: list[Any] = storm.ask(archive.pending_signals(run_id))
 
     def compare(self) -> None:
         self._verdict.commits += len(self._commits)

@@ -77,7 +77,7 @@ class World:
         async def look(storage: BuiltInStorage) -> str:
             at = await StoreArchive(storage.store, DEFAULT_CODEC).head(RUN)
             assert at is not None
-            return str(await storage.store.recall(RUN, at.place))
+            return str(await storage.store.read_log(RUN, at.place))
 
         found: str = self._ask(look)
         return found

@@ -553,11 +553,11 @@ class FailingNotes:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def remember(self, run_id: str, place: int, key: str, *more: Any, **options: Any) -> Any:
+    async def write_log(self, run_id: str, place: int, key: str, *more: Any, **options: Any) -> Any:
         if key.endswith("/pay") and not self._failed:
             self._failed = True
             raise StoreUnavailable("the disk is full")
-        return await self._inner.remember(run_id, place, key, *more, **options)
+        return await self._inner.write_log(run_id, place, key, *more, **options)
 
 
 async def test_tasks_may_create_tasks_to_any_depth() -> None:

@@ -47,12 +47,12 @@ def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 async def letters(storage: Any, run_id: str) -> list[str]:
-    return [key for key, _ in await storage.store.mail(run_id)]
+    return [key for key, _ in await storage.store.pending_signals(run_id)]
 
 
 async def wish(storage: Any, run_id: str, number: int, *, epoch: int = 0) -> None:
     """Leave the wish to stop, as a program does that dies right after."""
-    assert await storage.store.post(run_id, cancel_key(epoch, number), write_cancel(number))
+    assert await storage.store.send(run_id, cancel_key(epoch, number), write_cancel(number))
 
 
 # ---------------------------------------------------------------------------------- where it is driven

@@ -19,7 +19,7 @@ class SlowArchive:
         self.asked, self.go_on = threading.Event(), threading.Event()
         self.answered = 0
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
         self.asked.set()
         assert self.go_on.wait(60)
         self.answered += 1

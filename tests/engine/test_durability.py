@@ -75,10 +75,10 @@ async def test_no_more_is_behind_than_the_level_says(level: Any, most: int) -> N
 @pytest.mark.parametrize("level", ["async", "exit"])
 async def test_a_commit_that_cannot_be_stored_later_fails_the_run(level: Any) -> None:
     class Full(MemoryStore):
-        async def append(self, record: Any, along: Any = None) -> None:
+        async def append(self, record: Any, effects: Any = None) -> None:
             if record.entry.number == 3:
                 raise StoreUnavailable("the disk is full")
-            await super().append(record, along)
+            await super().append(record, effects)
 
     with pytest.raises(StoreUnavailable, match="the disk is full"):
         await build(BuiltInStorage(Full())).run(0, run_id="r", durability=level)

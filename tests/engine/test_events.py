@@ -22,7 +22,7 @@ from stepwell import (
     handler,
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import NOTHING_ALONG, Along, Record
+from stepwell.storage.port import NO_EFFECTS, CommitEffects, Record
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.workflows import WorkflowEventSource
 
@@ -247,9 +247,9 @@ class Watched(MemoryStore):
         super().__init__()
         self.notes: list[tuple[str, int]] = []
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         await asyncio.sleep(0.001)
-        await super().append(record, along)
+        await super().append(record, effects)
         self.notes.append(("durable", record.entry.number))
 
 

@@ -41,9 +41,9 @@ class HeldUp:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         await self._overtake()
-        return await self.inner.recall(run_id, place)
+        return await self.inner.read_log(run_id, place)
 
 
 async def test_a_memory_that_is_gone_is_not_taken_for_one_that_never_was() -> None:

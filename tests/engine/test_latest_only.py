@@ -23,7 +23,7 @@ from stepwell import (
 )
 from stepwell.admin import Keep, delete_runs, prune
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import Along, Record
+from stepwell.storage.port import CommitEffects, Record
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite import connections as sqlite_connections
 from stepwell.stores.sqlite import schema as sqlite_schema
@@ -129,13 +129,13 @@ async def test_mail_that_was_consumed_keeps_its_key_and_loses_its_body(place: Ba
     store = place.store
     await store.append(record("r", 0))
     for key in ("k", "later"):
-        assert await store.post("r", key, text(f"mark-{key}-1"))
-    await store.append(record("r", 1), Along(consumed=("k", "nobody posted it")))
+        assert await store.send("r", key, text(f"mark-{key}-1"))
+    await store.append(record("r", 1), CommitEffects(consumed=("k", "nobody posted it")))
     await store.close()
     assert place.marks() == {"mark-later-1"}
-    assert not await store.post("r", "k", text("mark-k-2"))
-    assert not await store.post("r", "nobody posted it", text("mark-k-2"))
-    assert await store.mail("r") == [("later", text("mark-later-1"))]
+    assert not await store.send("r", "k", text("mark-k-2"))
+    assert not await store.send("r", "nobody posted it", text("mark-k-2"))
+    assert await store.pending_signals("r") == [("later", text("mark-later-1"))]
     await store.close()
 
 
@@ -264,11 +264,11 @@ async def test_no_superstep_but_the_last_writes_everything(place: BackEnd) -> No
     class Watching(WrappedStore):
         async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
             if name == "append":
-                written.append(args[0].entry.frame)
+                written.append(args[0].entry.is_snapshot)
             return await call()
 
     await walk(BuiltInStorage(Watching(place.store), retention=LatestOnly))
-    assert [number for number, frame in enumerate(written) if frame] == [0, LAST]
+    assert [number for number, is_snapshot in enumerate(written) if is_snapshot] == [0, LAST]
 
 
 # -------------------------------------------------------------------- files and free pages

@@ -39,7 +39,7 @@ from stepwell import (
 )
 from stepwell.engine import lease_renewal as claims
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import NOTHING_ALONG, Along, Record
+from stepwell.storage.port import NO_EFFECTS, CommitEffects, Record
 from stepwell.stores.memory.store import MemoryStore
 
 Ctx = WorkflowContext[Any, Any]
@@ -549,10 +549,10 @@ async def test_a_stream_left_in_the_middle_of_a_commit_is_left_after_it() -> Non
     """The task is cancelled while the store writes: the commit is finished, and the handler is not run again."""
 
     class Slow(MemoryStore):
-        async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+        async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
             writing.set()
             await asyncio.sleep(0.01)
-            await super().append(record, along)
+            await super().append(record, effects)
 
     writing = asyncio.Event()
     chain = Chain(1, BuiltInStorage(Slow()))
@@ -888,13 +888,13 @@ class RefusingStore(MemoryStore):
         super().__init__()
         self.at, self.what, self.writes = at, what, 0
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         self._count("append")
-        await super().append(record, along)
+        await super().append(record, effects)
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        self._count("remember")
-        return await super().remember(run_id, place, key, body)
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        self._count("write_log")
+        return await super().write_log(run_id, place, key, body)
 
     def _count(self, what: str) -> None:
         self.writes += what == self.what
@@ -931,12 +931,12 @@ async def test_a_save_that_fails_fails_the_superstep_and_the_run_says_so(make: C
 
 
 async def test_an_outcome_that_could_not_be_kept_aside_does_no_harm_once_its_superstep_is_committed() -> None:
-    chain = Fan(BuiltInStorage(RefusingStore(1, "remember")))
+    chain = Fan(BuiltInStorage(RefusingStore(1, "write_log")))
     assert (await chain.build().run("x", run_id="r")).get_outputs() == ["a", "b", "c"]
 
 
 async def test_an_outcome_that_could_not_be_kept_aside_fails_the_run_that_needs_it() -> None:
-    chain = Fan(BuiltInStorage(RefusingStore(1, "remember")))
+    chain = Fan(BuiltInStorage(RefusingStore(1, "write_log")))
     chain.failing = "b"
     with pytest.raises(StoreUnavailable, match="disk full"):
         await chain.build().run("x", run_id="r")

@@ -23,9 +23,9 @@ class Watched(MemoryStore):
         super().__init__()
         self.refused = asyncio.Event()
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         try:
-            return await super().claim(run_id, owner, seconds=seconds)
+            return await super().acquire(run_id, owner, seconds=seconds)
         except RunBusy:
             self.refused.set()
             raise
@@ -44,7 +44,7 @@ async def started(store: Watched, message: int) -> Any:
 
 
 async def test_if_whoever_was_first_never_began_the_run_is_begun_here(store: Watched) -> None:
-    await store.claim("r", SOMEBODY, seconds=600)
+    await store.acquire("r", SOMEBODY, seconds=600)
     handle = await started(store, 1)
     await store.release("r", SOMEBODY)
     async with asyncio.timeout(30):
@@ -81,7 +81,7 @@ async def test_one_that_had_stopped_goes_on_when_whoever_held_it_lets_go(store: 
     handle = counting(BuiltInStorage(store), script).start(1, run_id="r")
     await gate.reached.wait()
     assert await handle.cancel() is WorkflowRunState.CANCELLED
-    await store.claim("r", SOMEBODY, seconds=600)
+    await store.acquire("r", SOMEBODY, seconds=600)
     again = await started(store, 1)
     await store.release("r", SOMEBODY)
     async with asyncio.timeout(30):

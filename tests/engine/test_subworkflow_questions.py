@@ -176,11 +176,11 @@ async def test_answers_that_were_taken_in_together_lead_to_each_thing_once(stora
         def __getattr__(self, name: str) -> Any:
             return self.append if name == "append" else getattr(storage.store.inner, name)
 
-        async def append(self, record: Any, along: Any) -> None:
+        async def append(self, record: Any, effects: Any) -> None:
             if record.entry.run_id != "r" and b'"kind":"intake"' in record.body and not self.failed:
                 self.failed = True
                 raise StoreUnavailable("a hiccup")
-            await storage.store.inner.append(record, along)
+            await storage.store.inner.append(record, effects)
 
     await around(alone(Survey(Book())), storage).run("tea,milk", run_id="r")
     book = Book()

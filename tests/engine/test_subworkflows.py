@@ -646,7 +646,7 @@ async def test_a_claim_that_died_with_another_machine_does_not_hold_up_the_insid
     book, broken = Book(), Flag()
     told = await until_it_fails(around(shaky(book, broken), storage).run("a", run_id="r", stream=True))
     gone = Owner("elsewhere", "another machine", 1, "long ago", "its drive")
-    await storage.store.claim(inner_run(told), gone, seconds=3600)
+    await storage.store.acquire(inner_run(told), gone, seconds=3600)
     broken.put_down()
     assert (await around(shaky(book, broken), storage).run(run_id="r")).get_outputs() == ["first a", "last a"]
     assert book.lines == ["first", "shaky", "shaky", "last"]
@@ -661,10 +661,10 @@ async def test_outputs_are_neither_lost_nor_repeated_if_it_dies_after_the_inside
             if name != "append":
                 return getattr(self._inner, name)
 
-            async def append(record: Any, along: Any) -> None:
+            async def append(record: Any, effects: Any) -> None:
                 if record.entry.run_id == "r" and record.entry.number == 2:
                     raise Crash
-                await self._inner.append(record, along)
+                await self._inner.append(record, effects)
 
             return append
 

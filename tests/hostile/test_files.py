@@ -34,8 +34,8 @@ def sound() -> dict[Path, bytes]:
         store = FileStore(root)
         await Payment().drive(store, "other")
         await Payment().wait(store)
-        await BuiltInStorage(store).store.remember(RUN, 1, "1.0/step/0/x", b'{"format":1,"due":""}')
-        await BuiltInStorage(store).store.post(RUN, "input/7/x", b'{"kind":"input","format":1,"value":1}')
+        await BuiltInStorage(store).store.write_log(RUN, 1, "1.0/step/0/x", b'{"format":1,"due":""}')
+        await BuiltInStorage(store).store.send(RUN, "input/7/x", b'{"kind":"input","format":1,"value":1}')
         await store.close()
         return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
@@ -117,8 +117,8 @@ async def _driven(root: Path) -> None:
         with FailingDisk(root):
             await store.history(RUN)
             await store.pending()
-            await store.mail(RUN)
-            await store.recall(RUN, 1)
+            await store.pending_signals(RUN)
+            await store.read_log(RUN, 1)
             await Payment().drive(store, RUN)
     finally:
         await store.close()

@@ -33,8 +33,8 @@ async def fill(store: Any) -> None:
     await Payment().drive(store, "other")
     await Payment().wait(store)
     guarded = BuiltInStorage(store).store
-    await guarded.remember(RUN, 1, "1.0/step/0/x", b'{"format":1,"due":""}')
-    await guarded.post(RUN, "input/7/x", b'{"kind":"input","format":1,"value":1}')
+    await guarded.write_log(RUN, 1, "1.0/step/0/x", b'{"format":1,"due":""}')
+    await guarded.send(RUN, "input/7/x", b'{"kind":"input","format":1,"value":1}')
 
 
 async def read_everything(store: Any) -> int:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, model_validator
 
 from stepwell import CheckpointCorrupt, CodecError, InMemoryCheckpointStorage, Seal, StepwellError, WorkflowCheckpoint
 from stepwell.codec.codec import Codec
-from stepwell.storage.integrity import Guarded
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.store_rules.samples import record
 from tests.hostile.texts import CORPUS, DEEP, flipped
@@ -57,27 +57,27 @@ def test_a_sealed_text_with_another_part_is_refused(part: str, value: Any) -> No
 
 async def test_sealed_texts_that_changed_places_or_keys_are_refused() -> None:
     store = MemoryStore()
-    sealed = Guarded(store, KEY)
+    sealed = VerifiedStore(store, KEY)
     for run_id in ("a", "b"):
         await sealed.append(record(run_id, 0))
         await sealed.append(record(run_id, 1))
-        await sealed.post(run_id, "k", b'{"from":1}')
-        await sealed.remember(run_id, 2, "2.0", b'{"done":1}')
+        await sealed.send(run_id, "k", b'{"from":1}')
+        await sealed.write_log(run_id, 2, "2.0", b'{"done":1}')
     theirs = (await store.history("b"))[1]
     for place in (record("a", 0), record("a", 1), record("b", 0)):
         await store.put(type(theirs)(place.entry, theirs.body))
         with pytest.raises(CheckpointCorrupt, match="sealed for another place"):
             await sealed.history(place.entry.run_id)
-    letter = dict(await store.mail("b"))["k"]
-    await store.post("a", "other", letter)
+    letter = dict(await store.pending_signals("b"))["k"]
+    await store.send("a", "other", letter)
     with pytest.raises(CheckpointCorrupt, match="'other' of run 'a'"):
-        await sealed.mail("a")
-    await store.remember("a", 2, "2.1", (await store.recall("b", 2))["2.0"])
+        await sealed.pending_signals("a")
+    await store.write_log("a", 2, "2.1", (await store.read_log("b", 2))["2.0"])
     with pytest.raises(CheckpointCorrupt, match=r"2\.1"):
-        await sealed.recall("a", 2)
-    assert (await sealed.recall("b", 2)) == {"2.0": b'{"done":1}'}
+        await sealed.read_log("a", 2)
+    assert (await sealed.read_log("b", 2)) == {"2.0": b'{"done":1}'}
     with pytest.raises(CheckpointCorrupt, match="with another key"):
-        await Guarded(store, Seal({"k": bytes(32)}, "k")).mail("b")
+        await VerifiedStore(store, Seal({"k": bytes(32)}, "k")).pending_signals("b")
 
 
 went_off: list[str] = []

@@ -23,10 +23,10 @@ from stepwell import (
     response_handler,
 )
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import post_responses
+from stepwell.engine.responses import send_responses
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checksums import add_checksum
-from stepwell.storage.port import Along, Pending, Record, RunEntry, Wake
+from stepwell.storage.port import CommitEffects, Pending, Record, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FakeClock
 from tests.support import figures
@@ -126,21 +126,21 @@ class Moment:
 
     async def store(self, changes: Mapping[int, bytes] | None = None) -> MemoryStore:
         """A store that holds it, with other bodies for the texts of these indexes."""
-        store, about = MemoryStore(), {run.run_id: run.about for run in self.runs}
+        store, metadata = MemoryStore(), {run.run_id: run.metadata for run in self.runs}
         for index, text in enumerate(self.texts):
             body = (changes or {}).get(index, text.body)
             if text.record is not None:
                 entry = text.record.entry
                 asked = tuple(one for one in self.pending if one.run_id == entry.run_id)
                 wake = next((one.at for one in self.wakes if one.run_id == entry.run_id), None)
-                along = Along(asked=asked, wake=wake, about=about[entry.run_id])
-                await store.put(Record(entry, body), along)
+                effects = CommitEffects(asked=asked, wake=wake, metadata=metadata[entry.run_id])
+                await store.put(Record(entry, body), effects)
             elif text.where[0] == "memory":
                 _, run_id, place, key = text.where
-                await store.remember(run_id, place, key, body)
+                await store.write_log(run_id, place, key, body)
             else:
                 _, run_id, key = text.where
-                await store.post(run_id, key, body)
+                await store.send(run_id, key, body)
         return store
 
 
@@ -152,9 +152,9 @@ async def moment_of(store: MemoryStore) -> Moment:
             entry = one.entry
             texts.append(Text(("commit", entry.run_id, entry.number, entry.checkpoint_id), one.body, one))
         for place in range(12):
-            kept = await store.recall(run.run_id, place)
+            kept = await store.read_log(run.run_id, place)
             texts += [Text(("memory", run.run_id, place, key), body) for key, body in kept.items()]
-        texts += [Text(("mail", run.run_id, key), body) for key, body in await store.mail(run.run_id)]
+        texts += [Text(("mail", run.run_id, key), body) for key, body in await store.pending_signals(run.run_id)]
     return Moment(tuple(texts), tuple(await store.pending()), tuple(await store.wakes()), tuple(runs))
 
 
@@ -174,7 +174,7 @@ async def _moments() -> tuple[Moment, ...]:
         archive = workflow.archive_on(storage)
         head = await archive.head(RUN)
         assert head is not None
-        await post_responses(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")})
+        await send_responses(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")})
         found.append(await moment_of(store))
         await workflow.run(run_id=RUN)
         found.append(await moment_of(store))

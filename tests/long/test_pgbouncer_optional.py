@@ -19,7 +19,7 @@ import pytest
 from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.errors import CommitConflict, StoreUnavailable
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing import STORE_RULES, Ledger, StoreRule, crash_everywhere
 from stepwell.testing.store_rules.samples import fill, numbers, record
@@ -111,19 +111,19 @@ async def test_whoever_was_followed_by_somebody_else_writes_nothing(
     )
     one, two = (PostgresStore(pooler.dsn, schema=schema, patience=PATIENT) for _ in range(2))
     await fill(one, "r", 1)
-    first = await one.claim("r", this_process("one"), seconds=0)
+    first = await one.acquire("r", this_process("one"), seconds=0)
 
     def overtaken(db: Any) -> bytes:
         db.execute(f"INSERT INTO {schema}_own.orders VALUES ('x')".encode())
-        asyncio.run(two.claim("r", this_process("two"), seconds=60))
+        asyncio.run(two.acquire("r", this_process("two"), seconds=60))
         return b"1"
 
     with pytest.raises(CommitConflict):
         await asyncio.to_thread(one.transaction("r", 1, "k", fence=first).do, overtaken)
     with pytest.raises(CommitConflict):
-        await one.append(record("r", 1), Along(fence=first))
+        await one.append(record("r", 1), CommitEffects(fence=first))
     with pytest.raises(CommitConflict):
-        await one.remember("r", 1, "k", b"1", fence=first)
+        await one.write_log("r", 1, "k", b"1", fence=first)
     assert ask(f"SELECT * FROM {schema}_own.orders", where=server.dsn) == []
     assert numbers(await two.history("r")) == [0]
     for store in (one, two):

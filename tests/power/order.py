@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .disk import Disk
 from .recording import Call
 
-DURABLE = ("append", "remember", "post")
+DURABLE = ("append", "write_log", "send")
 WAL, SHARED, DATABASE = "runs.db-wal", "runs.db-shm", "runs.db"
 
 

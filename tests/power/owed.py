@@ -21,7 +21,7 @@ class Owed:
     done: int = -1  # the last commit that was acknowledged
     memory: dict[tuple[int, str], Any] = field(default_factory=dict)
     remembered: set[tuple[int, str]] = field(default_factory=set)
-    mail: dict[str, Any] = field(default_factory=dict)
+    signals: dict[str, Any] = field(default_factory=dict)
     posted: set[str] = field(default_factory=set)
     stepped: set[str] = field(default_factory=set)  # the steps whose results handlers had been given
 
@@ -35,13 +35,13 @@ class Owed:
         self.begun[mark["number"]] = mark
         self.done = max(self.done, mark["number"]) if done else self.done
 
-    def _remember(self, mark: dict[str, Any], done: bool) -> None:
+    def _write_log(self, mark: dict[str, Any], done: bool) -> None:
         self.memory[mark["place"], mark["key"]] = json.loads(mark["body"])
         if done:
             self.remembered.add((mark["place"], mark["key"]))
 
-    def _post(self, mark: dict[str, Any], done: bool) -> None:
-        self.mail[mark["key"]] = json.loads(mark["body"])
+    def _send(self, mark: dict[str, Any], done: bool) -> None:
+        self.signals[mark["key"]] = json.loads(mark["body"])
         if done:
             self.posted.add(mark["key"])
 
@@ -119,7 +119,7 @@ async def look(storage: BuiltInStorage, owed: Owed) -> Found:
 async def _memory(storage: BuiltInStorage, owed: Owed, head: int) -> set[tuple[int, str]]:
     settled, found = owed.settled_by(head), set[tuple[int, str]]()
     for place in sorted({place for place, _ in owed.memory if place > settled}):
-        for key, body in (await storage.store.recall(RUN, place)).items():
+        for key, body in (await storage.store.read_log(RUN, place)).items():
             assert owed.memory.get((place, key)) == json.loads(body), f"what is remembered as {key} never was so"
             found.add((place, key))
     missing = {(place, key) for place, key in owed.remembered if place > settled} - found
@@ -128,14 +128,14 @@ async def _memory(storage: BuiltInStorage, owed: Owed, head: int) -> set[tuple[i
 
 
 async def _mail(storage: BuiltInStorage, owed: Owed, head: int) -> set[str]:
-    consumed, found = owed.consumed_by(head), dict(await storage.store.mail(RUN))
+    consumed, found = owed.consumed_by(head), dict(await storage.store.pending_signals(RUN))
     for key, body in found.items():
-        assert owed.mail.get(key) == json.loads(body), f"the mail {key} never was so"
+        assert owed.signals.get(key) == json.loads(body), f"the mail {key} never was so"
     again, missing = set(found) & consumed, owed.posted - consumed - set(found)
     assert not again, f"consumed, and there again: {sorted(again)}"
     assert not missing, f"acknowledged as posted, and lost: {sorted(missing)}"
     for key in owed.posted:
-        assert not await storage.store.post(RUN, key, b'{"second":true}'), (
+        assert not await storage.store.send(RUN, key, b'{"second":true}'), (
             f"a second {key} was taken after the first one"
         )
     return set(found)

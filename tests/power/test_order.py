@@ -15,8 +15,8 @@ def test_what_is_acknowledged_was_synced_before(recording: Record, kind: str) ->
     order = order_of(recorded.calls)
     assert not order.broken, "\n".join([*order.broken, f"the same again: {recorded.command()}"])
     assert order.acknowledged["append"] == 11
-    assert order.acknowledged["post"] == 2
-    assert order.acknowledged["remember"] >= 8, "steps, and handlers that returned before their siblings"
+    assert order.acknowledged["send"] == 2
+    assert order.acknowledged["write_log"] >= 8, "steps, and handlers that returned before their siblings"
     assert order.alone >= 15, "most of them while nothing else was under way"
     if kind.startswith("sqlite"):
         assert order.resets >= 6, "the WAL was begun anew, and removed"

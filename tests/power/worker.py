@@ -27,7 +27,7 @@ CHECKPOINT_AT = (
     24  # pages in the WAL: SQLite folds it into the database some times in this short run, not once at its end
 )
 KINDS = ["sqlite", "file", "sqlite-latest", "file-latest"]
-WRITES = ("append", "remember", "post", "put", "remove", "drop", "claim", "release")
+WRITES = ("append", "write_log", "send", "put", "remove", "drop", "acquire", "release")
 
 
 def place(kind: str, folder: Path) -> Path:
@@ -70,21 +70,21 @@ def _about(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
     """What a reader has to know of a write to tell whether it is there."""
     if name == "append":
         record = args[0]
-        along = args[1] if len(args) > 1 else kwargs["along"]
+        effects = args[1] if len(args) > 1 else kwargs["effects"]
         return {
             "number": record.entry.number,
             "outputs": record.entry.outputs,
-            "drop_below": along.drop_below,
-            "reduced": {str(one.entry.number): one.body.decode() for one in along.reduced},
+            "drop_below": effects.drop_below,
+            "reduced": {str(one.entry.number): one.body.decode() for one in effects.reduced},
             "body": record.body.decode(),
-            "settled": along.settled,
-            "consumed": along.consumed,
-            "asked": [question.request_id for question in along.asked],
-            "closed": along.closed,
+            "settled": effects.settled,
+            "consumed": effects.consumed,
+            "asked": [question.request_id for question in effects.asked],
+            "closed": effects.closed,
         }
-    if name == "remember":
+    if name == "write_log":
         return {"place": args[1], "key": args[2], "body": args[3].decode()}
-    return {"key": args[1], "body": args[2].decode()} if name == "post" else {}
+    return {"key": args[1], "body": args[2].decode()} if name == "send" else {}
 
 
 def mark(happened: str, **about: Any) -> None:

@@ -171,7 +171,7 @@ async def checked(terms: Terms, steps: list[Step]) -> None:
     event(
         f"{sum(b'splice' in one.body for one in await run.storage.store.history('r')) // 3 * 3}+ records with splices"
     )
-    event(f"{sum(entry.frame for entry in entries) * 10 // len(entries)} of 10 records are frames")
+    event(f"{sum(entry.is_snapshot for entry in entries) * 10 // len(entries)} of 10 records are frames")
     listed = await run.storage.list_checkpoints(run_id="r")
     for entry, expected, kept, shown in zip(entries, run.model, run.kept, listed, strict=True):
         read, commit = await run.open().at(entry)
@@ -205,7 +205,7 @@ async def check_length(run: Run, terms: Terms, number: int) -> None:
     links = await run.storage.store.chain("r", number)
     first = links[0].entry.number
     assert [link.entry.number for link in links] == list(range(first, number + 1))
-    assert [link.entry.frame for link in links] == [True] + [False] * (len(links) - 1)
+    assert [link.entry.is_snapshot for link in links] == [True] + [False] * (len(links) - 1)
     most = 0
     for length in range(terms.every, len(links), terms.every):
         at = run.kept[first + length]

@@ -59,7 +59,7 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
-        if name not in ("append", "remember", "post"):
+        if name not in ("append", "write_log", "send"):
             return method
 
         async def write(*args: Any, **kwargs: Any) -> Any:
@@ -68,7 +68,7 @@ class Mortal:
             if dying and not (self._after and self.writes == self._at):
                 raise Crash
             result = await method(*args, **kwargs)
-            if name == "remember":
+            if name == "write_log":
                 self._witness.finished(args[0], [args[2]])
             elif name == "append":
                 done = json.loads(args[0].body).get("done", ())
@@ -272,7 +272,7 @@ async def test_the_tool_for_users_sees_what_runs_again_inside() -> None:
     """A store that forgets what was remembered makes handlers of the inside run again."""
 
     class Forgetful(MemoryStore):
-        async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+        async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
             return {}
 
     class Blind(Witness):

@@ -91,7 +91,7 @@ def test_an_answer_that_was_accepted_is_taken_in_and_handled_once(make_store: An
                 await handle.respond({"a": True})
         assert (await handle.result()).get_outputs() == ["done a"], where
         assert await storage.pending_requests() == [], where
-        assert await storage.store.mail("r") == [], where
+        assert await storage.store.pending_signals("r") == [], where
 
     for where, store, came in deaths(script, ask, answer, make_store):
         assert lived(script, partial(survive, where, came), store)

@@ -78,7 +78,7 @@ class Place:
         return {run.run_id: await self.storage.store.history(run.run_id) for run in runs}
 
     async def callers(self) -> dict[str, str | None]:
-        return {run.run_id: run.about.caller for run in await self.storage.store.runs(inner=True)}
+        return {run.run_id: run.metadata.caller for run in await self.storage.store.runs(inner=True)}
 
     async def thin(self, run_id: str, which: int) -> None:
         """Delete one of the checkpoints that are not the newest. Outputs go with theirs, so these stay."""

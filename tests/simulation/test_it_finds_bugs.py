@@ -17,7 +17,7 @@ from stepwell.engine import drive as engine
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.model.superstep import RecalledLog
 from stepwell.storage.archive import StoreArchive
-from stepwell.storage.port import NOTHING_ALONG
+from stepwell.storage.port import NO_EFFECTS
 from stepwell.stores.memory.store import MemoryStore
 from tests.simulation.growing import plan_of
 from tests.simulation.loop import simulated_loop
@@ -30,10 +30,10 @@ Patch = pytest.MonkeyPatch
 
 
 def never_recall(patch: Patch) -> None:
-    async def recall(self: Any, run_id: str, place: int) -> RecalledLog:
+    async def read_log(self: Any, run_id: str, place: int) -> RecalledLog:
         return RecalledLog()
 
-    patch.setattr(StoreArchive, "recall", recall)
+    patch.setattr(StoreArchive, "read_log", read_log)
 
 
 def never_consume_mail(patch: Patch) -> None:
@@ -49,11 +49,11 @@ def no_check_when_appending(patch: Patch) -> None:
     """A second commit of one number takes the place of the first, whoever holds the claim."""
     append = MemoryStore.append
 
-    async def overwriting(self: Any, record: Any, along: Any = NOTHING_ALONG) -> None:
+    async def overwriting(self: Any, record: Any, effects: Any = NO_EFFECTS) -> None:
         try:
-            await append(self, record, along)
+            await append(self, record, effects)
         except CommitConflict:
-            await self.put(record, changed(along, fence=None))
+            await self.put(record, changed(effects, fence=None))
 
     patch.setattr(MemoryStore, "append", overwriting)
 
@@ -72,8 +72,8 @@ def fold_in_finishing_order(patch: Patch) -> None:
 def tell_before_it_is_stored(patch: Patch) -> None:
     store, lazy = storing.store_commit, set[Any]()
 
-    async def soon(*args: Any, **along: Any) -> None:
-        lazy.add(asyncio.ensure_future(store(*args, **along)))
+    async def soon(*args: Any, **effects: Any) -> None:
+        lazy.add(asyncio.ensure_future(store(*args, **effects)))
 
     patch.setattr(engine, "store_commit", soon)
 

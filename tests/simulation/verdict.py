@@ -42,7 +42,7 @@ async def _left_over(world: World) -> list[str]:
     pairs: list[tuple[str, Any]] = [
         ("questions are listed", await world.bare.pending()),
         ("somebody is to be woken", await world.bare.wakes()),
-        ("mail was not consumed", await world.bare.mail("run")),
+        ("mail was not consumed", await world.bare.pending_signals("run")),
         ("answers were taken more than once", [id for id, times in world.witness.taken_in.items() if times != 1]),
     ]
     return [f"the run has ended, but {what}: {left}" for what, left in pairs if left]

@@ -70,14 +70,14 @@ class Witness:
     def wrote(self, drive: Drive, name: str, args: tuple[Any, ...], result: Any) -> None:
         if name == "append":
             self._appended(drive, args[0])
-        elif name == "remember":
+        elif name == "write_log":
             run_id, place, key = args[:3]
             self.note(f"    drive {drive.number}: remembered {key} at {place} of {self._name(run_id)}")
             if (
                 self.heads.get(run_id, -1) >= place
             ):  # otherwise it is found only if the commit is made that it is kept at
                 self._keep(drive, {idempotency_key(run_id, 0, key)})
-        elif name == "post" and result:
+        elif name == "send" and result:
             self.note(f"    drive {drive.number}: posted {args[1]} to {self._name(args[0])}")
             letter = msgspec.json.decode(args[2])
             if args[0] == self.run_id and letter["kind"] == "answer":

@@ -22,6 +22,6 @@ async def test_a_chain_with_a_gap_is_refused() -> None:
     await workflow.run(1, run_id="r", checkpoint_storage=storage)
     records = await storage.store.history("r")
     assert fold(records, DEFAULT_CODEC)[-1][0].state["number"].open() == 5
-    assert not records[3].entry.frame
+    assert not records[3].entry.is_snapshot
     with pytest.raises(CheckpointCorrupt, match=f"{records[3].entry.checkpoint_id} of run 'r' tells only what changed"):
         fold([*records[:2], *records[3:]], DEFAULT_CODEC)

@@ -89,7 +89,7 @@ def test_of_processes_that_post_the_same_keys_at_once_one_is_told_it_was_first(k
     async def left() -> list[tuple[str, bytes]]:
         store = STORES[kind](tmp_path)
         try:
-            return await store.mail("r")
+            return await store.pending_signals("r")
         finally:
             await store.close()
 
@@ -114,13 +114,13 @@ async def test_killed_posters_and_consumers_lose_nothing_and_consume_nothing_twi
         store = STORES[kind](tmp_path)
         records = await store.history("r")
         consumed = [key for record in records for key in json.loads(record.body)["said"]]
-        waiting = [key for key, _ in await store.mail("r")]
+        waiting = [key for key, _ in await store.pending_signals("r")]
         assert [record.entry.number for record in records] == list(range(len(records)))
         assert len(set(consumed)) == len(consumed)
         assert not set(consumed) & set(waiting)
         assert set(told) <= set(consumed) | set(waiting)
         for key in (*consumed, *waiting):
-            assert not await store.post("r", key, b"2")
+            assert not await store.send("r", key, b"2")
         assert names(await store.pending()) == [("r", str(len(records) - 1))]
         assert [wake.at for wake in await store.wakes()] == [str(len(records) - 1)]
         await store.close()

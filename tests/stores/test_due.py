@@ -9,7 +9,7 @@ import pytest
 
 from stepwell.storage import clock
 from stepwell.storage.due_runs import DueRun
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.testing.store_rules.samples import record
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -17,7 +17,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 async def wake(storage: Any, run_id: str, at: datetime, workflow: str = "w") -> DueRun:
     """A run that wants to be moved on then."""
-    await storage.store.append(record(run_id, 0, workflow=workflow), Along(wake=at.isoformat()))
+    await storage.store.append(record(run_id, 0, workflow=workflow), CommitEffects(wake=at.isoformat()))
     return DueRun(run_id, workflow, at)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.files import layout as file_layout
 from stepwell.stores.files import lock as file_lock
 from stepwell.stores.files.layout import safe_name
@@ -117,8 +117,8 @@ async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(root: Path) -
         assert kept == list(range(len(kept)))
         assert len(kept) >= len([line for line in told if line])
         assert len(await store.entries()) == len(kept)
-        await store.append(record("r", len(kept)), Along(settled=len(kept)))
-        assert await store.recall("r", len(kept) - 1) == {}
+        await store.append(record("r", len(kept)), CommitEffects(settled=len(kept)))
+        assert await store.read_log("r", len(kept) - 1) == {}
         await store.close()
         assert not list(root.rglob(".tmp-*"))
         shutil.rmtree(root)
@@ -135,8 +135,8 @@ async def test_a_person_finds_and_reads_a_record(store: FileStore, root: Path) -
 async def test_no_name_leads_out_of_the_root(store: FileStore, root: Path) -> None:
     for name in ODD_IDS:
         await store.append(record(name, 0, workflow=name, checkpoint_id=name))
-        await store.remember(name, 1, name, b"1")
-        await store.claim(name, this_process("mine"), seconds=60)
+        await store.write_log(name, 1, name, b"1")
+        await store.acquire(name, this_process("mine"), seconds=60)
     assert os.listdir(root.parent) == [root.name]
     depths = {len(path.relative_to(root).parts) for path in root.rglob("*.json")}
     assert depths == {1, 3, 4}
@@ -252,14 +252,14 @@ async def test_a_file_with_the_name_of_nothing_is_named(store: FileStore, root: 
 
 async def test_damaged_memory_and_claims_are_named(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    await store.remember("r", 1, "k", b"1")
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.write_log("r", 1, "k", b"1")
+    await store.acquire("r", this_process("mine"), seconds=60)
     truncate(root / "w" / "r" / "memory" / "000001-k.json")
     (root / "w" / "r" / "owner.json").write_text("{}")
     with pytest.raises(CheckpointCorrupt, match=r"000001-k\.json"):
-        await store.recall("r", 1)
+        await store.read_log("r", 1)
     with pytest.raises(CheckpointCorrupt, match=r"owner\.json"):
-        await store.claim("r", this_process("mine"), seconds=60)
+        await store.acquire("r", this_process("mine"), seconds=60)
 
 
 async def test_a_foreign_file_is_left_alone(store: FileStore, root: Path) -> None:
@@ -279,7 +279,7 @@ async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: 
     (root / "stepwell.json").write_text('{"format": 2, "more": true}')
     before = every_file(root)
     other = FileStore(root)
-    for call in (other.append(record("r", 1)), other.head("r"), other.entries(), other.remember("r", 1, "k", b"1")):
+    for call in (other.append(record("r", 1)), other.head("r"), other.entries(), other.write_log("r", 1, "k", b"1")):
         with pytest.raises(StoreUnavailable, match="newer"):
             await call
     await other.close()
@@ -334,14 +334,14 @@ async def test_a_body_that_is_not_json_is_not_written(store: FileStore, root: Pa
 
 async def test_half_written_files_are_ignored_and_cleaned_up(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    await store.remember("r", 1, "k", b"1")
+    await store.write_log("r", 1, "k", b"1")
     for folder in (root / "w" / "r", root / "w" / "r" / "memory"):
         (folder / ".tmp-1-1").write_text('{"format"')
     with file_lock.lock_folder(root / "w" / "r") as lock:
         assert lock is not None
         file_lock.write_word(lock)  # whoever was killed there had begun with that
     assert numbers(await store.history("r")) == [0]
-    assert await store.recall("r", 1) == {"k": b"1"}
+    assert await store.read_log("r", 1) == {"k": b"1"}
     other = FileStore(root)  # as a process that comes after the one that was killed
     await other.append(record("r", 1))
     await other.close()
@@ -350,9 +350,9 @@ async def test_half_written_files_are_ignored_and_cleaned_up(store: FileStore, r
 
 async def test_memory_of_a_settled_place_is_forgotten_by_the_next_append(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    await store.remember("r", 1, "k", b"1")
+    await store.write_log("r", 1, "k", b"1")
     await store.append(record("r", 1))  # as if killed before it forgot place 1
-    await store.append(record("r", 2), Along(settled=2))
+    await store.append(record("r", 2), CommitEffects(settled=2))
     assert not list(root.rglob("000001-k.json"))
 
 
@@ -370,7 +370,7 @@ async def test_of_a_record_and_its_replacement_the_replacement_counts(store: Fil
 
 
 async def test_a_released_run_without_records_leaves_no_folder(store: FileStore, root: Path) -> None:
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.acquire("r", this_process("mine"), seconds=60)
     await store.release("r", this_process("mine"))
     await store.close()
     assert os.listdir(root / ".new") == []
@@ -439,9 +439,9 @@ async def test_two_stores_on_one_directory_see_each_other(store: FileStore, root
     for number in range(10):
         await (store, other)[number % 2].append(record("r", number))
         assert meaning(await (other, store)[number % 2].head("r")) == meaning(record("r", number))
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.acquire("r", this_process("mine"), seconds=60)
     with pytest.raises(RunBusy):
-        await other.claim("r", this_process("other"), seconds=60)
+        await other.acquire("r", this_process("other"), seconds=60)
     await other.close()
 
 
@@ -450,7 +450,7 @@ async def test_a_run_that_comes_and_goes_under_many_hands_stays_whole(root: Path
         for n in range(15):
             try:
                 await store.append(record("r", 0, workflow=workflow, checkpoint_id=f"{workflow}{n}"))
-                await store.remember("r", 1, workflow, b"1")
+                await store.write_log("r", 1, workflow, b"1")
                 await store.remove("r", 0)
             except DurabilityError as error:
                 assert "cannot be added" in str(error) or "belongs to" in str(error)  # noqa: PT017
@@ -487,7 +487,7 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: FileStore)
 def test_renewing_and_asking_for_mail_need_no_event_loop(root: Path) -> None:
     store = FileStore(root)
     assert store.renew({"r": 1}, seconds=1) == []
-    assert store.mailed(["r"]) == []
+    assert store.runs_with_signals(["r"]) == []
     asyncio.run(store.close())
     assert not root.exists()
 
@@ -499,10 +499,10 @@ async def test_the_disk_is_never_touched_on_the_event_loop(store: FileStore, mon
         threads.add(threading.get_ident())
 
     monkeypatch.setattr(os, "fsync", watched)
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.acquire("r", this_process("mine"), seconds=60)
     await fill(store, "r", 3)
-    await store.remember("r", 2, "k", b"1")
-    await store.post("r", "letter", b"1")
+    await store.write_log("r", 2, "k", b"1")
+    await store.send("r", "letter", b"1")
     await store.release("r", this_process("mine"))
     assert threads
     assert threading.get_ident() not in threads

@@ -12,11 +12,11 @@ import pytest
 
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.files import layout as file_layout
 from stepwell.stores.files import run_folder as file_run
 from stepwell.stores.files.store import FileStore
-from stepwell.testing.store_rules.samples import about, names, places, question, record
+from stepwell.testing.store_rules.samples import names, places, question, record, run_metadata
 from tests.support.spies import spy
 
 ACTS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "utime", "pwrite")
@@ -62,33 +62,35 @@ async def seen(store: FileStore) -> dict[str, object]:
     head = await store.head("r")
     return {
         "records": [(r.entry.number, r.entry.checkpoint_id, r.body) for r in await store.history("r")],
-        "mail": await store.mail("r"),
+        "mail": await store.pending_signals("r"),
         "pending": names(await store.pending()),
         "wakes": [wake.at for wake in await store.wakes()],
-        "memory": await store.recall("r", head.entry.number if head else 0),
+        "memory": await store.read_log("r", head.entry.number if head else 0),
         "runs": await store.runs(inner=True),
         "order": places(await store.entries(run_id="r")),
     }
 
 
 async def prepare(store: FileStore) -> None:
-    await store.post("r", "a", b"1")
-    opened = Along(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01", about=about(team="red"))
+    await store.send("r", "a", b"1")
+    opened = CommitEffects(
+        asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01", metadata=run_metadata(team="red")
+    )
     await store.append(record("r", 0), opened)
-    await store.post("r", "b", b"2")
-    await store.append(record("r", 1), Along(consumed=("a",), asked=(question("r", "q3"),), wake="2026-01-02"))
-    await store.post("r", "c", b"3")
-    await store.remember("r", 0, "k", b"0")
-    await store.remember("r", 1, "k", b"1")
+    await store.send("r", "b", b"2")
+    await store.append(record("r", 1), CommitEffects(consumed=("a",), asked=(question("r", "q3"),), wake="2026-01-02"))
+    await store.send("r", "c", b"3")
+    await store.write_log("r", 0, "k", b"0")
+    await store.write_log("r", 1, "k", b"1")
 
 
-MORE = Along(consumed=("c", "unposted"), asked=(question("r", "q4"),), closed=("q1",), wake="2026-01-03")
+MORE = CommitEffects(consumed=("c", "unposted"), asked=(question("r", "q4"),), closed=("q1",), wake="2026-01-03")
 
 
-REDUCING = Along(
+REDUCING = CommitEffects(
     consumed=("c",),
     drop_below=4,
-    reduced=(record("r", 2, body="reduced", frame=False, outputs=True),),
+    reduced=(record("r", 2, body="reduced", is_snapshot=False, outputs=True),),
     wake="2026-01-02",
 )
 
@@ -100,17 +102,19 @@ async def leave_one(store: FileStore) -> None:
 
 async def prepare_more(store: FileStore) -> None:
     await prepare(store)
-    await store.append(record("r", 2, outputs=True), Along(about=about(team="blue"), wake="2026-01-02"))
-    await store.append(record("r", 3, frame=False), Along(wake="2026-01-02"))
+    await store.append(
+        record("r", 2, outputs=True), CommitEffects(metadata=run_metadata(team="blue"), wake="2026-01-02")
+    )
+    await store.append(record("r", 3, is_snapshot=False), CommitEffects(wake="2026-01-02"))
 
 
 async def prepare_dropped(store: FileStore) -> None:
     await prepare_more(store)
-    await store.append(record("r", 4, at="2026-02-01T00:00:00Z"), Along(drop_below=4))
+    await store.append(record("r", 4, at="2026-02-01T00:00:00Z"), CommitEffects(drop_below=4))
 
 
 async def claimed(store: FileStore) -> None:
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.acquire("r", this_process("mine"), seconds=60)
     await prepare(store)
 
 
@@ -120,14 +124,17 @@ async def nothing(store: FileStore) -> None:
 
 ACTIONS: dict[str, tuple[Action, Action]] = {
     "append": (prepare, lambda store: store.append(record("r", 2), MORE)),
-    "append of a record alone": (prepare, lambda store: store.append(record("r", 2), Along(wake="2026-01-02"))),
-    "append that closes": (prepare, lambda store: store.append(record("r", 2), Along(closed=("q1", "q2", "q3")))),
+    "append of a record alone": (prepare, lambda store: store.append(record("r", 2), CommitEffects(wake="2026-01-02"))),
+    "append that closes": (
+        prepare,
+        lambda store: store.append(record("r", 2), CommitEffects(closed=("q1", "q2", "q3"))),
+    ),
     "first append": (nothing, lambda store: store.append(record("r", 0), MORE)),
     "put in place": (prepare, lambda store: store.put(record("r", 1, body="put"), MORE)),
     "put under another name": (prepare, lambda store: store.put(record("r", 1, checkpoint_id="x"), MORE)),
     "put of an old one": (prepare, lambda store: store.put(record("r", 0, body="put"), MORE)),
-    "post": (prepare, lambda store: store.post("r", "d", b"4")),
-    "remember": (prepare, lambda store: store.remember("r", 1, "more", b"1")),
+    "post": (prepare, lambda store: store.send("r", "d", b"4")),
+    "remember": (prepare, lambda store: store.write_log("r", 1, "more", b"1")),
     "remove the newest": (prepare, lambda store: store.remove("r", 1)),
     "remove the newest and ask": (prepare, lambda store: store.remove("r", 1, asked=(question("r", "q1"),))),
     "remove an older one": (prepare, lambda store: store.remove("r", 0, asked=(question("r", "q9"),))),
@@ -136,21 +143,27 @@ ACTIONS: dict[str, tuple[Action, Action]] = {
     "remove the last": (leave_one, lambda store: store.remove("r", 1)),
 }
 DROPPING: dict[str, tuple[Action, Action]] = {
-    "append that drops": (prepare_more, lambda store: store.append(record("r", 4), Along(drop_below=4))),
-    "append that drops again": (prepare_dropped, lambda store: store.append(record("r", 5), Along(drop_below=5))),
+    "append that drops": (prepare_more, lambda store: store.append(record("r", 4), CommitEffects(drop_below=4))),
+    "append that drops again": (
+        prepare_dropped,
+        lambda store: store.append(record("r", 5), CommitEffects(drop_below=5)),
+    ),
     "append that reduces": (prepare_more, lambda store: store.append(record("r", 4), REDUCING)),
     "append after a drop": (prepare_dropped, lambda store: store.append(record("r", 5), MORE)),
-    "put that drops": (prepare_more, lambda store: store.put(record("r", 3, body="put"), Along(drop_below=3))),
-    "put of an old one with tags": (prepare, lambda store: store.put(record("r", 0), Along(about=about(team="b")))),
+    "put that drops": (prepare_more, lambda store: store.put(record("r", 3, body="put"), CommitEffects(drop_below=3))),
+    "put of an old one with tags": (
+        prepare,
+        lambda store: store.put(record("r", 0), CommitEffects(metadata=run_metadata(team="b"))),
+    ),
     "put of one that was dropped": (prepare_dropped, lambda store: store.put(record("r", 1))),
     "drop": (prepare_more, lambda store: store.drop("r")),
     "drop of a claimed run": (claimed, lambda store: store.drop("r")),
 }
 FOLLOWING: dict[str, Action] = {
     "nothing": nothing,
-    "a post": lambda store: store.post("r", "z", b"9"),
-    "a refused post": lambda store: store.post("r", "a", b"9"),
-    "a memory": lambda store: store.remember("r", 6, "k", b"9"),
+    "a post": lambda store: store.send("r", "z", b"9"),
+    "a refused post": lambda store: store.send("r", "a", b"9"),
+    "a memory": lambda store: store.write_log("r", 6, "k", b"9"),
     "a put of an old one": lambda store: store.put(record("r", 0, body="afterwards")),
 }
 
@@ -199,7 +212,7 @@ async def test_a_killed_writer_has_done_all_or_nothing(name: str, tmp_path: Path
                 assert again["wakes"] == found["wakes"]
                 assert [m for m in again["mail"] if m[0] != "z"] == found["mail"]  # type: ignore[attr-defined]
             head = await store.head("r")
-            await store.append(record("r", head.entry.number + 1 if head else 0), Along(consumed=("z",)))
+            await store.append(record("r", head.entry.number + 1 if head else 0), CommitEffects(consumed=("z",)))
             last = await seen(store)
             assert last["pending"] == again["pending"]
             assert last["mail"] == [m for m in again["mail"] if m[0] != "z"]  # type: ignore[attr-defined]
@@ -248,7 +261,7 @@ async def test_a_store_with_a_run_in_mind_notices_that_a_write_was_cut_short(
         assert await seen(store) in (before, after)
         head = await store.head("r")
         assert head is not None
-        await store.append(record("r", head.entry.number + 1), Along(consumed=("b",)))
+        await store.append(record("r", head.entry.number + 1), CommitEffects(consumed=("b",)))
         fresh = FileStore(root)
         assert await seen(fresh) == await seen(store)
         assert not list(root.rglob(".tmp-*"))
@@ -261,7 +274,7 @@ async def test_a_record_deleted_by_hand_takes_what_it_opened_with_it(tmp_path: P
     await prepare(store)
     (tmp_path / "w" / "r" / "000001-r-1.json").unlink()
     assert names(await store.pending()) == [("r", "q1"), ("r", "q2")]
-    await store.append(record("r", 1), Along(closed=("q1",)))
+    await store.append(record("r", 1), CommitEffects(closed=("q1",)))
     await store.append(record("r", 2))
     assert names(await store.pending()) == [("r", "q2")]
     for path in (tmp_path / "w" / "r").glob("0*.json"):
@@ -277,9 +290,9 @@ async def test_pending_and_wakes_read_one_small_file_of_each_run(
 ) -> None:
     store = FileStore(tmp_path)
     for run_id in ("a", "b", "c"):
-        await store.append(record(run_id, 0), Along(asked=(question(run_id, "q"),), wake="2026"))
+        await store.append(record(run_id, 0), CommitEffects(asked=(question(run_id, "q"),), wake="2026"))
         for number in range(1, 4):
-            await store.append(record(run_id, number), Along(wake="2026"))
+            await store.append(record(run_id, number), CommitEffects(wake="2026"))
     read: list[str] = []
     monkeypatch.setattr(Path, "read_bytes", spy(Path.read_bytes, read, lambda path: path.name))
     assert len(await store.pending()) == 3
@@ -291,7 +304,7 @@ async def test_pending_and_wakes_read_one_small_file_of_each_run(
 async def test_a_run_that_asks_nothing_has_no_further_files(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     for number in range(3):
-        await store.append(record("r", number), Along(settled=number))
+        await store.append(record("r", number), CommitEffects(settled=number))
     assert sorted(os.listdir(tmp_path / "w" / "r")) == [".lock", *(f"{n:06d}-r-{n}.json" for n in range(3))]
     await store.close()
 
@@ -303,11 +316,11 @@ async def test_damaged_mail_and_questions_are_named(tmp_path: Path, name: str) -
     path = tmp_path / "w" / "r" / name
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CheckpointCorrupt, match=name):
-        await store.mail("r")
+        await store.pending_signals("r")
     await store.close()
     store = FileStore(tmp_path)  # one that comes later: the first one knows what was open
     if name == "open.json":
-        for call in (store.pending(), store.wakes(), store.append(record("r", 2)), store.post("r", "z", b"1")):
+        for call in (store.pending(), store.wakes(), store.append(record("r", 2)), store.send("r", "z", b"1")):
             with pytest.raises(CheckpointCorrupt, match=name):
                 await call
     await store.close()
@@ -323,7 +336,7 @@ async def test_files_that_were_exchanged_are_named(tmp_path: Path) -> None:
         await store.pending()
     (home / "r" / "mail" / "000001-b.json").rename(home / "r" / "mail" / "000007-x.json")
     with pytest.raises(CheckpointCorrupt, match="000007-x"):
-        await store.mail("r")
+        await store.pending_signals("r")
     await store.close()
 
 
@@ -355,7 +368,9 @@ async def test_a_full_disk_leaves_mail_and_questions_as_they_were(
         with pytest.raises(Exception, match="No space left"):
             await store.append(record("r", 2), MORE)
     assert await seen(store) == before
-    await store.append(record("r", 2), Along(wake="2026-01-02"))  # a record of the same name, with other company
+    await store.append(
+        record("r", 2), CommitEffects(wake="2026-01-02")
+    )  # a record of the same name, with other company
     anyway = {"records": None, "memory": None}
     found, before = await seen(store), {**before, **anyway}
     assert {**found, **anyway, "order": None, "runs": None} == {**before, "order": None, "runs": None}
@@ -377,7 +392,7 @@ async def test_whenever_thinning_out_is_killed_what_is_there_can_be_read(tmp_pat
         path = tmp_path / str(act)
         store = FileStore(path)
         await prepare_more(store)
-        await store.append(record("r", 4, frame=False), Along(wake="2026-01-02"))
+        await store.append(record("r", 4, is_snapshot=False), CommitEffects(wake="2026-01-02"))
         before = await look(store)
         with killed_before(act, path) as done, suppress(Killed):
             await store.thin_out("r", going, whole=[whole])
@@ -390,7 +405,7 @@ async def test_whenever_thinning_out_is_killed_what_is_there_can_be_read(tmp_pat
         await again.thin_out("r", going, whole=[whole])
         assert [one.entry.number for one in await again.history("r")] == [3, 4]
         assert await look(again) == before
-        await again.append(record("r", 5), Along(wake="2026-01-02"))
+        await again.append(record("r", 5), CommitEffects(wake="2026-01-02"))
         await again.close()
         if len(done) < act:
             break

@@ -13,13 +13,13 @@ import pytest
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict, DurabilityError
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along, Store
+from stepwell.storage.port import CommitEffects, Store
 from stepwell.stores.files import folders as file_folders
 from stepwell.stores.files import lock as file_lock
 from stepwell.stores.files import run_folder as file_run
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
-from stepwell.testing.store_rules.samples import about, fill, meanings, numbers, question, record
+from stepwell.testing.store_rules.samples import fill, meanings, numbers, question, record, run_metadata
 from tests.support.spies import spy
 
 
@@ -61,15 +61,15 @@ def write_word_as_if_killed(folder: Path) -> None:
 
 async def superstep(store: Store, number: int) -> None:
     """Everything that a run may do between two records."""
-    await store.remember("r", number - 1, "k", b"1")
-    await store.post("r", f"mail {number}", b"1")
-    assert [key for key, _ in await store.mail("r")] == [f"mail {number}"]
+    await store.write_log("r", number - 1, "k", b"1")
+    await store.send("r", f"mail {number}", b"1")
+    assert [key for key, _ in await store.pending_signals("r")] == [f"mail {number}"]
     asked, closed = (question("r", f"q{number}"),), (f"q{number - 1}",)
-    await store.append(record("r", number), Along(number - 1, (f"mail {number}",), asked, closed, "2026"))
+    await store.append(record("r", number), CommitEffects(number - 1, (f"mail {number}",), asked, closed, "2026"))
 
 
 async def test_a_superstep_lists_neither_the_records_nor_the_mail(store: FileStore, listed: list[str]) -> None:
-    fence = await store.claim("r", this_process("mine"), seconds=60)
+    fence = await store.acquire("r", this_process("mine"), seconds=60)
     await fill(store, "r", 1)
     await superstep(store, 1)
     await superstep(store, 2)
@@ -147,20 +147,20 @@ class Operator:
         asked = tuple(question("r", each) for each in "pq" if chosen.random() < 0.3)
         closed = tuple(each for each in "pq" if chosen.random() < 0.3)
         consumed = tuple(each for each in KEYS if chosen.random() < 0.05)
-        told = about(team=chosen.choice("ab")) if chosen.random() < 0.2 else None
+        told = run_metadata(team=chosen.choice("ab")) if chosen.random() < 0.2 else None
         below = chosen.randrange(latest + 1) if latest > 0 and chosen.random() < 0.2 else None
         settled, wake = latest if chosen.random() < 0.5 else None, chosen.choice(["2026", None])
-        along = Along(settled, consumed, asked, closed, wake, told, below)
+        effects = CommitEffects(settled, consumed, asked, closed, wake, told, below)
         outputs = chosen.random() < 0.2
         actions: list[tuple[float, Callable[[Store], Awaitable[object]]]] = [
-            (8, lambda store: store.append(record("r", latest + 1, checkpoint_id=id, outputs=outputs, at=id), along)),
-            (1, lambda store: store.append(record("r", number, checkpoint_id=id), along)),
-            (1, lambda store: store.put(record("r", number, checkpoint_id=id), along)),
+            (8, lambda store: store.append(record("r", latest + 1, checkpoint_id=id, outputs=outputs, at=id), effects)),
+            (1, lambda store: store.append(record("r", number, checkpoint_id=id), effects)),
+            (1, lambda store: store.put(record("r", number, checkpoint_id=id), effects)),
             (1, lambda store: store.remove("r", number, asked=asked)),
             (3, lambda store: store.remove("r", latest, asked=asked, wake=wake)),
             (0.3, lambda store: store.drop("r")),
-            (4, lambda store: store.post("r", key, b"1")),
-            (2, lambda store: store.remember("r", max(latest, 0), key, b"1")),
+            (4, lambda store: store.send("r", key, b"1")),
+            (2, lambda store: store.write_log("r", max(latest, 0), key, b"1")),
             (1, lambda store: claimed(store, drive)),
             (1, lambda store: store.release("r", this_process(drive))),
         ]
@@ -168,7 +168,7 @@ class Operator:
 
 
 async def claimed(store: Store, drive: str) -> bool:
-    return await store.claim("r", this_process(drive), seconds=60) > 0
+    return await store.acquire("r", this_process(drive), seconds=60) > 0
 
 
 async def outcome(call: Awaitable[object]) -> object:
@@ -191,11 +191,11 @@ async def facts(store: Store) -> dict[str, Any]:
         "history": meanings(await store.history("r")),
         "entries": entries,
         "newest": await store.newest(),
-        "memory": await store.recall("r", head.entry.number if head else 0),
+        "memory": await store.read_log("r", head.entry.number if head else 0),
         "pending": await store.pending(),
         "wakes": await store.wakes(),
-        "mail": await store.mail("r"),
-        "mailed": await asyncio.to_thread(store.mailed, ["r"]),
+        "mail": await store.pending_signals("r"),
+        "mailed": await asyncio.to_thread(store.runs_with_signals, ["r"]),
     }
 
 
@@ -267,7 +267,7 @@ def append_in_child(store: FileStore) -> None:
 async def fill_from(store: FileStore, first: int) -> None:
     for number in range(first, first + 3):
         await store.append(record("r", number))
-        await store.post("r", str(number), b"1")
+        await store.send("r", str(number), b"1")
 
 
 @pytest.mark.process
@@ -279,9 +279,9 @@ async def test_a_parent_notices_what_its_forked_child_has_done_and_the_other_way
     child.start()
     await asyncio.to_thread(child.join, 20)
     assert child.exitcode == 0
-    assert not await store.post("r", "4", b"1")
+    assert not await store.send("r", "4", b"1")
     with pytest.raises(CommitConflict):
         await store.append(record("r", 3))
     await fill_from(store, 6)
     assert numbers(await store.history("r")) == list(range(9))
-    assert [key for key, _ in await store.mail("r")] == [str(number) for number in range(3, 9)]
+    assert [key for key, _ in await store.pending_signals("r")] == [str(number) for number in range(3, 9)]

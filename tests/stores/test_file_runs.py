@@ -11,12 +11,12 @@ import pytest
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.files import layout as file_layout
 from stepwell.stores.files import lock as file_lock
 from stepwell.stores.files import run_folder as file_run
 from stepwell.stores.files.store import FileStore
-from stepwell.testing.store_rules.samples import about, fill, meaning, numbers, places, record, run_entry
+from stepwell.testing.store_rules.samples import fill, meaning, numbers, places, record, run_entry, run_metadata
 from tests.support.spies import first, spy
 
 
@@ -72,9 +72,9 @@ async def test_a_claim_or_mail_of_somebody_else_does_not_make_anybody_list(
 ) -> None:
     await fill(store, "r", 3)
     touched.clear()
-    fence = await other.claim("r", this_process("mine"), seconds=60)
-    await other.post("r", "k", b"1")
-    await store.append(record("r", 3), Along(fence=fence))
+    fence = await other.acquire("r", this_process("mine"), seconds=60)
+    await other.send("r", "k", b"1")
+    await store.append(record("r", 3), CommitEffects(fence=fence))
     assert meaning(await other.head("r")) == meaning(record("r", 3))
     assert "r" not in touched
 
@@ -129,7 +129,9 @@ async def test_a_page_reads_little_more_than_itself(store: FileStore, touched: l
 
 async def test_of_a_large_record_only_the_beginning_is_read_to_list_it(store: FileStore, tmp_path: Path) -> None:
     await fill(store, "r", 1)
-    await store.append(record("r", 1, body=["x" * 100] * 1000), Along(about=about(team='\n  "body": ')))
+    await store.append(
+        record("r", 1, body=["x" * 100] * 1000), CommitEffects(metadata=run_metadata(team='\n  "body": '))
+    )
     path = tmp_path / "w" / "r" / "000001-r-1.json"
     half = len(path.read_bytes()) // 2
     text = path.read_bytes()
@@ -153,17 +155,17 @@ async def test_a_large_record_that_somebody_wrote_in_another_way_is_listed(store
 
 
 async def test_what_is_known_of_a_run_survives_every_record_that_said_it(store: FileStore) -> None:
-    await store.append(record("r", 0, at="2026-01-01"), Along(about=about(team="red")))
+    await store.append(record("r", 0, at="2026-01-01"), CommitEffects(metadata=run_metadata(team="red")))
     await store.append(record("r", 1, at="2026-01-02"))
-    await store.put(record("r", 0, at="2026-01-03"), Along(about=about(team="blue")))
-    await store.append(record("r", 2, at="2026-01-04"), Along(about=about("caller", team="green")))
-    expected = {"began": "2026-01-01", "about": about("caller", team="green")}
+    await store.put(record("r", 0, at="2026-01-03"), CommitEffects(metadata=run_metadata(team="blue")))
+    await store.append(record("r", 2, at="2026-01-04"), CommitEffects(metadata=run_metadata("caller", team="green")))
+    expected = {"began": "2026-01-01", "metadata": run_metadata("caller", team="green")}
     for number in (2, 0):
         assert await store.remove("r", number)
         newest = record("r", 1, at="2026-01-02")
         assert await store.runs(inner=True) == [run_entry(newest, **expected)]  # type: ignore[arg-type]
     last = record("r", 2, at="2026-01-05")
-    await store.append(last, Along(drop_below=2))
+    await store.append(last, CommitEffects(drop_below=2))
     assert await store.runs(inner=True) == [run_entry(last, **expected)]  # type: ignore[arg-type]
 
 
@@ -172,18 +174,18 @@ async def test_what_is_known_of_a_run_survives_every_record_that_said_it(store: 
 
 async def test_a_run_that_keeps_only_its_latest_is_not_listed_to_drop(store: FileStore, touched: list[str]) -> None:
     for number in range(3):
-        await store.append(record("r", number, outputs=number == 1), Along(drop_below=number))
+        await store.append(record("r", number, outputs=number == 1), CommitEffects(drop_below=number))
     touched.clear()
     for number in range(3, 9):
-        await store.append(record("r", number), Along(drop_below=number))
+        await store.append(record("r", number), CommitEffects(drop_below=number))
     assert touched == []
     assert numbers(await store.history("r")) == [1, 8]
 
 
 async def test_a_dropped_run_leaves_no_files(store: FileStore, tmp_path: Path) -> None:
     await fill(store, "r", 2)
-    await store.post("r", "k", b"1")
-    await store.remember("r", 1, "k", b"1")
+    await store.send("r", "k", b"1")
+    await store.write_log("r", 1, "k", b"1")
     (tmp_path / "w" / "r" / "notes.txt").write_text("a person's own, in a folder that is ours")
     assert await store.drop("r")
     assert os.listdir(tmp_path / "w") == []
@@ -230,19 +232,19 @@ async def test_what_finishes_together_is_remembered_together(
     store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, "r", 1)
-    await store.remember("r", 0, "before", b"0")
+    await store.write_log("r", 0, "before", b"0")
     await rested(store)
     done = fsyncs(monkeypatch)
     wanted = {f"k{n}": str(n).encode() for n in range(10)}
     with file_lock.lock_folder(tmp_path / "w" / "r"):
-        first = asyncio.ensure_future(store.remember("r", 0, "first", b"1"))
+        first = asyncio.ensure_future(store.write_log("r", 0, "first", b"1"))
         await begun(store)
-        rest = [asyncio.ensure_future(store.remember("r", 0, key, body)) for key, body in wanted.items()]
+        rest = [asyncio.ensure_future(store.write_log("r", 0, key, body)) for key, body in wanted.items()]
         await waiting(store, 10)
     assert await first
     assert all(await asyncio.gather(*rest))
     assert len(done) == 4, "a file and a folder, twice"
-    assert await store.recall("r", 0) == {"before": b"0", "first": b"1", **wanted}
+    assert await store.read_log("r", 0) == {"before": b"0", "first": b"1", **wanted}
     assert sorted(os.listdir(tmp_path / "w" / "r" / "memory")) == [
         "000000-before.json",
         "000000-first.json",
@@ -252,22 +254,22 @@ async def test_what_finishes_together_is_remembered_together(
 
 async def test_those_who_remember_together_each_hear_what_became_of_theirs(store: FileStore, tmp_path: Path) -> None:
     await fill(store, "r", 1)
-    await store.remember("r", 0, "old", b"0")
-    late = await store.claim("r", this_process("mine"), seconds=60)
-    fence = await store.claim("r", this_process("mine"), seconds=60)
+    await store.write_log("r", 0, "old", b"0")
+    late = await store.acquire("r", this_process("mine"), seconds=60)
+    fence = await store.acquire("r", this_process("mine"), seconds=60)
     with file_lock.lock_folder(tmp_path / "w" / "r"):
-        first = asyncio.ensure_future(store.remember("r", 0, "first", b"1"))
+        first = asyncio.ensure_future(store.write_log("r", 0, "first", b"1"))
         await begun(store)
         calls = [
-            store.remember("r", 0, "a", b"1", fence=fence),
-            store.remember("r", 0, "a", b"2", fence=fence),
-            store.remember("r", 0, "old", b"3"),
-            store.remember("r", 0, "b", b"4", fence=late),
-            store.remember("r", 0, "c", b"no json"),
-            store.remember("r", 1, "a", b"5"),
+            store.write_log("r", 0, "a", b"1", fence=fence),
+            store.write_log("r", 0, "a", b"2", fence=fence),
+            store.write_log("r", 0, "old", b"3"),
+            store.write_log("r", 0, "b", b"4", fence=late),
+            store.write_log("r", 0, "c", b"no json"),
+            store.write_log("r", 1, "a", b"5"),
         ]
         tasks = [asyncio.ensure_future(call) for call in calls]
-        cancelled = asyncio.ensure_future(store.remember("r", 0, "d", b"6"))
+        cancelled = asyncio.ensure_future(store.write_log("r", 0, "d", b"6"))
         await waiting(store, 7)
         cancelled.cancel()
         await asyncio.wait([cancelled])
@@ -277,8 +279,8 @@ async def test_those_who_remember_together_each_hear_what_became_of_theirs(store
     assert isinstance(found[3], CommitConflict)
     assert isinstance(found[4], ValueError)
     assert found[5]
-    assert await store.recall("r", 0) == {"old": b"0", "first": b"1", "a": b"1"}
-    assert await store.recall("r", 1) == {"a": b"5"}
+    assert await store.read_log("r", 0) == {"old": b"0", "first": b"1", "a": b"1"}
+    assert await store.read_log("r", 1) == {"a": b"5"}
 
 
 async def test_a_disk_that_is_full_is_told_to_all_who_remember(
@@ -291,10 +293,12 @@ async def test_a_disk_that_is_full_is_told_to_all_who_remember(
 
     with monkeypatch.context() as patch:
         patch.setattr(file_layout, "write", full)
-        found = await asyncio.gather(*(store.remember("r", 0, f"k{n}", b"1") for n in range(5)), return_exceptions=True)
+        found = await asyncio.gather(
+            *(store.write_log("r", 0, f"k{n}", b"1") for n in range(5)), return_exceptions=True
+        )
     assert [type(each) for each in found] == [StoreUnavailable] * 5
-    assert await store.recall("r", 0) == {}
-    assert await store.remember("r", 0, "k0", b"1")
+    assert await store.read_log("r", 0) == {}
+    assert await store.write_log("r", 0, "k0", b"1")
 
 
 async def test_a_file_of_several_things_is_found_by_another_store(
@@ -302,27 +306,27 @@ async def test_a_file_of_several_things_is_found_by_another_store(
 ) -> None:
     await fill(store, "r", 1)
     with file_lock.lock_folder(tmp_path / "w" / "r"):
-        tasks = [asyncio.ensure_future(store.remember("r", 0, "a", b"1"))]
+        tasks = [asyncio.ensure_future(store.write_log("r", 0, "a", b"1"))]
         await begun(store)
-        tasks += [asyncio.ensure_future(store.remember("r", 0, key, b"1")) for key in "bcd"]
+        tasks += [asyncio.ensure_future(store.write_log("r", 0, key, b"1")) for key in "bcd"]
         await waiting(store, 3)
     assert all(await asyncio.gather(*tasks))
     assert sorted(os.listdir(tmp_path / "w" / "r" / "memory")) == ["000000-a.json", "000000-b.json"]
     for key in "abcd":
-        assert not await other.remember("r", 0, key, b"2")
-    assert await other.recall("r", 0) == dict.fromkeys("abcd", b"1")
-    await other.append(record("r", 1), Along(settled=0))
-    assert await store.recall("r", 0) == {}
+        assert not await other.write_log("r", 0, key, b"2")
+    assert await other.read_log("r", 0) == dict.fromkeys("abcd", b"1")
+    await other.append(record("r", 1), CommitEffects(settled=0))
+    assert await store.read_log("r", 0) == {}
     assert os.listdir(tmp_path / "w" / "r" / "memory") == []
 
 
 async def test_memory_that_a_person_deleted_is_remembered_again(store: FileStore, tmp_path: Path) -> None:
     await fill(store, "r", 1)
-    assert await store.remember("r", 0, "a", b"1")
+    assert await store.write_log("r", 0, "a", b"1")
     (tmp_path / "w" / "r" / "memory" / "000000-a.json").unlink()
     os.utime(tmp_path / "w" / "r" / "memory", (1, 1))  # whatever the clock of this file system is like
-    assert await store.remember("r", 0, "a", b"2")
-    assert await store.recall("r", 0) == {"a": b"2"}
+    assert await store.write_log("r", 0, "a", b"2")
+    assert await store.read_log("r", 0) == {"a": b"2"}
 
 
 # -------------------------------------------------------------------- claims
@@ -330,8 +334,8 @@ async def test_memory_that_a_person_deleted_is_remembered_again(store: FileStore
 
 async def test_the_number_of_a_claim_is_kept_when_it_is_let_go(store: FileStore, tmp_path: Path) -> None:
     await fill(store, "r", 1)
-    fence = await store.claim("r", this_process("mine"), seconds=60)
+    fence = await store.acquire("r", this_process("mine"), seconds=60)
     await store.release("r", this_process("mine"))
     kept = json.loads((tmp_path / "w" / "r" / "owner.json").read_text())
     assert (kept["until"], kept["fence"]) == (None, fence)
-    assert await store.claim("r", this_process("other"), seconds=60) == fence + 1
+    assert await store.acquire("r", this_process("other"), seconds=60) == fence + 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.storage.port import Along, Entry, Pending, Record
+from stepwell.storage.port import CommitEffects, Entry, Pending, Record
 from stepwell.stores.files.store import FileStore
 
 pytestmark = pytest.mark.process
@@ -47,11 +47,11 @@ asyncio.run(read(FileStore(sys.argv[1]), sys.argv[2:]))
 async def fill(path: Path, runs: list[str]) -> None:
     store = FileStore(path)
     for run in runs:
-        entry = Entry(run, 0, f"c-{run}", "w", "IDLE", 0, AT, frame=True, outputs=False)
+        entry = Entry(run, 0, f"c-{run}", "w", "IDLE", 0, AT, is_snapshot=True, outputs=False)
         asked = (Pending(run, "q", "w", "e", "str", "str", "{}", AT, None),)
-        await store.append(Record(entry, b"{}"), Along(asked=asked, wake=AT))
-        await store.remember(run, 1, "1.0", b"{}")
-        await store.post(run, "letter", b"{}")
+        await store.append(Record(entry, b"{}"), CommitEffects(asked=asked, wake=AT))
+        await store.write_log(run, 1, "1.0", b"{}")
+        await store.send(run, "letter", b"{}")
     await store.close()
 
 

@@ -37,7 +37,7 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
 
 async def fill(store: Store) -> None:
     await store.append(record("r", 0))
-    await store.post("r", "k", b"1")
+    await store.send("r", "k", b"1")
     await store.close()
 
 
@@ -46,9 +46,9 @@ async def test_a_store_is_completed_and_its_runs_continue(open_store: Open, monk
     with monkeypatch.context() as later:
         know_the_next_format(later)
         store = open_store()
-        await store.append(record("r", 1, frame=False))
-        assert meanings(await store.chain("r", 1)) == meanings([record("r", 0), record("r", 1, frame=False)])
-        assert await store.mail("r") == [("k", b"1")]
+        await store.append(record("r", 1, is_snapshot=False))
+        assert meanings(await store.chain("r", 1)) == meanings([record("r", 0), record("r", 1, is_snapshot=False)])
+        assert await store.pending_signals("r") == [("k", b"1")]
         await store.close()
         again = open_store()
         assert [run.number for run in await again.runs()] == [1]
@@ -65,7 +65,7 @@ async def test_an_older_program_refuses_what_a_newer_one_has_completed(
         await store.append(record("r", 1))
         await store.close()
     store = open_store()
-    for attempt in (store.runs, lambda: store.append(record("r", 2)), lambda: store.post("r", "k2", b"1")):
+    for attempt in (store.runs, lambda: store.append(record("r", 2)), lambda: store.send("r", "k2", b"1")):
         with pytest.raises(NewerFormat, match=rf"newer Stepwell \(format {NEXT}, this one knows {NEXT - 1}\)"):
             await attempt()
     await store.close()
@@ -120,7 +120,7 @@ def test_folders_without_a_mark_are_refused_and_left_as_they_are(tmp_path: Path)
 
     async def attempts() -> None:
         store = FileStore(tmp_path / "runs")
-        for attempt in (store.runs, lambda: store.append(record("r", 0)), lambda: store.post("r", "k", b"1")):
+        for attempt in (store.runs, lambda: store.append(record("r", 0)), lambda: store.send("r", "k", b"1")):
             with pytest.raises(StoreUnavailable, match=r"is not a store of Stepwell: it holds folders and no stepwell"):
                 await attempt()
         await store.close()

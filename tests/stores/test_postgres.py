@@ -26,7 +26,7 @@ from stepwell import PostgresCheckpointStorage
 from stepwell.errors import CheckpointCorrupt, CommitConflict, RunBusy, StoreUnavailable
 from stepwell.storage import clock
 from stepwell.storage.lease import Owner, this_process
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.postgres import access as postgres_access
 from stepwell.stores.postgres import errors as postgres_errors
 from stepwell.stores.postgres import link as postgres_link
@@ -147,9 +147,9 @@ async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(store: Postgr
 
 async def test_a_dead_owner_is_replaced_by_one_of_many(store: PostgresStore) -> None:
     dead = Owner("here", this_process("x").machine, 4_000_000_000, "never", "dead")
-    await store.claim("r", dead, seconds=60)
+    await store.acquire("r", dead, seconds=60)
     rivals = [this_process(f"rival {n}") for n in range(10)]
-    outcomes = await asyncio.gather(*(store.claim("r", one, seconds=60) for one in rivals), return_exceptions=True)
+    outcomes = await asyncio.gather(*(store.acquire("r", one, seconds=60) for one in rivals), return_exceptions=True)
     assert len([outcome for outcome in outcomes if isinstance(outcome, int)]) == 1
     assert [type(outcome) for outcome in outcomes].count(RunBusy) == 9
 
@@ -157,13 +157,13 @@ async def test_a_dead_owner_is_replaced_by_one_of_many(store: PostgresStore) -> 
 async def test_machines_with_different_clocks_agree_on_claims(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.acquire("r", this_process("mine"), seconds=60)
     wrong = SimpleNamespace(time=lambda: time.time() + 3600)  # another machine, an hour ahead
     monkeypatch.setattr(postgres_store, "time", wrong)
     clock.set_source(wrong.time)
     try:
         with pytest.raises(RunBusy):
-            await store.claim("r", this_process("other"), seconds=60)
+            await store.acquire("r", this_process("other"), seconds=60)
     finally:
         clock.set_source()
 
@@ -171,31 +171,31 @@ async def test_machines_with_different_clocks_agree_on_claims(
 async def test_whoever_claims_a_run_sees_everything_written_under_the_claim_before(
     store: PostgresStore, schema: str
 ) -> None:
-    fence = await store.claim("r", this_process("mine"), seconds=0)
-    await store.append(record("r", 0), Along(fence=fence))
+    fence = await store.acquire("r", this_process("mine"), seconds=0)
+    await store.append(record("r", 0), CommitEffects(fence=fence))
     other = PostgresStore(dsn(), schema=schema, patience=PATIENT)
     with psycopg.connect(dsn()) as db:  # somebody is about to use that key, or not
         db.execute(f"INSERT INTO {schema}.memory VALUES ('r', 1, 'k', '2')".encode())
-        remembering = asyncio.ensure_future(store.remember("r", 1, "k", b"1", fence=fence))
+        remembering = asyncio.ensure_future(store.write_log("r", 1, "k", b"1", fence=fence))
         await come_to_wait(schema)
-        claiming = asyncio.ensure_future(other.claim("r", this_process("other"), seconds=60))
+        claiming = asyncio.ensure_future(other.acquire("r", this_process("other"), seconds=60))
         await asyncio.wait([claiming, asyncio.ensure_future(come_to_wait(schema, 2))], return_when="FIRST_COMPLETED")
         assert not claiming.done()
         db.rollback()
     assert await claiming > fence
-    assert await other.recall("r", 1) == {"k": b"1"}
+    assert await other.read_log("r", 1) == {"k": b"1"}
     assert await remembering
     await other.close()
 
 
 def test_renewing_and_asking_for_mail_need_no_event_loop(schema: str) -> None:
     store = PostgresStore(dsn(), schema=schema)
-    fence = asyncio.run(store.claim("r", this_process("mine"), seconds=60))
+    fence = asyncio.run(store.acquire("r", this_process("mine"), seconds=60))
     assert store.renew({"r": fence}, seconds=600) == []
     with after(minutes=2), pytest.raises(RunBusy):
-        asyncio.run(store.claim("r", this_process("other"), seconds=60))
-    asyncio.run(store.post("r", "k", b"1"))
-    assert store.mailed(["r", "s"]) == ["r"]
+        asyncio.run(store.acquire("r", this_process("other"), seconds=60))
+    asyncio.run(store.send("r", "k", b"1"))
+    assert store.runs_with_signals(["r", "s"]) == ["r"]
     asyncio.run(store.close())
 
 
@@ -215,7 +215,7 @@ async def test_concurrent_appends_of_many_runs_share_a_statement(
         await come_to_wait(schema)
         waiting: list[asyncio.Future[Any]] = []
         waiting += [asyncio.ensure_future(store.append(record(f"r{n}", 0))) for n in range(200)]
-        waiting += [asyncio.ensure_future(store.remember("held", 1, f"k{n}", b"1")) for n in range(50)]
+        waiting += [asyncio.ensure_future(store.write_log("held", 1, f"k{n}", b"1")) for n in range(50)]
         await asyncio.sleep(0)
     await asyncio.gather(held, *waiting)
     assert sizes == [250]  # the one that was alone was sent by the event loop
@@ -230,13 +230,13 @@ async def test_what_one_run_asks_for_is_done_in_that_order(store: PostgresStore,
         jobs = [
             asyncio.ensure_future(job)
             for job in (
-                store.remember("r", 0, "k", b"1"),
-                store.append(record("r", 0), Along(settled=0)),
+                store.write_log("r", 0, "k", b"1"),
+                store.append(record("r", 0), CommitEffects(settled=0)),
                 store.append(record("r", 1)),
                 store.append(record("r", 1)),
-                store.post("r", "k", b"1"),
-                store.append(record("r", 2), Along(consumed=("k",))),
-                store.remember("r", 0, "k", b"2"),
+                store.send("r", "k", b"1"),
+                store.append(record("r", 2), CommitEffects(consumed=("k",))),
+                store.write_log("r", 0, "k", b"2"),
             )
         ]
         await asyncio.sleep(0)
@@ -244,8 +244,8 @@ async def test_what_one_run_asks_for_is_done_in_that_order(store: PostgresStore,
     await held
     assert isinstance(outcomes.pop(3), CommitConflict)
     assert outcomes == [True, None, None, True, None, True]
-    assert await store.recall("r", 0) == {"k": b"2"}
-    assert await store.mail("r") == []
+    assert await store.read_log("r", 0) == {"k": b"2"}
+    assert await store.pending_signals("r") == []
 
 
 async def test_a_statement_is_bounded(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ async def test_a_job_that_the_server_cannot_do_spoils_only_itself(store: Postgre
 
 async def test_what_cannot_be_written_at_all_harms_nobody(store: PostgresStore) -> None:
     outcomes = await asyncio.gather(
-        store.append(record("r", 0)), store.append(record("\ud800", 0)), store.post("s", "k", b"\xff"),
+        store.append(record("r", 0)), store.append(record("\ud800", 0)), store.send("s", "k", b"\xff"),
         return_exceptions=True,
     )  # fmt: skip
     assert [type(outcome) for outcome in outcomes] == [type(None), UnicodeEncodeError, UnicodeDecodeError]
@@ -350,14 +350,14 @@ async def on_a_breaking_line(schema: str) -> AsyncIterator[tuple[PostgresStore, 
 async def test_what_was_done_and_not_answered_is_not_done_twice(schema: str, plans: list[str]) -> None:
     async with on_a_breaking_line(schema) as (store, line):
         mine = this_process("mine")
-        everything = Along(settled=1, consumed=("m",), asked=(question("r", "q"),), wake="2026")
+        everything = CommitEffects(settled=1, consumed=("m",), asked=(question("r", "q"),), wake="2026")
         for job, answer in [
-            (store.remember("r", 1, "k", b"1"), True),
-            (store.post("r", "m", b"1"), True),
-            (store.post("r", "n", b"1"), True),
+            (store.write_log("r", 1, "k", b"1"), True),
+            (store.send("r", "m", b"1"), True),
+            (store.send("r", "n", b"1"), True),
             (store.append(record("r", 1), everything), None),
-            (store.append(record("r", 2), Along(closed=("q",))), None),
-            (store.put(record("r", 5), Along(asked=(question("r", "q"),))), None),
+            (store.append(record("r", 2), CommitEffects(closed=("q",))), None),
+            (store.put(record("r", 5), CommitEffects(asked=(question("r", "q"),))), None),
             (store.remove("r", 5), True),
             (store.release("r", mine), None),
             (store.append(record("s", 0)), None),
@@ -366,34 +366,34 @@ async def test_what_was_done_and_not_answered_is_not_done_twice(schema: str, pla
             line.break_next(*plans)
             assert await job == answer
         line.break_next(*plans)
-        first = await store.claim("r", mine, seconds=60)
+        first = await store.acquire("r", mine, seconds=60)
         line.break_next(*plans)
-        second = await store.claim("r", mine, seconds=60)
+        second = await store.acquire("r", mine, seconds=60)
         assert second > first
         line.break_next(*plans)
         assert store.renew({"r": first}, seconds=60) == ["r"]
         assert [line.broke.acquire(blocking=False) for _ in range(13 * len(plans) + 1)][-2:] == [True, False]
         assert meaning(await store.head("r")) == meaning(record("r", 2))
         assert numbers(await store.history("r")) == [0, 1, 2]
-        assert await store.mail("r") == [("n", b"1")]
-        assert await store.recall("r", 1) == {}
+        assert await store.pending_signals("r") == [("n", b"1")]
+        assert await store.read_log("r", 1) == {}
         assert await store.pending() == []
 
 
 @pytest.mark.parametrize("what", ["append", "remember"])
 async def test_what_was_done_before_somebody_else_claimed_the_run_was_done(schema: str, what: str) -> None:
     async with on_a_breaking_line(schema) as (store, line):
-        fence = await store.claim("r", this_process("mine"), seconds=0)
+        fence = await store.acquire("r", this_process("mine"), seconds=0)
         writes: dict[str, Callable[[int], Coroutine[Any, Any, Any]]] = {
-            "append": lambda number: store.append(record("r", number), Along(fence=fence)),
-            "remember": lambda number: store.remember("r", number, "k", b"1", fence=fence),
+            "append": lambda number: store.append(record("r", number), CommitEffects(fence=fence)),
+            "remember": lambda number: store.write_log("r", number, "k", b"1", fence=fence),
         }
         write = writes[what]
         line.break_next("after", "hold")
         writing = asyncio.ensure_future(write(1))
         await asyncio.to_thread(line.held.acquire)  # it was done, the answer was lost, and it is being sent again
         other = PostgresStore(dsn(), schema=schema, patience=PATIENT)
-        await other.claim("r", this_process("other"), seconds=0)
+        await other.acquire("r", this_process("other"), seconds=0)
         line.go_on.release()
         assert await writing in (None, True)
         with pytest.raises(CommitConflict, match="claimed by somebody else"):
@@ -405,15 +405,15 @@ async def test_a_lost_answer_is_not_taken_for_that_of_somebody_else(schema: str)
     async with on_a_breaking_line(schema) as (store, line):
         other = PostgresStore(dsn(), schema=schema, patience=PATIENT)
         await other.append(record("r", 1, body="theirs"))
-        await other.remember("r", 2, "k", b"2")
-        await other.post("r", "k", b"1")
+        await other.write_log("r", 2, "k", b"2")
+        await other.send("r", "k", b"1")
         line.break_next("after")
         with pytest.raises(CommitConflict, match="is at commit 1"):
             await store.append(record("r", 1))
         line.break_next("after")
-        assert not await store.remember("r", 2, "k", b"1")
+        assert not await store.write_log("r", 2, "k", b"1")
         line.break_next("after")
-        assert not await store.post("r", "k", b"1")  # the same words, from somebody else
+        assert not await store.send("r", "k", b"1")  # the same words, from somebody else
         await other.close()
 
 
@@ -421,7 +421,7 @@ async def test_a_statement_that_outlives_its_line_counts(schema: str) -> None:
     async with on_a_breaking_line(schema) as (store, line):
         with nobody_moves("r", schema):
             line.break_next("meanwhile")
-            appending = asyncio.ensure_future(store.append(record("r", 1), Along(asked=(question("r", "q"),))))
+            appending = asyncio.ensure_future(store.append(record("r", 1), CommitEffects(asked=(question("r", "q"),))))
             await asyncio.to_thread(line.broke.acquire)  # the first statement waits for the lock, alone
             await come_to_wait(schema, 2)  # and now the second one does
         await appending
@@ -448,10 +448,10 @@ async def test_a_group_whose_answer_is_lost_is_done_once(schema: str) -> None:
 
 async def drive(store: PostgresStore, run_id: str, count: int) -> None:
     for number in range(count):
-        assert await store.remember(run_id, number, "k", b"1")
-        assert await store.post(run_id, str(number), b"1")
-        assert [key for key, _ in await store.mail(run_id)] == [str(number)]
-        await store.append(record(run_id, number), Along(settled=number, consumed=(str(number),)))
+        assert await store.write_log(run_id, number, "k", b"1")
+        assert await store.send(run_id, str(number), b"1")
+        assert [key for key, _ in await store.pending_signals(run_id)] == [str(number)]
+        await store.append(record(run_id, number), CommitEffects(settled=number, consumed=(str(number),)))
         head = await store.head(run_id)
         assert head is not None
         assert head.entry.number == number
@@ -460,8 +460,8 @@ async def drive(store: PostgresStore, run_id: str, count: int) -> None:
 async def nothing_is_lost(store: PostgresStore, count: int, runs: int) -> None:
     for n in range(runs):
         assert numbers(await store.history(f"r{n}")) == list(range(count))
-        assert await store.mail(f"r{n}") == []
-        assert await store.recall(f"r{n}", count - 1) == {}
+        assert await store.pending_signals(f"r{n}") == []
+        assert await store.read_log(f"r{n}", count - 1) == {}
     assert len(await store.entries()) == count * runs
 
 
@@ -643,7 +643,7 @@ async def test_nobody_waits_for_the_server_on_the_event_loop(
 
     monkeypatch.setattr(postgres_link.Link, "use", noted)
     await drive(store, "r", 2)
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.acquire("r", this_process("mine"), seconds=60)
     assert used
     assert threading.get_ident() not in used
 
@@ -656,8 +656,8 @@ async def test_two_schemas_of_one_database_know_nothing_of_each_other(store: Pos
         other = PostgresStore(dsn(), schema=name)
         await fill(store, "r", 2)
         await other.append(record("r", 0, workflow="another"))
-        await store.claim("r", this_process("mine"), seconds=60)
-        await other.claim("r", this_process("other"), seconds=60)
+        await store.acquire("r", this_process("mine"), seconds=60)
+        await other.acquire("r", this_process("other"), seconds=60)
         assert len(await store.entries()) == 2
         assert len(await other.entries()) == 1
         await other.close()
@@ -687,10 +687,10 @@ async def test_names_with_nul_are_told_from_those_that_look_like_them(store: Pos
     alike = ["a\0b", "a\x10b", "a\x100b", "a\x101b", "a\x1000", "\x10", "\x10\0", "\0\x101", "a0b", "\\u0000", "a\\0b"]
     for name in alike:
         await store.append(record(name, 0, checkpoint_id=name, workflow=name))
-        await store.post(name, name, b"1")
+        await store.send(name, name, b"1")
     for name in alike:
         assert await store.locate(name) == record(name, 0, checkpoint_id=name, workflow=name).entry
-        assert await store.mail(name) == [(name, b"1")]
+        assert await store.pending_signals(name) == [(name, b"1")]
     assert [entry.run_id for entry in await store.entries()] == alike
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from stepwell.errors import CommitConflict
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.postgres import access as postgres_access
 from stepwell.stores.postgres import direct as postgres_direct
 from stepwell.stores.postgres.store import PostgresStore
@@ -65,19 +65,21 @@ async def test_what_is_alone_needs_no_thread_and_leaves_nothing_open(
     assert numbers(await store.history("r")) == list(range(50))
 
 
-@pytest.mark.parametrize("along", [Along(), Along(settled=0, wake=on(9)), Along(fence=2**62)])
-async def test_what_is_alone_is_stored_as_what_is_not(store: PostgresStore, schema: str, along: Along) -> None:
+@pytest.mark.parametrize("effects", [CommitEffects(), CommitEffects(settled=0, wake=on(9)), CommitEffects(fence=2**62)])
+async def test_what_is_alone_is_stored_as_what_is_not(
+    store: PostgresStore, schema: str, effects: CommitEffects
+) -> None:
     odd = "a\0b\x10"
     await store.append(record(odd, 0, workflow=odd))
-    await store.remember("r", 0, "k", b"1")
+    await store.write_log("r", 0, "k", b"1")
     columns = "number, workflow, status, iteration, at, frame, outputs, fleeting, body"
-    one = record("r", 1, frame=False, outputs=True, status="wait\0", body={"é": '"'}, at=on(3))
-    await store.append(one, along)
+    one = record("r", 1, is_snapshot=False, outputs=True, status="wait\0", body={"é": '"'}, at=on(3))
+    await store.append(one, effects)
     alone = ask(f"SELECT {columns} FROM {schema}.commits WHERE run_id = 'r' AND number = 1")
     run = ask(f"SELECT latest, status, wake FROM {schema}.runs WHERE run_id = 'r'")
-    assert await store.recall("r", 0) == ({"k": b"1"} if along.settled is None else {})
+    assert await store.read_log("r", 0) == ({"k": b"1"} if effects.settled is None else {})
     await store.remove("r", 1)
-    await asyncio.gather(store.append(one, along), store.append(record(odd, 1, workflow=odd)))
+    await asyncio.gather(store.append(one, effects), store.append(record(odd, 1, workflow=odd)))
     assert ask(f"SELECT {columns} FROM {schema}.commits WHERE run_id = 'r' AND number = 1") == alone
     assert ask(f"SELECT latest, status, wake FROM {schema}.runs WHERE run_id = 'r'") == run
     await store.append(record(odd, 2, workflow=odd))
@@ -120,7 +122,7 @@ async def test_a_line_that_was_cut_while_nobody_used_it_is_noticed(
 
 
 async def test_a_loop_that_is_busy_keeps_no_thread_waiting(store: PostgresStore, schema: str) -> None:
-    fence = await store.claim("s", this_process("mine"), seconds=60)
+    fence = await store.acquire("s", this_process("mine"), seconds=60)
     renewed: list[Any] = []
     with nobody_moves("r", schema):
         appending = asyncio.ensure_future(store.append(record("r", 1)))

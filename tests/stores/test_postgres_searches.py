@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import ANY_RUN, About, Along, Sieve
+from stepwell.storage.port import ANY_RUN, CommitEffects, RunFilter, RunMetadata
 from stepwell.stores.postgres import queries
 from stepwell.stores.postgres.queries import QueryValues, checkpoints_query, inbox_query, runs_query
 from stepwell.stores.postgres.store import PostgresStore
@@ -109,7 +109,7 @@ async def filled(schema: str) -> None:
     if ask("SELECT to_regclass(%s)", f"{schema}.runs") != [(None,)]:
         return
     store = PostgresStore(dsn(), schema=schema)
-    await store.append(record("first", 0, at=on(1)), Along(about=About({"team": "red"}, "x")))
+    await store.append(record("first", 0, at=on(1)), CommitEffects(metadata=RunMetadata({"team": "red"}, "x")))
     await store.close()
     made = (
         f"SELECT 'r' || lpad(n::text, 5, '0') AS run_id, n, n %% 100 = 0 AS rare FROM generate_series(1, {RUNS}) AS n"
@@ -156,9 +156,9 @@ def rows_read(plan: Any) -> int:
         {"workflow": "rare", "status": "done"},
         {"tags": {"team": "red"}},
         {"tags": {"team": "red"}, "workflow": "rare", "status": "failed"},
-        {"sieve": Sieve(prefix="r0019")},
-        {"sieve": Sieve(prefix="r0019", since="2026"), "status": "done"},
-        {"sieve": Sieve(since="2026-01-01T02", until="2026-01-01T04")},
+        {"run_filter": RunFilter(prefix="r0019")},
+        {"run_filter": RunFilter(prefix="r0019", since="2026"), "status": "done"},
+        {"run_filter": RunFilter(since="2026-01-01T02", until="2026-01-01T04")},
     ],
     ids=str,
 )
@@ -177,7 +177,7 @@ async def test_a_page_of_runs_costs_what_is_on_it(many: str, asked: dict[str, An
         inner,
         last,
         limit=5,
-        sieve=asked.get("sieve", ANY_RUN),
+        run_filter=asked.get("run_filter", ANY_RUN),
     )
     plan = explained(many, query, values.bound, really=True)
     assert rows_read(plan) <= RUNS / 20
@@ -192,9 +192,11 @@ async def test_a_page_of_entries_costs_what_is_on_it(many: str) -> None:
 
 
 async def test_a_commit_changes_the_row_of_its_run_in_place(store: PostgresStore, schema: str) -> None:
-    fence = await store.claim("r", this_process("mine"), seconds=60)
+    fence = await store.acquire("r", this_process("mine"), seconds=60)
     for number in range(50):
-        await store.append(record("r", number, status="done" if number == 49 else "running"), Along(fence=fence))
+        await store.append(
+            record("r", number, status="done" if number == 49 else "running"), CommitEffects(fence=fence)
+        )
     query = "SELECT n_tup_upd - n_tup_hot_upd FROM pg_stat_all_tables WHERE schemaname = %s AND relname = 'runs'"
     await store.close()  # what was counted is known when the connection ends
     assert ask("SELECT pg_stat_force_next_flush()") is not None

@@ -13,7 +13,7 @@ import pytest
 from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.errors import StoreUnavailable
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.postgres.patience import Patience
 from stepwell.stores.postgres.silence import ANSWERED, Session, is_at_work
 from stepwell.stores.postgres.store import PostgresStore
@@ -63,9 +63,9 @@ MOMENTS: dict[str, Callable[[PostgresStore], Awaitable[object]]] = {
     "a read": lambda store: store.history("r"),
     "more reads than connections": lambda store: asyncio.gather(*(store.head("r") for _ in range(20))),
     "a list": lambda store: store.runs(limit=10),
-    "a claim": lambda store: store.claim("r", this_process("mine"), seconds=60),
+    "a claim": lambda store: store.acquire("r", this_process("mine"), seconds=60),
     "the renewal of a lease": renewing,
-    "a look for mail": lambda store: asyncio.to_thread(store.mailed, ["r"]),
+    "a look for mail": lambda store: asyncio.to_thread(store.runs_with_signals, ["r"]),
     "letting go": lambda store: store.release("r", this_process("mine")),
     "tidying up": lambda store: store.compact(),
 }
@@ -78,7 +78,7 @@ async def test_a_silent_line_is_given_up_when_the_patience_ends_wherever_somebod
     fresh = PostgresStore(line.dsn, schema=schema, patience=PATIENCE)  # has no connection yet
     await fill(stores["a commit"], "r", 1)
     for store in stores.values():
-        await store.remember("r", 0, "k", b"1")  # the writer's connection is open
+        await store.write_log("r", 0, "k", b"1")  # the writer's connection is open
         await store.head("r")
     line.fall_silent()
     calls = [refused(call(stores[name])) for name, call in MOMENTS.items()]
@@ -220,15 +220,15 @@ async def test_lines_that_a_failover_left_silent_are_replaced_and_nothing_is_dou
 ) -> None:
     store = PostgresStore(line.dsn, schema=schema, patience=6.0)
     await fill(store, "r", 1)
-    fence = await store.claim("r", this_process("mine"), seconds=60)
+    fence = await store.acquire("r", this_process("mine"), seconds=60)
     line.fall_silent_at(when, writes)
-    appending = asyncio.ensure_future(store.append(record("r", 1), Along(fence=fence)))
+    appending = asyncio.ensure_future(store.append(record("r", 1), CommitEffects(fence=fence)))
     await asyncio.to_thread(line.fell_silent.wait)
     line.speak_again()
     began = time.monotonic()
     await appending  # on another line: the server says that it does not work for this one
     assert time.monotonic() - began < 6.0
-    assert await store.remember("r", 2, "k", b"1", fence=fence)
+    assert await store.write_log("r", 2, "k", b"1", fence=fence)
     assert numbers(await store.history("r")) == [0, 1]
     await store.close()
 
@@ -322,7 +322,7 @@ async def test_the_server_has_nothing_to_complain_of_when_a_process_reads_while_
     async def drive(run_id: str) -> None:
         for number in range(15):
             await store.append(record(run_id, number))
-            await asyncio.gather(store.head(run_id), store.history(run_id), store.mail(run_id))
+            await asyncio.gather(store.head(run_id), store.history(run_id), store.pending_signals(run_id))
 
     before = len(server.log())
     await asyncio.gather(*(drive(f"r{n}") for n in range(10)))

@@ -89,18 +89,18 @@ async def done(store: PostgresStore, work: Callable[[Db], bytes], key: str = "k"
 async def test_what_is_written_and_what_is_remembered_are_there_together(store: PostgresStore, table: str) -> None:
     assert await done(store, writes(table)) is None
     assert rows(table) == ["it"]
-    assert await store.recall("r", 1) == {"k": b"1"}
+    assert await store.read_log("r", 1) == {"k": b"1"}
 
 
 async def test_what_was_remembered_is_not_done_again(store: PostgresStore, table: str) -> None:
-    await store.remember("r", 1, "k", '"before é"'.encode())
+    await store.write_log("r", 1, "k", '"before é"'.encode())
     assert await done(store, writes(table)) == '"before é"'.encode()
     assert rows(table) == []
 
 
 async def test_what_is_remembered_meanwhile_undoes_it(store: PostgresStore, table: str) -> None:
     def overtaken(db: Db) -> bytes:
-        asyncio.run(store.remember("r", 1, "k", b"2"))
+        asyncio.run(store.write_log("r", 1, "k", b"2"))
         return writes(table)(db)
 
     assert await done(store, overtaken) == b"2"
@@ -119,7 +119,7 @@ async def test_of_two_at_once_one_is_kept(store: PostgresStore, table: str) -> N
 
     outcomes = await asyncio.gather(done(store, at_once("a")), done(store, at_once("b")))
     (kept,) = rows(table)
-    assert await store.recall("r", 1) == {"k": b'"%s"' % kept.encode()}
+    assert await store.read_log("r", 1) == {"k": b'"%s"' % kept.encode()}
     assert sorted(outcomes, key=str) == sorted([None, b'"%s"' % kept.encode()], key=str)
 
 
@@ -131,7 +131,7 @@ async def test_an_error_undoes_everything(store: PostgresStore, table: str) -> N
     with pytest.raises(LookupError):
         await done(store, fails)
     assert rows(table) == []
-    assert await store.recall("r", 1) == {}
+    assert await store.read_log("r", 1) == {}
 
 
 async def test_an_error_of_the_database_comes_out_as_it_is(store: PostgresStore, table: str) -> None:
@@ -146,35 +146,35 @@ async def test_an_error_of_the_database_comes_out_as_it_is(store: PostgresStore,
     with pytest.raises(errors.UniqueViolation):  # said by the COMMIT
         await done(store, twice)
     assert rows(table) == []
-    assert await store.recall("r", 1) == {}
+    assert await store.read_log("r", 1) == {}
     assert await done(store, writes(table)) is None
 
 
 async def test_whoever_was_followed_by_somebody_else_writes_nothing(store: PostgresStore, table: str) -> None:
-    first = await store.claim("r", this_process("mine"), seconds=0)
+    first = await store.acquire("r", this_process("mine"), seconds=0)
     assert await done(store, writes(table), "a", fence=first) is None
 
     def overtaken(db: Db) -> bytes:
-        asyncio.run(store.claim("r", this_process("other"), seconds=60))
+        asyncio.run(store.acquire("r", this_process("other"), seconds=60))
         return writes(table)(db)
 
     with pytest.raises(CommitConflict, match="claimed by somebody else"):
         await done(store, overtaken, "b", fence=first)
     assert rows(table) == ["it"]
-    assert await store.recall("r", 1) == {"a": b"1"}
+    assert await store.read_log("r", 1) == {"a": b"1"}
 
 
 async def test_others_of_the_run_are_not_kept_waiting(store: PostgresStore, table: str) -> None:
-    fence = await store.claim("r", this_process("mine"), seconds=60)
+    fence = await store.acquire("r", this_process("mine"), seconds=60)
 
     def slow(db: Db) -> bytes:
         writes(table)(db)
-        assert asyncio.run(store.remember("r", 1, "sibling", b"2", fence=fence))
+        assert asyncio.run(store.write_log("r", 1, "sibling", b"2", fence=fence))
         assert store.renew({"r": fence}, seconds=60) == []
         return b"1"
 
     assert await done(store, slow, fence=fence) is None
-    assert await store.recall("r", 1) == {"k": b"1", "sibling": b"2"}
+    assert await store.read_log("r", 1) == {"k": b"1", "sibling": b"2"}
 
 
 # -------------------------------------------------------------------- what a function may do with the connection
@@ -195,7 +195,7 @@ async def test_the_connection_is_one_as_any(store: PostgresStore, table: str) ->
 
     assert await done(store, usual) is None
     assert rows(table) == ["it"]
-    assert await store.recall("r", 1) == {"k": '"日本 \\" \' é"'.encode()}
+    assert await store.read_log("r", 1) == {"k": '"日本 \\" \' é"'.encode()}
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
@@ -219,7 +219,7 @@ async def test_a_function_that_ends_it_in_words_is_told(store: PostgresStore, ta
 
     with pytest.raises(RuntimeError, match="ended its transaction by itself"):
         await done(store, ends)
-    assert await store.recall("r", 1) == {}
+    assert await store.read_log("r", 1) == {}
 
 
 async def test_a_function_that_goes_on_after_an_error_is_told(store: PostgresStore, table: str) -> None:
@@ -276,7 +276,7 @@ async def test_what_is_given_up_is_stopped_and_undone(store: PostgresStore, tabl
     with pytest.raises(errors.QueryCanceled):
         await doing
     assert rows(table) == []
-    assert await store.recall("r", 1) == {}
+    assert await store.read_log("r", 1) == {}
 
 
 async def test_what_was_given_up_is_not_begun_and_not_committed(store: PostgresStore, table: str) -> None:
@@ -293,7 +293,7 @@ async def test_what_was_given_up_is_not_begun_and_not_committed(store: PostgresS
     with pytest.raises(StoreUnavailable, match="given up"):
         await asyncio.to_thread(early.do, writes(table))
     assert rows(table) == []
-    assert await store.recall("r", 1) == {}
+    assert await store.read_log("r", 1) == {}
 
 
 # -------------------------------------------------------------------- lost answers, and death
@@ -305,7 +305,7 @@ async def test_a_commit_whose_answer_is_lost_is_recognised(
 ) -> None:
     with BreakingLine(dsn()) as line:
         broken = PostgresStore(line.dsn, schema=schema, patience=PATIENT)
-        assert await broken.recall("r", 1) == {}
+        assert await broken.read_log("r", 1) == {}
         line.break_next(plan)
         if plan == "after":
             assert await done(broken, writes(table)) is None
@@ -315,14 +315,14 @@ async def test_a_commit_whose_answer_is_lost_is_recognised(
             assert rows(table) == []
             assert await done(broken, writes(table)) is None
         assert rows(table) == ["it"]
-        assert await store.recall("r", 1) == {"k": b"1"}
+        assert await store.read_log("r", 1) == {"k": b"1"}
         await broken.close()
 
 
 async def test_a_commit_that_outlives_its_line_counts(store: PostgresStore, schema: str, table: str) -> None:
     with BreakingLine(dsn()) as line, psycopg.connect(dsn()) as db:
         broken = PostgresStore(line.dsn, schema=schema, patience=PATIENT)
-        fence = await broken.claim("r", this_process("mine"), seconds=60)
+        fence = await broken.acquire("r", this_process("mine"), seconds=60)
         db.execute(f"SELECT FROM {schema}.runs WHERE run_id = 'r' FOR UPDATE".encode())
         line.break_next("meanwhile")
         with pytest.raises(StoreUnavailable, match="the next attempt finds it"):

@@ -117,7 +117,7 @@ async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(path: Path) -
         kept = numbers(await store.history("r"))
         assert kept == list(range(len(kept)))
         assert len(kept) >= len([line for line in told if line])
-        assert await store.recall("r", len(kept) - 1) == {}
+        assert await store.read_log("r", len(kept) - 1) == {}
         await store.append(record("r", len(kept)))
         await store.close()
         assert ask(path, "PRAGMA integrity_check") == [("ok",)]
@@ -408,12 +408,12 @@ async def test_two_stores_on_one_file_see_each_other(store: SQLiteStore, path: P
 
 def test_renewing_and_asking_for_mail_need_no_event_loop(path: Path) -> None:
     store = SQLiteStore(path)
-    fence = asyncio.run(store.claim("r", this_process("mine"), seconds=60))
+    fence = asyncio.run(store.acquire("r", this_process("mine"), seconds=60))
     assert store.renew({"r": fence}, seconds=600) == []
     with after(minutes=2), pytest.raises(RunBusy):
-        asyncio.run(store.claim("r", this_process("other"), seconds=60))
-    asyncio.run(store.post("r", "k", b"1"))
-    assert store.mailed(["r", "s"]) == ["r"]
+        asyncio.run(store.acquire("r", this_process("other"), seconds=60))
+    asyncio.run(store.send("r", "k", b"1"))
+    assert store.runs_with_signals(["r", "s"]) == ["r"]
     asyncio.run(store.close())
 
 
@@ -446,8 +446,8 @@ def test_without_an_event_loop_what_is_awaited_is_there_at_once(tmp_path: Path) 
         return done.value.value
 
     store = SQLiteStore(tmp_path / "runs.db")
-    assert at_once(store.post("r", "k", b"{}")) is True
-    assert at_once(store.mail("r")) == [("k", b"{}")]
+    assert at_once(store.send("r", "k", b"{}")) is True
+    assert at_once(store.pending_signals("r")) == [("k", b"{}")]
     at_once(store.close())
-    assert asyncio.run(store.mail("r")) == [("k", b"{}")]
+    assert asyncio.run(store.pending_signals("r")) == [("k", b"{}")]
     at_once(store.close())

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.storage.port import Along, Sieve
+from stepwell.storage.port import CommitEffects, RunFilter
 from stepwell.stores.sqlite.run_list import inbox, search
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing.store_rules.samples import about, fill, on, question, record, run_entry
+from stepwell.testing.store_rules.samples import fill, on, question, record, run_entry, run_metadata
 
 COLUMNS = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body"
 WRITTEN = f"INTO commits ({COLUMNS}) VALUES (?, ?, ?, 'w', ?, 0, ?, 1, 0, 0, '{{}}')"
@@ -52,23 +52,27 @@ async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore)
 async def test_runs_are_looked_for_by_an_index(store: SQLiteStore) -> None:
     await fill(store, "r", 1)
     past = (await store.runs())[0]
-    for sieve, tags, index in [
-        (Sieve(prefix="abcd"), {}, "SEARCH runs USING PRIMARY KEY (run_id>? AND run_id<?)"),
-        (Sieve(since=on(1), until=on(2)), {}, "runs_by_age (called=? AND began>? AND began<?"),
-        (Sieve(since=on(1)), {"a": "1"}, "SEARCH tags USING PRIMARY KEY (name=? AND value=? AND called=? AND began>?"),
+    for run_filter, tags, index in [
+        (RunFilter(prefix="abcd"), {}, "SEARCH runs USING PRIMARY KEY (run_id>? AND run_id<?)"),
+        (RunFilter(since=on(1), until=on(2)), {}, "runs_by_age (called=? AND began>? AND began<?"),
+        (
+            RunFilter(since=on(1)),
+            {"a": "1"},
+            "SEARCH tags USING PRIMARY KEY (name=? AND value=? AND called=? AND began>?",
+        ),
     ]:
         for after in (None, past):
-            query, values = search({"workflow": None, "status": None}, tags, after, sieve)
+            query, values = search({"workflow": None, "status": None}, tags, after, run_filter)
             plan = await plan_of(store, query, (*values, 0, 10))
             assert index in plan or (after is not None and "(began,run_id)<(?,?)" in plan)
             assert "SCAN" not in plan
-    query, values = search({"workflow": "w", "status": "done"}, {}, None, Sieve(prefix="abcd"))
+    query, values = search({"workflow": "w", "status": "done"}, {}, None, RunFilter(prefix="abcd"))
     assert "USING PRIMARY KEY (run_id>? AND run_id<?)" in await plan_of(store, query, (*values, 0, 10))
 
 
 async def test_questions_are_looked_for_by_an_index(store: SQLiteStore) -> None:
     asked = question("r", "q")
-    await store.append(record("r", 0), Along(asked=(asked,)))
+    await store.append(record("r", 0), CommitEffects(asked=(asked,)))
     for workflow, due_by, index in [
         (None, None, "requests_by_age"),
         ("w", None, "requests_by_workflow ("),
@@ -88,18 +92,18 @@ async def test_the_list_of_runs_is_true_whatever_writes_to_the_commits(store: SQ
             db.execute(statement, values)
         db.close()
 
-    await store.append(record("r", 0, at=on(1)), Along(about=about(team="red")))
+    await store.append(record("r", 0, at=on(1)), CommitEffects(metadata=run_metadata(team="red")))
     write(f"INSERT {WRITTEN}", "r", 1, "r-1", "waiting", on(2))
     write(f"INSERT {WRITTEN}", "s", 0, "s-0", "done", on(3))
     second = record("r", 1, iteration=0, status="waiting", at=on(2))
     assert await store.runs() == [
         run_entry(record("s", 0, status="done", at=on(3))),
-        run_entry(second, began=on(1), about=about(team="red")),
+        run_entry(second, began=on(1), metadata=run_metadata(team="red")),
     ]
     write(f"INSERT OR REPLACE {WRITTEN}", "r", 1, "again", "failed", on(4))
     write(f"INSERT OR REPLACE {WRITTEN}", "r", 0, "again", "done", on(4))
     again = record("r", 1, iteration=0, status="failed", at=on(4), checkpoint_id="again")
-    assert await store.runs(tags={"team": "red"}) == [run_entry(again, began=on(1), about=about(team="red"))]
+    assert await store.runs(tags={"team": "red"}) == [run_entry(again, began=on(1), metadata=run_metadata(team="red"))]
     write("DELETE FROM commits WHERE run_id = 'r' AND number = 1")
     assert [run.number for run in await store.runs(tags={"team": "red"}, status="done")] == [0]
     write("DELETE FROM commits WHERE run_id = 'r'")
@@ -109,7 +113,7 @@ async def test_the_list_of_runs_is_true_whatever_writes_to_the_commits(store: SQ
 
 async def test_what_was_swept_is_not_looked_at_again(store: SQLiteStore) -> None:
     for number in range(200):
-        await store.append(record("r", number, outputs=True), Along(drop_below=number))
+        await store.append(record("r", number, outputs=True), CommitEffects(drop_below=number))
     steps = 0
 
     def count() -> None:
@@ -120,7 +124,7 @@ async def test_what_was_swept_is_not_looked_at_again(store: SQLiteStore) -> None
         db.set_progress_handler(count, 1)
 
     await store._db.write(watch)
-    await store.append(record("r", 200), Along(drop_below=200))
+    await store.append(record("r", 200), CommitEffects(drop_below=200))
     await store._db.write(lambda db: db.set_progress_handler(None, 1))
     assert 0 < steps < 1000
     assert len(await store.history("r")) == 201
@@ -128,8 +132,8 @@ async def test_what_was_swept_is_not_looked_at_again(store: SQLiteStore) -> None
 
 async def test_the_runs_of_a_store_are_tagged_once(store: SQLiteStore, path: Path) -> None:
     for run_id in ("r", "s"):
-        await store.append(record(run_id, 0), Along(about=about("caller", a="1", b="2")))
-    await store.append(record("r", 1), Along(about=about(a="3")))
+        await store.append(record(run_id, 0), CommitEffects(metadata=run_metadata("caller", a="1", b="2")))
+    await store.append(record("r", 1), CommitEffects(metadata=run_metadata(a="3")))
     await store.drop("s")
     await store.close()
     with sqlite3.connect(path) as db:

@@ -13,49 +13,49 @@ from msgspec.structs import replace
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.storage.lease import Owner
-from stepwell.storage.port import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve
+from stepwell.storage.port import ANY_RUN, NO_EFFECTS, CommitEffects, Entry, Pending, Record, RunEntry, RunFilter
 from stepwell.stores.memory.store import MemoryStore
 
 
 class AppendsWithoutCheck(MemoryStore):
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await self.put(record, along)
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await self.put(record, effects)
 
 
 class ConsumesBeforeItAppends(MemoryStore):
     """A refused append has consumed its mail and forgotten its memory."""
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         head = await self.head(record.entry.run_id)
         if head is not None:
-            await self.put(head, Along(consumed=along.consumed, settled=along.settled))
+            await self.put(head, CommitEffects(consumed=effects.consumed, settled=effects.settled))
         await asyncio.sleep(0)  # and meanwhile somebody may look
-        await super().append(record, replace(along, consumed=(), settled=None))
+        await super().append(record, replace(effects, consumed=(), settled=None))
 
 
 class ConsumesAfterItAppends(MemoryStore):
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await super().append(record, replace(along, consumed=()))
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await super().append(record, replace(effects, consumed=()))
         await asyncio.sleep(0)  # and meanwhile somebody may look
-        await super().put(record, along)
+        await super().put(record, effects)
 
 
 class ForgetsWhatGoesAlong(MemoryStore):
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         await super().append(record)
 
 
 class ReducesNothing(MemoryStore):
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await super().append(record, replace(along, reduced=()))
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await super().append(record, replace(effects, reduced=()))
 
 
 class ReducesFirst(MemoryStore):
     """A refused append has reduced what was there."""
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await self.thin_out(record.entry.run_id, [], whole=along.reduced)
-        await super().append(record, along)
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await self.thin_out(record.entry.run_id, [], whole=effects.reduced)
+        await super().append(record, effects)
 
 
 class LetsASecondAnswerWin(MemoryStore):
@@ -63,43 +63,43 @@ class LetsASecondAnswerWin(MemoryStore):
         super().__init__()
         self._late: dict[tuple[str, str], bytes] = {}
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        if not await super().post(run_id, key, body):
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+        if not await super().send(run_id, key, body):
             self._late[run_id, key] = body
         return True
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return [(key, self._late.get((run_id, key), body)) for key, body in await super().mail(run_id)]
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+        return [(key, self._late.get((run_id, key), body)) for key, body in await super().pending_signals(run_id)]
 
 
 class LosesOrder(MemoryStore):
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return sorted(await super().mail(run_id))
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+        return sorted(await super().pending_signals(run_id))
 
     async def entries(self, **which: Any) -> list[Entry]:
         return sorted(await super().entries(**which), key=lambda entry: (entry.run_id, entry.number))
 
 
 class MixesMailOfRuns(MemoryStore):
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        return await super().post("any", key, body)
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+        return await super().send("any", key, body)
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return await super().mail("any")
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await super().pending_signals("any")
 
 
 class MixesRunsOfLikeNames(MemoryStore):
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        return await super().remember(run_id.lower(), place, key, body)
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        return await super().write_log(run_id.lower(), place, key, body)
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
-        return await super().recall(run_id.lower(), place)
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
+        return await super().read_log(run_id.lower(), place)
 
 
 class TidiesBodies(MemoryStore):
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         tidy = json.dumps(json.loads(record.body), sort_keys=True).encode()
-        await super().append(Record(record.entry, tidy), along)
+        await super().append(Record(record.entry, tidy), effects)
 
 
 class ReadsOverGaps(MemoryStore):
@@ -133,10 +133,10 @@ class LosesThePlaceOfAPage(MemoryStore):
 class LooksForPatterns(MemoryStore):
     """As a database does that is asked with LIKE."""
 
-    async def runs(self, *, sieve: Sieve = ANY_RUN, limit: int | None = None, **asked: Any) -> list[RunEntry]:
-        found = await super().runs(sieve=replace(sieve, prefix=None, text=None), **asked)
-        begins, holds = sieve.prefix or "", sieve.text or ""
-        said = [(run, (run.run_id, run.workflow, *chain.from_iterable(run.about.tags.items()))) for run in found]
+    async def runs(self, *, run_filter: RunFilter = ANY_RUN, limit: int | None = None, **asked: Any) -> list[RunEntry]:
+        found = await super().runs(run_filter=replace(run_filter, prefix=None, text=None), **asked)
+        begins, holds = run_filter.prefix or "", run_filter.text or ""
+        said = [(run, (run.run_id, run.workflow, *chain.from_iterable(run.metadata.tags.items()))) for run in found]
         kept = [run for run, texts in said if any(like(f"%{holds}%", text) for text in texts)]
         return [run for run in kept if like(f"{begins}%", run.run_id)][:limit]
 
@@ -148,7 +148,7 @@ def like(pattern: str, text: str) -> bool:
 
 
 class LetsEverybodyDrive(MemoryStore):
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> None: ...  # type: ignore[override]
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> None: ...  # type: ignore[override]
 
 
 class BelievesWhatItKnew:
@@ -165,10 +165,10 @@ class BelievesWhatItKnew:
         self._latest.setdefault(run_id, -1 if found is None else found.entry.number)
         return found
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         run_id, number = record.entry.run_id, record.entry.number
         await self.head(run_id)
         if number != self._latest[run_id] + 1:
             raise CommitConflict(f"run {run_id!r} is not there")
-        await self._shared.put(record, along)
+        await self._shared.put(record, effects)
         self._latest[run_id] = number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-WRITES = ("append", "remember", "post")
+WRITES = ("append", "write_log", "send")
 
 
 class Crash(BaseException):

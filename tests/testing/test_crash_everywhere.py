@@ -129,7 +129,7 @@ async def test_what_depends_on_how_often_it_ran_is_found() -> None:
 class Forgetful(MemoryStore):
     """Says that it remembers, and does not."""
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         return {}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.integrity import Guarded
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import Owner, this_process
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.sqlite.store import SQLiteStore
@@ -174,8 +174,8 @@ async def test_a_torn_file_is_named_and_costs_nobody_else_anything(tmp_path: Pat
     await Payment().drive(store, "other")
     payment = Payment()
     await payment.wait(store)
-    await store.post(RUN, "answer/0/late", b'{"a":1}')
-    await store.remember(RUN, 1, "9.9/step/0/x", b'{"b":2}')
+    await store.send(RUN, "answer/0/late", b'{"a":1}')
+    await store.write_log(RUN, 1, "9.9/step/0/x", b'{"b":2}')
     await store.close()
     files = [path for path in (tmp_path / "payments" / RUN).rglob("*.json") if path.is_file()]
     assert {path.name for path in files} >= {"open.json", "owner.json"}
@@ -199,9 +199,9 @@ async def read_all(store: Any) -> None:
     """Everything that is known of a run."""
     await store.history(RUN)
     await store.pending(run_id=RUN)
-    await store.mail(RUN)
-    await store.recall(RUN, 1)
-    await store.claim(RUN, _owner(), seconds=1)
+    await store.pending_signals(RUN)
+    await store.read_log(RUN, 1)
+    await store.acquire(RUN, _owner(), seconds=1)
     await store.release(RUN, _owner())
 
 
@@ -232,13 +232,13 @@ async def test_a_torn_database_is_named_or_read_as_it_was(tmp_path: Path) -> Non
     store, path = SQLiteStore(tmp_path / "runs.db"), tmp_path / "runs.db"
     bodies = [record("r", number, body="x" * 3000) for number in range(20)]
     for one in bodies:
-        await Guarded(store).append(one)
+        await VerifiedStore(store).append(one)
     await store.close()
     named = 0
     for size in torn(path, start=2, every=2039):  # a file of one byte is an empty one to SQLite
         found = SQLiteStore(path)
         try:
-            assert await Guarded(found).history("r") == bodies, size
+            assert await VerifiedStore(found).history("r") == bodies, size
         except CheckpointCorrupt:
             named += 1
         except StoreUnavailable as error:
@@ -249,7 +249,7 @@ async def test_a_torn_database_is_named_or_read_as_it_was(tmp_path: Path) -> Non
             beside.unlink(missing_ok=True)
     assert named > 50
     found = SQLiteStore(path)
-    assert await Guarded(found).history("r") == bodies
+    assert await VerifiedStore(found).history("r") == bodies
     await found.close()
 
 

@@ -117,7 +117,7 @@ async def test_what_a_rule_opened_it_closes_also_if_it_was_broken() -> None:
 
     async def open_store() -> Store:
         opened.append(Watched())
-        await opened[-1].post("r", "k", b"{}")
+        await opened[-1].send("r", "k", b"{}")
         return opened[-1]
 
     await rule.check(open_store)

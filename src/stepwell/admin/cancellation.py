@@ -69,7 +69,7 @@ async def cancel(
             head = await _stop_here(archive, run_id, reason)
         except RunBusy as busy:
             head = await _load_head(archive, run_id)
-            await archive.post(run_id, cancel_key(head.header.epoch, before.number), write_cancel(before.number))
+            await archive.send(run_id, cancel_key(head.header.epoch, before.number), write_cancel(before.number))
             if driver is None and told is not None:
                 told(busy.owner)
             driver = busy.owner
@@ -112,7 +112,7 @@ async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -
     stamp = Stamp(checkpoint_id(head.run_id, head.header.epoch, head.number + 1), clock.stamp())
     commit = replace(kernel.cancel(head, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
     after = kernel.apply(head.header, head, commit)
-    signals = tuple(key for key, _ in await archive.mail(head.run_id) if key.startswith("cancel/"))
+    signals = tuple(key for key, _ in await archive.pending_signals(head.run_id) if key.startswith("cancel/"))
     await store_commit(archive, commit, after, before=head, consumed=signals)
     return after
 

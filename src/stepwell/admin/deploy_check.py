@@ -137,7 +137,7 @@ class _Check:
         """What migrations would do to a run; empty if it goes on without."""
         archive = StoreArchive(self._store, definition.codec)
         checkpoint, log = await self._load(archive, run_id)
-        signals = await self._store.mail(run_id)
+        signals = await self._store.pending_signals(run_id)
         return await self._check_checkpoint(archive, make_compatible(definition, checkpoint, log, signals), definition)
 
     async def _load(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, RecalledLog]:
@@ -145,7 +145,7 @@ class _Check:
             checkpoint = await archive.head(run_id)
             if checkpoint is None:
                 break
-            log = await archive.recall(run_id, checkpoint.place)
+            log = await archive.read_log(run_id, checkpoint.place)
             head = await self._store.head(run_id)
             if attempt == _TRIES or (head is not None and head.entry.number == checkpoint.number):
                 return checkpoint, log  # else it was moved on while we read

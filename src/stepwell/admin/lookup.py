@@ -10,9 +10,9 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing, StepwellError
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.superstep import is_text
-from stepwell.storage.archive import StoreArchive, is_head, not_kept
+from stepwell.storage.archive import StoreArchive, is_head, superseded_error
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import Entry, RunEntry, Sieve, Store
+from stepwell.storage.port import Entry, RunEntry, RunFilter, Store
 from stepwell.storage.run_list import RunInfo, run_info
 
 SHORTEST = 4  # characters of a shortened id
@@ -104,7 +104,7 @@ async def _load_run(store: Store, text: str) -> RunEntry:
 async def _find_by_prefix(store: Store, text: str) -> list[RunEntry]:
     if not (is_text(text) and _is_long_enough(text)):
         return []
-    return await store.runs(inner=True, sieve=Sieve(prefix=text), limit=_ENOUGH)
+    return await store.runs(inner=True, run_filter=RunFilter(prefix=text), limit=_ENOUGH)
 
 
 async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointInfo:
@@ -131,7 +131,7 @@ async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointI
 
 async def _check_readable(store: Store, entry: Entry) -> Entry:
     if entry.fleeting and not await is_head(store, entry):
-        raise not_kept(entry)
+        raise superseded_error(entry)
     return entry
 
 

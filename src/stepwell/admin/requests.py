@@ -66,13 +66,13 @@ async def load_questions(storage: BuiltInStorage, place: CheckpointInfo) -> list
 async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[PendingRequest]) -> set[tuple[str, str]]:
     """Those whose answer has come and was not taken in yet, as pairs of run and request. Reads only runs with mail."""
     runs = list(dict.fromkeys(question.run_id for question in requests))
-    with_mail = await asyncio.to_thread(storage.store.mailed, runs) if runs else []
+    with_mail = await asyncio.to_thread(storage.store.runs_with_signals, runs) if runs else []
     questions = [question for run_id in with_mail for question in await open_questions(storage, run_id)]
     return {(question.run_id, question.request_id) for question in questions if question.answered}
 
 
 async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
-    signals = [(key, read_signal(head.run_id, key, body)) for key, body in await archive.mail(head.run_id)]
+    signals = [(key, read_signal(head.run_id, key, body)) for key, body in await archive.pending_signals(head.run_id)]
     return {
         signal.request_id
         for key, signal in signals

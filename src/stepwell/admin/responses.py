@@ -47,7 +47,7 @@ def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list
 
 async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, bytes]]) -> None:
     for request, answer in answers:
-        await archive.post(header.run_id, plain_key(header.epoch, request, new_run_id()), answer)
+        await archive.send(header.run_id, plain_key(header.epoch, request, new_run_id()), answer)
 
 
 def _find_request(checkpoint: Checkpoint, id: str) -> Request:

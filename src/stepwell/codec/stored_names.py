@@ -52,7 +52,7 @@ _CLASSES = {
     "storage.checkpoint": "WorkflowCheckpoint WorkflowMessage",
     "storage.due_runs": "DueRun",
     "storage.pending_requests": "PendingRequest",
-    "storage.port": "ListedRequest=Pending ListedRun=RunEntry RunMetadata=About",
+    "storage.port": "ListedRequest=Pending ListedRun=RunEntry RunMetadata",
     "storage.run_list": "RunInfo",
     "graph.subworkflow": "SubWorkflowRequest SubWorkflowRequestMessage SubWorkflowResponseMessage",
     "graph.retry": "RetryPolicy",

@@ -38,7 +38,7 @@ from stepwell.engine.open_run import (
     find_run,
     stamp,
 )
-from stepwell.engine.responses import check_no_caller, check_responses, expiry_error, find_overdue, post_responses
+from stepwell.engine.responses import check_no_caller, check_responses, expiry_error, find_overdue, send_responses
 from stepwell.engine.run_options import Options, Troupe
 from stepwell.engine.signals import SignalReader
 from stepwell.engine.superstep import Superstep
@@ -202,7 +202,7 @@ class Drive:
         if self._archive is None:
             self._signals.add_responses(answers)
         elif answers:
-            await post_responses(self._archive, entered.at, answers)
+            await send_responses(self._archive, entered.at, answers)
         return executors, entered
 
     def _select_responses(self, at: Checkpoint) -> Mapping[str, Any]:

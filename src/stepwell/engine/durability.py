@@ -41,18 +41,18 @@ class DeferredArchive:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._archive, name)
 
-    async def commit(self, commit: Commit, after: Checkpoint, **along: Any) -> None:
+    async def commit(self, commit: Commit, after: Checkpoint, **effects: Any) -> None:
         """Store it later; waits while too much is waiting already."""
         if self._most is not None:
             await self.settle()
-        self._waiting.append((commit, after, along))
+        self._waiting.append((commit, after, effects))
         if self._most is not None:
             self._storing = asyncio.create_task(self._store())
 
-    async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
+    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Kept only where the superstep it belongs to can be found again."""
         if self._most is not None:
-            await self._archive.remember(run_id, place, outcome)
+            await self._archive.log_outcome(run_id, place, outcome)
 
     async def settle(self) -> None:
         """Store everything that is waiting; when it returns, nothing is."""
@@ -65,8 +65,8 @@ class DeferredArchive:
 
     async def _store(self) -> None:
         while self._waiting:
-            commit, after, along = self._waiting[0]
-            await self._archive.commit(commit, after, **along)
+            commit, after, effects = self._waiting[0]
+            await self._archive.commit(commit, after, **effects)
             del self._waiting[0]
 
 

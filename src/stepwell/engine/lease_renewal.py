@@ -105,7 +105,7 @@ def _by_place(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
 def _look_for_signals(leases: Iterable[HeldLease]) -> None:
     for group in _by_place(leases):
         with suppress(DurabilityError):  # whoever posted it tries to drive the run too; we look again soon
-            run_ids = set(group[0].archive.mailed([lease.run_id for lease in group]))
+            run_ids = set(group[0].archive.runs_with_signals([lease.run_id for lease in group]))
             for lease in group:
                 if lease.run_id in run_ids:
                     lease.on_signal()
@@ -142,14 +142,14 @@ async def acquire(
 
 async def _acquire(lease: HeldLease, by_right: MayTakeOver | None) -> int:
     try:
-        return await lease.archive.claim(lease.run_id, lease.owner, seconds=lease.archive.lease)
+        return await lease.archive.acquire(lease.run_id, lease.owner, seconds=lease.archive.lease)
     except RunBusy as busy:
         if not isinstance(busy.holder, Owner):
             raise
         if not _is_orphaned(busy.holder) and (by_right is None or not await by_right()):
             raise
         await lease.archive.release(lease.run_id, busy.holder)
-        return await lease.archive.claim(lease.run_id, lease.owner, seconds=lease.archive.lease)
+        return await lease.archive.acquire(lease.run_id, lease.owner, seconds=lease.archive.lease)
 
 
 async def is_still_held(lease: HeldLease | None) -> bool:

@@ -253,7 +253,7 @@ async def _open_head(definition: Definition, head: Checkpoint, archive: Archive)
     whatever has become of its workflow.
     """
     changed = is_changed(definition, head)
-    signals = await archive.mail(head.run_id) if changed else []
+    signals = await archive.pending_signals(head.run_id) if changed else []
     if changed and head.status is WorkflowRunState.IDLE and not signals:
         check_same_workflow(definition, head)
         return StoredRun(head, replay_only=True)
@@ -276,7 +276,7 @@ async def _recall(at: Checkpoint, archive: Archive) -> RecalledLog:
 
     Then the memory is gone, and to take that for one that never was would be to do again what is committed.
     """
-    log = await archive.recall(at.run_id, at.place)
+    log = await archive.read_log(at.run_id, at.place)
     if at.messages:
         await archive.check_newest(at)
     return log
@@ -292,7 +292,7 @@ async def _commit_restore(
     first = replace(first, migrated=words)
     at = kernel.apply(header, None, first, previous_id=source.stamp.checkpoint_id)
     if archive is not None:
-        keys = tuple(key for key, _ in await archive.mail(head.run_id))
+        keys = tuple(key for key, _ in await archive.pending_signals(head.run_id))
         await store_commit(archive, first, at, settled=head.place, consumed=keys)
     return EnteredRun(at, first)
 

@@ -79,16 +79,16 @@ def check_no_caller(at: Checkpoint) -> None:
         )
 
 
-async def post_responses(archive: Archive, at: Checkpoint, answers: Mapping[str, Payload]) -> None:
+async def send_responses(archive: Archive, at: Checkpoint, answers: Mapping[str, Payload]) -> None:
     """Leave answers for a run. Raises ResponseRejected if somebody else was first: the first answer wins, for ever."""
     signals = {id: (answer_key(at.header.epoch, at.requests[id]), write_response(id, p)) for id, p in answers.items()}
-    pending = dict(await archive.mail(at.run_id))
+    pending = dict(await archive.pending_signals(at.run_id))
     for id, (key, signal) in signals.items():  # before the first is posted: all of them are taken, or none
         if pending.get(key, signal) != signal:
             raise _already_answered_error(at, id)
     for id, (key, signal) in signals.items():
         # the very same answer may be there from a call that was cut short: it is being given again
-        if key not in pending and not await archive.post(at.run_id, key, signal):
+        if key not in pending and not await archive.send(at.run_id, key, signal):
             raise _already_answered_error(at, id)
 
 
@@ -99,12 +99,12 @@ def find_overdue(at: Checkpoint) -> list[Request]:
     return [request for request in at.requests.values() if has_passed(request.deadline)]
 
 
-async def post_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -> None:
+async def send_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -> None:
     """Answer what is overdue with its default; an answer that came in time stands."""
     for request in late:
         if request.default is not None:
             signal = write_response(request.id, request.default)
-            await archive.post(at.run_id, answer_key(at.header.epoch, request), signal)
+            await archive.send(at.run_id, answer_key(at.header.epoch, request), signal)
 
 
 def expiry_error(at: Checkpoint, late: list[Request]) -> RequestExpired | None:

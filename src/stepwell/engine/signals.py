@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from stepwell.codec.codec import Codec
-from stepwell.engine.responses import convert_response, find_overdue, post_defaults
+from stepwell.engine.responses import convert_response, find_overdue, send_defaults
 from stepwell.errors import ResponseRejected
 from stepwell.graph.graph import Graph
 from stepwell.kernel import ReceivedInput, ReceivedResponse, ReceivedSignal
@@ -66,7 +66,7 @@ class SignalReader:
         signals = await self._read_signals(self._archive, at)
         offered, refused = self._convert_plain_responses(at, signals)
         if expired := [item for item in find_overdue(at) if item.id not in offered]:  # plain answers came in time, too
-            await post_defaults(self._archive, at, expired)
+            await send_defaults(self._archive, at, expired)
             signals = await self._read_signals(self._archive, at)
         current = _select_epoch(at, signals)
         arrived = _decode(current, self._codec)
@@ -81,7 +81,7 @@ class SignalReader:
         )
 
     async def _read_signals(self, archive: Archive, at: Checkpoint) -> dict[str, Signal]:
-        return {key: read_signal(at.run_id, key, body) for key, body in await archive.mail(at.run_id)}
+        return {key: read_signal(at.run_id, key, body) for key, body in await archive.pending_signals(at.run_id)}
 
     def _convert_plain_responses(
         self, at: Checkpoint, signals: Mapping[str, Signal]

@@ -166,7 +166,7 @@ class Superstep:
     def _remember(self, outcome: Outcome) -> None:
         is_stored = outcome.delivery in self._recalled or outcome.delivery in self._remembering
         if self._archive is not None and not is_stored:
-            keeping = self._archive.remember(self._at.run_id, self._at.place, outcome)
+            keeping = self._archive.log_outcome(self._at.run_id, self._at.place, outcome)
             task = self._remembering[outcome.delivery] = asyncio.create_task(keeping)
             # If the commit fails too, its error is the one that is raised; this one must not be noise.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())

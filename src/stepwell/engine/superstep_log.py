@@ -73,7 +73,7 @@ class SuperstepLog:
             return
         self._entries[key] = entry
         if self._archive is not None:
-            writing = asyncio.ensure_future(self._archive.note(self._at.run_id, self._at.place, key, entry))
+            writing = asyncio.ensure_future(self._archive.log_entry(self._at.run_id, self._at.place, key, entry))
             self._writing[key] = writing
             writing.add_done_callback(partial(self._finish_write, key))
             await asyncio.shield(writing)  # a handler that sleeps twice at once, and is left, has said both
@@ -108,7 +108,7 @@ class SuperstepLog:
 
     async def wait(self, due: str) -> None:
         """Wait until a moment. Raises Parked if that is far away and the run can be put aside until then."""
-        may_park = self._archive is not None and self._archive.remembers
+        may_park = self._archive is not None and self._archive.has_superstep_log
         await asyncio.sleep(0)  # others have their turn, also if it is over
         while (seconds := clock.until(due).total_seconds()) > 0:
             if may_park and is_far(due):

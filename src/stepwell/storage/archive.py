@@ -30,8 +30,8 @@ from stepwell.storage import clock
 from stepwell.storage.ids import checkpoint_id, forked_child_id
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
-from stepwell.storage.port import Along, Entry, Record, Store
-from stepwell.storage.record import about_of, build_record, fold, pending_of, wake_of
+from stepwell.storage.port import CommitEffects, Entry, Record, Store
+from stepwell.storage.record import build_record, fold, metadata_of, pending_of, wake_of
 from stepwell.storage.snapshot_chain import Chain
 from stepwell.storage.transactions import Transaction, Translated
 from stepwell.storage.wire.format import read_commit, read_note, read_outcome, write_note, write_outcome
@@ -42,7 +42,7 @@ class Archive(Protocol):
 
     shortcomings: str | None  # in words, what this storage cannot promise
     unbroken: bool  # whether a commit that was begun is finished, also if whoever waits for it is cancelled
-    remembers: bool  # whether what is noted inside a superstep is still there after a restart
+    has_superstep_log: bool  # whether what is noted inside a superstep is still there after a restart
     retention: Retention  # which checkpoints are kept of a run that begins here
     lease: float  # for how many seconds a driver has a run, unless it is renewed
     needed: int | None  # a commit of the run that somebody else refers to, and all since: they stay whatever is kept
@@ -72,10 +72,10 @@ class Archive(Protocol):
         `settled` and consumes mail, in the same transaction.
         """
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
         """Leave mail; False if that key was ever used in the run."""
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
         """Mail that is not consumed, oldest first."""
 
     async def output_commits(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
@@ -93,16 +93,16 @@ class Archive(Protocol):
         Those that keep only their latest go on with the run they work for: they are copied as they are there.
         """
 
-    async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
+    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Keep an outcome before its superstep commits; durable when it returns."""
 
-    async def note(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
+    async def log_entry(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
         """Keep a note before the superstep commits; durable when it returns. The first one under a key stands."""
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         """One whose result is noted; None if this storage has no transactions."""
 
-    async def recall(self, run_id: str, place: int) -> RecalledLog:
+    async def read_log(self, run_id: str, place: int) -> RecalledLog:
         """What was kept at that place."""
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:
@@ -111,10 +111,10 @@ class Archive(Protocol):
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         """Raises CommitConflict if its run has been moved on since."""
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
         """Those of the runs that have mail. Called from a thread; may block."""
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         """As the port says; what is written to the run from here on is written under that claim."""
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]: ...
@@ -125,7 +125,7 @@ class StoreArchive:
     """An archive on a built-in store. One for each drive of a run: it knows how far the last frame is."""
 
     shortcomings: str | None = None
-    remembers = True
+    has_superstep_log = True
 
     def __init__(self, store: Store, codec: Codec, retention: Retention = Retention.FullHistory) -> None:
         self.store, self._codec, self.retention = store, codec, retention
@@ -154,7 +154,7 @@ class StoreArchive:
         """The checkpoint of an entry, and the commit that led to it."""
         chain = await self.store.chain(entry.run_id, entry.number)
         if not chain:
-            raise not_kept(entry)
+            raise superseded_error(entry)
         return fold(chain, self._codec)[-1]
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
@@ -162,7 +162,7 @@ class StoreArchive:
         if entry is None:
             return None
         if entry.fleeting and self.needed is None and not await is_head(self.store, entry):
-            raise not_kept(entry)
+            raise superseded_error(entry)
         return (await self.at(entry))[0]
 
     async def commit(
@@ -180,19 +180,19 @@ class StoreArchive:
         rests = latest_only and is_at_rest(after)  # then what is superseded must go, and a frame lets it
         snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)
         below = self._unneeded_below(after) if snapshot else None
-        along = Along(
+        effects = CommitEffects(
             settled,
             consumed,
             pending_of(after.header, commit.asked),
             commit.closed,
             wake_of(after),
-            about_of(after.header) if snapshot else None,
+            metadata_of(after.header) if snapshot else None,
             below,
             self._fences.get(after.run_id),
             self._chain.outputs_below(below),
         )
         record = build_record(commit, after, snapshot=snapshot, before=before)
-        await self.store.append(record, along)
+        await self.store.append(record, effects)
         self._chain.add(record)
         self._chain.drop_below(below)
         if latest_only and before is not None and self.needed is None:  # else the run around it does that
@@ -204,11 +204,11 @@ class StoreArchive:
             return None
         return self._chain.unneeded_below(after.number, self.needed)
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self.store.post(run_id, key, body)
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+        return await self.store.send(run_id, key, body)
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return await self.store.mail(run_id)
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await self.store.pending_signals(run_id)
 
     async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         commits = await self._lineage(checkpoint.header)
@@ -269,12 +269,12 @@ class StoreArchive:
         if head is not None:
             await self.store.drop(copy)
 
-    async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
+    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
         fence = self._fences.get(run_id)
-        await self.store.remember(run_id, place, outcome.delivery, write_outcome(outcome), fence=fence)
+        await self.store.write_log(run_id, place, outcome.delivery, write_outcome(outcome), fence=fence)
 
-    async def note(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
-        await self.store.remember(run_id, place, key, write_note(note), fence=self._fences.get(run_id))
+    async def log_entry(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
+        await self.store.write_log(run_id, place, key, write_note(note), fence=self._fences.get(run_id))
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         begin = getattr(self.store, "transaction", None)
@@ -283,8 +283,8 @@ class StoreArchive:
         inner: Transaction[bytes] = begin(run_id, place, key, fence=self._fences.get(run_id))
         return Translated(inner, write_note, lambda body: read_note(run_id, key, body, self._codec))
 
-    async def recall(self, run_id: str, place: int) -> RecalledLog:
-        log = await self.store.recall(run_id, place)
+    async def read_log(self, run_id: str, place: int) -> RecalledLog:
+        log = await self.store.read_log(run_id, place)
         return RecalledLog(
             {key: read_outcome(run_id, key, body, self._codec) for key, body in log.items() if "/" not in key},
             {key: read_note(run_id, key, body, self._codec) for key, body in log.items() if "/" in key},
@@ -305,11 +305,11 @@ class StoreArchive:
                 f"read: stop driving it here"
             )
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
-        return self.store.mailed(run_ids)
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
+        return self.store.runs_with_signals(run_ids)
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
-        fence = self._fences[run_id] = await self.store.claim(run_id, owner, seconds=seconds)
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        fence = self._fences[run_id] = await self.store.acquire(run_id, owner, seconds=seconds)
         return fence
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
@@ -319,7 +319,7 @@ class StoreArchive:
         await self.store.release(run_id, owner)
 
 
-def not_kept(entry: Entry) -> CheckpointMissing:
+def superseded_error(entry: Entry) -> CheckpointMissing:
     """The error for a checkpoint that went because there is a newer one."""
     return CheckpointMissing(
         f"checkpoint {entry.checkpoint_id!r} is gone: run {entry.run_id!r} keeps only its latest, and has moved on"

@@ -16,9 +16,9 @@ from stepwell.model.superstep import Retention, is_text
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_list import list_entries
 from stepwell.storage.due_runs import DueRun, due_run, stored_moment
-from stepwell.storage.integrity import Guarded, Sealing
+from stepwell.storage.integrity import Sealing, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
-from stepwell.storage.port import Sieve, Store
+from stepwell.storage.port import RunFilter, Store
 from stepwell.storage.run_list import RunInfo, run_info
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class BuiltInStorage:
     ) -> None:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention is FullHistory or LatestOnly, not {retention!r}")
-        self.store = cast(Store, Guarded(store, seal, lease=validate_lease(lease)))
+        self.store = cast(Store, VerifiedStore(store, seal, lease=validate_lease(lease)))
         self.retention = retention
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
@@ -122,7 +122,12 @@ class BuiltInStorage:
         past = None if after is None else after.entry
         times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
         entries = await self.store.runs(
-            workflow=workflow_name, status=wanted, tags=tags, sieve=Sieve(prefix, text, *times), past=past, limit=limit
+            workflow=workflow_name,
+            status=wanted,
+            tags=tags,
+            run_filter=RunFilter(prefix, text, *times),
+            past=past,
+            limit=limit,
         )
         return [run_info(entry) for entry in entries]
 

@@ -237,7 +237,7 @@ def entry_of(checkpoint: WorkflowCheckpoint) -> Entry:
         checkpoint.status.value,
         checkpoint.iteration_count,
         checkpoint.timestamp,
-        frame=True,
+        is_snapshot=True,
         outputs=outputs,
     )
 

@@ -11,25 +11,25 @@ from stepwell.kernel.commit_events import events
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.event import WorkflowEvent
 from stepwell.model.superstep import Checkpoint, Commit, CommitKind, RoutedMessage
-from stepwell.storage.archive import StoreArchive, is_head, not_kept
+from stepwell.storage.archive import StoreArchive, is_head, superseded_error
 from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, unview, view, view_message
-from stepwell.storage.port import Along, Entry, Record, Store
-from stepwell.storage.record import about_of, build_record, fold, pending_of, wake_of
+from stepwell.storage.port import CommitEffects, Entry, Record, Store
+from stepwell.storage.record import build_record, fold, metadata_of, pending_of, wake_of
 from stepwell.storage.wire.format import header_of, read_commit
 
 
 async def save(store: Store, checkpoint: WorkflowCheckpoint) -> str:
     at, _ = unview(checkpoint, DEFAULT_CODEC)
     pending = pending_of(at.header, at.requests.values())
-    along = Along(asked=pending, wake=wake_of(at), about=about_of(at.header))
-    await store.put(record_of(checkpoint), along)
+    effects = CommitEffects(asked=pending, wake=wake_of(at), metadata=metadata_of(at.header))
+    await store.put(record_of(checkpoint), effects)
     return checkpoint.checkpoint_id
 
 
 async def load(store: Store, checkpoint_id: str) -> WorkflowCheckpoint:
     entry = await _entry(store, checkpoint_id)
     if entry.fleeting and not await is_head(store, entry):
-        raise not_kept(entry)
+        raise superseded_error(entry)
     return view(*await StoreArchive(store, DEFAULT_CODEC).at(entry))
 
 
@@ -109,7 +109,7 @@ async def _newest(store: Store, workflow_name: str | None, run_id: str | None) -
 
 async def _as_snapshot(store: Store, run_id: str, number: int) -> Record | None:
     chain = await store.chain(run_id, number)
-    if not chain or chain[-1].entry.frame:
+    if not chain or chain[-1].entry.is_snapshot:
         return None
     checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
     return build_record(commit, checkpoint, snapshot=True)

@@ -66,7 +66,7 @@ class _LocalState:
     """What six methods have no place for: the mail of the runs, and who drives them. Known in this process only."""
 
     def __init__(self) -> None:
-        self.mail: dict[str, dict[str, bytes]] = {}
+        self.signals: dict[str, dict[str, bytes]] = {}
         self.used: dict[str, set[str]] = {}  # the keys of all mail there ever was
         self.drivers: dict[str, Owner] = {}
 
@@ -94,7 +94,7 @@ class ContractArchive:
         "this storage keeps whole checkpoints only: after a crash the superstep that was under way runs "
         "again as a whole, and nothing stops two processes from driving one run"
     )
-    remembers = False
+    has_superstep_log = False
     unbroken = False
     retention = Retention.FullHistory  # what such a storage keeps is its own affair
     needed: int | None = None
@@ -130,19 +130,19 @@ class ContractArchive:
     ) -> None:
         await self._storage.save(view(after, commit))
         for key in consumed:
-            self._local.mail.get(after.run_id, {}).pop(key, None)
+            self._local.signals.get(after.run_id, {}).pop(key, None)
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
         with _LOCK:
             used = self._local.used.setdefault(run_id, set())
             if key in used:
                 return False
             used.add(key)
-            self._local.mail.setdefault(run_id, {})[key] = body
+            self._local.signals.setdefault(run_id, {})[key] = body
             return True
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return list(self._local.mail.get(run_id, {}).items())
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+        return list(self._local.signals.get(run_id, {}).items())
 
     async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
@@ -166,16 +166,16 @@ class ContractArchive:
             unview(checkpoint, self._codec)[1] for checkpoint in await self._of_run(run_id) if checkpoint.number > after
         ]
 
-    async def remember(self, run_id: str, place: int, outcome: Outcome) -> None:
+    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Not kept: `shortcomings` says so."""
 
-    async def note(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
+    async def log_entry(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
         """Not kept: `shortcomings` says so."""
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         return None
 
-    async def recall(self, run_id: str, place: int) -> RecalledLog:
+    async def read_log(self, run_id: str, place: int) -> RecalledLog:
         return RecalledLog()
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:
@@ -184,10 +184,10 @@ class ContractArchive:
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         """Nothing is remembered here that could be gone."""
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
         return []
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         """Only this process hears of it: `shortcomings` says so."""
         with _LOCK:
             driver = self._local.drivers.get(run_id, owner)

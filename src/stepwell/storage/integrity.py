@@ -11,7 +11,7 @@ from stepwell.errors import CannotUnseal, CheckpointCorrupt
 from stepwell.storage.checksums import add_checksum, is_summed, verify_checksum
 from stepwell.storage.damage import decode_stored
 from stepwell.storage.lease import LEASE
-from stepwell.storage.port import NOTHING_ALONG, Along, Entry, Pending, Record, Store
+from stepwell.storage.port import NO_EFFECTS, CommitEffects, Entry, Pending, Record, Store
 from stepwell.storage.transactions import Transacting, Transaction, Translated
 
 
@@ -30,7 +30,7 @@ class _Head(msgspec.Struct):
 _head = msgspec.json.Decoder(_Head).decode
 
 
-class Guarded:
+class VerifiedStore:
     """A store whose texts are guarded. Everything else is the store's own."""
 
     def __init__(self, store: Store, sealing: Sealing | None = None, *, lease: float = LEASE) -> None:
@@ -44,11 +44,11 @@ class Guarded:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)  # what has no text in it: entries, lists of runs, claims, questions
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await self.inner.append(self._closed(record), self._closed_along(along))
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await self.inner.append(self._closed(record), self._protect_effects(effects))
 
-    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await self.inner.put(self._closed(record), self._closed_along(along))
+    async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await self.inner.put(self._closed(record), self._protect_effects(effects))
 
     async def remove(
         self,
@@ -78,9 +78,9 @@ class Guarded:
         found = await self.inner.history(run_id, after=after, upto=upto, outputs_only=outputs_only)
         return self._all_opened(found)
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         closed = self._close(body, _memory(run_id, place, key))
-        return await self.inner.remember(run_id, place, key, closed, fence=fence)
+        return await self.inner.write_log(run_id, place, key, closed, fence=fence)
 
     @property
     def transaction(self) -> Callable[..., Transaction[bytes]]:
@@ -96,23 +96,23 @@ class Guarded:
 
         return guarded
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
-        kept: Mapping[str, bytes] = await self.inner.recall(run_id, place)
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
+        kept: Mapping[str, bytes] = await self.inner.read_log(run_id, place)
         what = f"what run {run_id!r} remembered as "
         return {key: self._open(kept[key], _memory(run_id, place, key), f"{what}{key!r}") for key in kept}
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self.inner.post(run_id, key, self._close(body, _mail(run_id, key)))
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+        return await self.inner.send(run_id, key, self._close(body, _mail(run_id, key)))
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        letters = await self.inner.mail(run_id)
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+        letters = await self.inner.pending_signals(run_id)
         what = f"of run {run_id!r}"
         return [(key, self._open(body, _mail(run_id, key), f"the mail {key!r} {what}")) for key, body in letters]
 
-    def _closed_along(self, along: Along) -> Along:
-        if not along.reduced:
-            return along
-        return msgspec.structs.replace(along, reduced=tuple(map(self._closed, along.reduced)))
+    def _protect_effects(self, effects: CommitEffects) -> CommitEffects:
+        if not effects.reduced:
+            return effects
+        return msgspec.structs.replace(effects, reduced=tuple(map(self._closed, effects.reduced)))
 
     def _closed(self, record: Record) -> Record:
         return Record(record.entry, self._close(record.body, _commit(record.entry)))

@@ -31,4 +31,4 @@ def outputs_alone(record: Record) -> Record:
         restored=shape.restored,
         done=[replace(done, sent=(), asked=()) for done in shape.done if done.outputs],
     )
-    return Record(replace(entry, frame=False), _encode(outputs))
+    return Record(replace(entry, is_snapshot=False), _encode(outputs))

@@ -68,7 +68,7 @@ async def drop_superseded(store: Store, codec: Codec, superseded: Superseded) ->
     if not records or records[-1].entry.number != upto:
         return
     steps = _steps(records, codec)
-    if not steps[-1].record.entry.frame and steps[-1].after is None:
+    if not steps[-1].record.entry.is_snapshot and steps[-1].after is None:
         return  # it can only be read together with what would go
     for step in steps:
         if step.before is not None and step.after is not None:
@@ -86,13 +86,13 @@ async def _first_readable(store: Store, run_id: str, first: int) -> int:
     A call before a crash may have taken that out already. Then the record holds outputs alone, and is read by itself.
     """
     entries = {entry.number: entry for entry in await store.entries(run_id=run_id)}
-    start = max((number for number, entry in entries.items() if entry.frame and number <= first), default=first)
+    start = max((number for number, entry in entries.items() if entry.is_snapshot and number <= first), default=first)
     return start if all(number in entries for number in range(start, first)) else first
 
 
 def _standing(last: _Step) -> list[Record]:
     """The record that stays, if it does not stand alone."""
-    if last.record.entry.frame or last.after is None:
+    if last.record.entry.is_snapshot or last.after is None:
         return []
     return [build_record(last.commit, last.after, snapshot=True)]
 
@@ -131,7 +131,7 @@ async def _find_inner_runs(store: Store, header: RunHeader, key: str) -> list[Ru
     """The runs inside that go by a key and work for this run: the one that was called first, or its forks."""
     ids = {key, *(forked_child_id(header.run_id, epoch, key) for epoch in (0, header.epoch))}
     runs = [await store.run(id) for id in sorted(ids)]
-    return [run for run in runs if run is not None and run.about.caller == header.run_id]
+    return [run for run in runs if run is not None and run.metadata.caller == header.run_id]
 
 
 def _is_old(entry: Entry, number: int) -> bool:

@@ -34,7 +34,8 @@ class Entry(_Plain, frozen=True):
     status: str
     iteration: int
     at: str  # UTC, ISO 8601
-    frame: bool  # the body stands alone; otherwise it tells only what changed since number - 1
+    # The body stands alone; otherwise it is a delta to the record before it. Stored under its first name.
+    is_snapshot: bool = msgspec.field(name="frame")
     outputs: bool  # the body holds outputs
     fleeting: bool = False  # not for readers once there is a later one: the run keeps only its latest
 
@@ -68,7 +69,7 @@ class Wake(_Plain, frozen=True):
     at: str  # UTC, ISO 8601
 
 
-class About(_Plain, frozen=True):
+class RunMetadata(_Plain, frozen=True):
     """What never changes in a run, as far as it is listed and searched by it."""
 
     tags: Mapping[str, str] = {}
@@ -86,7 +87,7 @@ class RunEntry(_Plain, frozen=True):
     iteration: int
     at: str  # UTC, ISO 8601
     began: str  # `at` of the first record of it that was stored
-    about: About
+    metadata: RunMetadata
 
 
 class DamagedRun(_Plain, frozen=True):
@@ -103,7 +104,7 @@ class Survey(msgspec.Struct, frozen=True):
     damaged: Sequence[DamagedRun]
 
 
-class Sieve(_Plain, frozen=True):
+class RunFilter(_Plain, frozen=True):
     """What else a run must be that is looked for. What is None does not matter. Times are UTC, ISO 8601."""
 
     prefix: str | None = None  # its id begins so
@@ -113,10 +114,10 @@ class Sieve(_Plain, frozen=True):
     changed_since: str | None = None  # its newest record was made then, or later
     changed_until: str | None = None  # its newest record was made before
 
-    def lets_through(self, run: RunEntry) -> bool:
+    def matches(self, run: RunEntry) -> bool:
         return (
             (self.prefix is None or run.run_id.startswith(self.prefix))
-            and (self.text is None or any(plain(self.text) in plain(one) for one in _said_of(run)))
+            and (self.text is None or any(plain(self.text) in plain(one) for one in _searchable_texts(run)))
             and (self.since is None or run.began >= self.since)
             and (self.until is None or run.began < self.until)
             and (self.changed_since is None or run.at >= self.changed_since)
@@ -124,12 +125,12 @@ class Sieve(_Plain, frozen=True):
         )
 
 
-ANY_RUN = Sieve()
+ANY_RUN = RunFilter()
 
 
-def _said_of(run: RunEntry) -> Iterator[str]:
+def _searchable_texts(run: RunEntry) -> Iterator[str]:
     yield from (run.run_id, run.workflow)
-    for tag in run.about.tags.items():
+    for tag in run.metadata.tags.items():
         yield from tag
 
 
@@ -151,7 +152,7 @@ def past_prefix(prefix: str) -> str | None:
     return None
 
 
-class Along(_Plain, frozen=True):
+class CommitEffects(_Plain, frozen=True):
     """What happens together with a record: all of it, or none."""
 
     settled: int | None = None  # forget the memory up to this place
@@ -159,26 +160,28 @@ class Along(_Plain, frozen=True):
     asked: tuple[Pending, ...] = ()  # questions that are open from now on
     closed: tuple[str, ...] = ()  # request ids that no longer are; an id may be closed and asked again in one record
     wake: str | None = None  # when the run wants to be woken; takes the place of what it wanted before
-    about: About | None = None  # takes the place of what was known; None: as before, or nothing if the run is new
+    metadata: RunMetadata | None = (
+        None  # takes the place of what was known; None: as before, or nothing if the run is new
+    )
     drop_below: int | None = None  # records before this number go, except those with outputs
     fence: int | None = None  # the number of the claim under which it is written
     reduced: tuple[Record, ...] = ()  # what is kept of earlier records: each replaces the one of its number, if there
 
 
-NOTHING_ALONG = Along()
+NO_EFFECTS = CommitEffects()
 
 
-def needs_follower(run_id: str, number: int) -> CommitConflict:
+def follower_error(run_id: str, number: int) -> CommitConflict:
     """The error of a `remove` that would take away what the next record is based on."""
     return CommitConflict(f"commit {number} of run {run_id!r} cannot go: commit {number + 1} is based on it")
 
 
-def newest_stays(run_id: str, number: int) -> CommitConflict:
+def newest_error(run_id: str, number: int) -> CommitConflict:
     """The error of a `thin_out` that would take away where the run is."""
     return CommitConflict(f"commit {number} of run {run_id!r} is its newest and stays: remove it by itself, or the run")
 
 
-def fenced(run_id: str, fence: int) -> CommitConflict:
+def fence_error(run_id: str, fence: int) -> CommitConflict:
     """The error of a write by somebody whose claim was taken over."""
     return CommitConflict(f"run {run_id!r} was claimed by somebody else after claim {fence}: stop driving it here")
 
@@ -189,14 +192,14 @@ class Store(Protocol):
     Every method may be called from any event loop and any thread. Nothing blocks the loop.
     """
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         """Add the next record of its run and do what goes along with it, all or nothing.
 
         Raises CommitConflict unless the number is one past the latest of the run (0 for a new run), and if the run
         was claimed by somebody else since `along.fence`. Durable when it returns.
         """
 
-    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         """Store a record that was made elsewhere, wherever it belongs, in place of one of the same number.
 
         If it is then the newest of its run, `along.asked` is what is open, and nothing else. For the order of
@@ -245,7 +248,7 @@ class Store(Protocol):
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
-        sieve: Sieve = ANY_RUN,
+        run_filter: RunFilter = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
@@ -300,25 +303,25 @@ class Store(Protocol):
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
         """The record that was committed last among those that match."""
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         """Keep what was finished inside a superstep; False (and nothing kept) if that key is there already.
 
         Raises CommitConflict if the run was claimed by somebody else since `fence`. Durable when it returns.
         """
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         """Everything remembered at that place of the run, by key."""
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
         """Leave mail for a run; False (and nothing left) if that key was ever used in it, also if it was consumed.
 
         Durable when it returns.
         """
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
         """The mail of a run that is not consumed, oldest first."""
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
         """Those of the runs that have mail which is not consumed. Called from a thread; may block."""
 
     async def pending(
@@ -342,7 +345,7 @@ class Store(Protocol):
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         """The runs that want to be woken, soonest first; with `before`, those that are due by then."""
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         """Make `owner` the one who drives the run, for so many seconds unless renewed; the number of the claim.
 
         The number is higher than that of every claim on this run before. Raises RunBusy if somebody else holds it and

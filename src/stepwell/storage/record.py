@@ -13,12 +13,12 @@ from stepwell.kernel.lifecycle import apply, full_commit
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint, Commit, Retention, RunHeader
-from stepwell.storage.port import About, Entry, Pending, Record
+from stepwell.storage.port import Entry, Pending, Record, RunMetadata
 from stepwell.storage.wire.format import header_of, read_commit, write_commit
 
 
-def about_of(header: RunHeader) -> About:
-    return About(header.tags, header.caller)
+def metadata_of(header: RunHeader) -> RunMetadata:
+    return RunMetadata(header.tags, header.caller)
 
 
 def wake_of(after: Checkpoint) -> str | None:
@@ -78,7 +78,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
         commit.status.value,
         commit.iteration,
         commit.stamp.at,
-        frame=snapshot,
+        is_snapshot=snapshot,
         # a commit that takes outputs back belongs among them
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
         fleeting=header.retention is Retention.LatestOnly,

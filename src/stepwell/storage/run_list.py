@@ -40,6 +40,6 @@ def run_info(entry: RunEntry) -> RunInfo:
         entry.iteration,
         entry.began,
         entry.at,
-        dict(entry.about.tags),
+        dict(entry.metadata.tags),
         entry,
     )

@@ -28,7 +28,7 @@ class Chain:
             self.add(record)
 
     def add(self, record: Record) -> None:
-        if record.entry.frame:
+        if record.entry.is_snapshot:
             self._bytes = self._records = 0
             if self._first_snapshot is None:
                 self._first_snapshot = record.entry.number

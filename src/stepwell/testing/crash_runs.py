@@ -105,7 +105,7 @@ async def _run_with_fault(trial: Trial, fault: Fault, at: int, after: bool) -> _
 
 def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
     """Whether a write may fail without a word: an outcome that is in the commit, too, need not be remembered."""
-    return name == "remember" and "/" not in args[2]
+    return name == "write_log" and "/" not in args[2]
 
 
 def _find_problem(trial_run: _TrialRun, expected: TrialResult) -> str | None:

@@ -102,9 +102,9 @@ class _WatchedStore(WrappedStore):
             record = args[0]
             done = json.loads(record.body).get("done", ())
             self._witness.durable |= {(record.entry.run_id, outcome["delivery"]) for outcome in done}
-        elif name == "remember" and "/" not in args[2]:
+        elif name == "write_log" and "/" not in args[2]:
             self._witness.durable.add((args[0], args[2]))
-        elif name == "remember" and "/step/" in args[2]:
+        elif name == "write_log" and "/step/" in args[2]:
             self._witness.add_step((args[0], args[2]))
         return result
 

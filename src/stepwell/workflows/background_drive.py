@@ -214,7 +214,7 @@ class BackgroundDrive:
             return head.number == position.except_at
         if head.status not in AT_REST and watchers.local_drive(self.key) is None and watchers.is_watched(self.key):
             return True
-        return bool(await self.archive().mail(self._run_id))
+        return bool(await self.archive().pending_signals(self._run_id))
 
     def _wake_later(self, at: Checkpoint | None) -> None:
         """A run that sleeps holds no more here than a place in the loop's timetable."""

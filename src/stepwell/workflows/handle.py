@@ -9,7 +9,7 @@ from typing import Any
 from stepwell import kernel
 from stepwell.engine import watchers
 from stepwell.engine.open_run import STOPPED, Continue, MoveBack, Position
-from stepwell.engine.responses import check_no_caller, check_responses, find_overdue, post_responses
+from stepwell.engine.responses import check_no_caller, check_responses, find_overdue, send_responses
 from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
@@ -125,8 +125,8 @@ class RunHandle:
             )
         self._check_active(head, "send to it")
         payload = self._workflow.definition.codec.pack(message, "$.message")
-        await self._archive().post(self.run_id, input_key(head.header.epoch, new_run_id()), write_input(payload))
-        await self._continue_after_post(head)
+        await self._archive().send(self.run_id, input_key(head.header.epoch, new_run_id()), write_input(payload))
+        await self._continue_after_send(head)
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
         """Answer what the run asks, by request id. The first answer wins, for ever. It is kept when this returns, also
@@ -138,8 +138,8 @@ class RunHandle:
         self._check_active(head, "answer it")
         definition = self._workflow.definition
         answers = check_responses(definition.graph, head, responses, definition.codec.pack)
-        await post_responses(self._archive(), head, answers)
-        await self._continue_after_post(head)
+        await send_responses(self._archive(), head, answers)
+        await self._continue_after_send(head)
 
     async def cancel(self) -> WorkflowRunState:
         """Stop the run on purpose, wherever it is driven: handlers may clean up, and it ends CANCELLED at its last
@@ -158,7 +158,7 @@ class RunHandle:
                         return await self._stop()
                     except RunBusy:
                         if not seems_over:  # otherwise somebody is just letting it go, or has resumed it
-                            await self._post_cancel(number)
+                            await self._send_cancel(number)
                         seems_over = False
                         await watcher.next(_ELSEWHERE)
                 for commit in await self._archive().commits(self.run_id, after=number):
@@ -272,11 +272,15 @@ class RunHandle:
         """False for a run that is at rest, unless something came for it or a question of it has run out of time."""
         if head.status in STOPPED:
             return False  # that is for somebody to decide
-        return head.status not in AT_REST or bool(find_overdue(head)) or bool(await self._archive().mail(self.run_id))
+        return (
+            head.status not in AT_REST
+            or bool(find_overdue(head))
+            or bool(await self._archive().pending_signals(self.run_id))
+        )
 
     # ------------------------------------------------------------------------------------- acting
 
-    async def _continue_after_post(self, before: Checkpoint) -> None:
+    async def _continue_after_send(self, before: Checkpoint) -> None:
         """Have what was posted taken in. Raises RunError if it was meant for what is no more."""
         if (await self._head()).header.epoch != before.header.epoch:
             raise RunError(
@@ -285,10 +289,10 @@ class RunHandle:
             )
         self._background.continue_run()
 
-    async def _post_cancel(self, number: int) -> None:
+    async def _send_cancel(self, number: int) -> None:
         """Leave word that the run is to stop, for whoever drives it. It was not over at that commit."""
         key = cancel_key((await self._head()).header.epoch, number)
-        await self._archive().post(self.run_id, key, write_cancel(number))
+        await self._archive().send(self.run_id, key, write_cancel(number))
 
     async def _stop(self) -> WorkflowRunState:
         """Stop a run that nobody drives. Raises RunBusy if somebody does."""

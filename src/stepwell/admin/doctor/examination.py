@@ -213,7 +213,7 @@ class _Examination:
         for part, why in entry_flaws(entry):
             raise CodecError(f"{what} is listed with a {part} that {why}", path="$")
         check_tags(_decode(record.body), what)
-        if not is_listed_right(entry, commit, framed=shape.run is not None):
+        if not is_listed_right(entry, commit, is_snapshot=shape.run is not None):
             raise CodecError(f"{what} is listed as something else than it is", path="$")
         if shape.run is not None:
             return self._check_workflow(entry, apply(header_of(shape), None, commit, previous_id=shape.previous_id))
@@ -233,7 +233,7 @@ class _Examination:
 
     async def _check_signals(self, run_id: str) -> list[Finding]:
         try:
-            signals = await self._store.mail(run_id)
+            signals = await self._store.pending_signals(run_id)
         except DurabilityError as error:
             return [await self._finding(error, run_id)]
         findings = []

@@ -46,9 +46,9 @@ async def _load_facts(
     signalled: set[str] = set()
     for begin in range(0, len(runs), _PAGE):
         page = [run.run_id for run in runs[begin : begin + _PAGE] if run.run_id in meant]
-        signalled |= set(await asyncio.to_thread(store.mailed, page)) if page else set()
+        signalled |= set(await asyncio.to_thread(store.runs_with_signals, page)) if page else set()
     going = set(meant)
-    while more := {run.run_id for run in runs if run.about.caller in going} - going:
+    while more := {run.run_id for run in runs if run.metadata.caller in going} - going:
         going |= more
     workflows = {run.workflow for run in runs if run.run_id in going}  # a fork is of the same workflow
 
@@ -97,8 +97,8 @@ async def entries_of(store: Store, run_id: str) -> tuple[Entry, ...]:
 async def _load_header(store: Store, run: RunEntry) -> RunHeader | None:
     """What a run was forked from, and for whom it works. Any frame of it says so; the first record is the cheapest."""
     records = await store.history(run.run_id, upto=0)
-    if not records or not records[0].entry.frame:
-        snapshot = next((entry for entry in await entries_of(store, run.run_id) if entry.frame), None)
+    if not records or not records[0].entry.is_snapshot:
+        snapshot = next((entry for entry in await entries_of(store, run.run_id) if entry.is_snapshot), None)
         records = [] if snapshot is None else await store.chain(run.run_id, snapshot.number)
     return header_of(read_commit(records[0], DEFAULT_CODEC)[1]) if records else None
 

@@ -94,7 +94,7 @@ def plan_removal(
     stays = {
         id: why
         for id, facts in by_id.items()
-        if facts.run.about.caller not in by_id  # else it goes with the run it works for, or not at all
+        if facts.run.metadata.caller not in by_id  # else it goes with the run it works for, or not at all
         and (why := _reason_to_stay(policy, facts, now, named, only)) is not None
     }
     going, needed = _exclude_dependencies(by_id.keys() - stays.keys(), by_id)
@@ -114,7 +114,7 @@ def plan_deletion(ids: Collection[str], runs: Sequence[RunFacts]) -> Removal:
     """These runs, whatever they are, with those that work for them; but none that a run which stays needs."""
     by_id = {facts.run.run_id: facts for facts in runs}
     going = by_id.keys() & set(ids)
-    while more := {id for id, facts in by_id.items() if facts.run.about.caller in going} - going:
+    while more := {id for id, facts in by_id.items() if facts.run.metadata.caller in going} - going:
         going |= more
     going, needed = _exclude_dependencies(going, by_id)
     return Removal(_split_into_waves(going, by_id), stays={id: why for id, why in needed.items() if id in ids})
@@ -139,7 +139,7 @@ def _reason_to_stay(
     if not _is_old(keep, facts.run.at, now):
         return "it changed not long enough ago"
     # nobody is left to go on with a run whose caller is gone
-    if policy.lets_go(status) or facts.run.about.caller is not None:
+    if policy.lets_go(status) or facts.run.metadata.caller is not None:
         return None
     return "it failed, and can be resumed" if status == _STOPPED else "it is not over"
 
@@ -157,7 +157,7 @@ def _exclude_dependencies(going: Collection[str], by_id: Mapping[str, RunFacts])
             if id not in left and facts.parent is not None and facts.parent[0] in left:
                 more[facts.parent[0]] = f"run {id!r} was forked from it, and stays"
         for id in left:
-            caller = by_id[id].run.about.caller
+            caller = by_id[id].run.metadata.caller
             if caller in by_id and caller not in left:
                 more.setdefault(id, f"it works for run {caller!r}, which stays")
         if not more:
@@ -175,7 +175,9 @@ def allows_thinning(policy: Keep, facts: RunFacts, named: Collection[str], only:
     """Whether single checkpoints of a run that stays may go. Its entries are not looked at."""
     id = facts.run.run_id
     is_meant = (only is None or id in only) and policy.of(facts.run.status) is not None
-    return is_meant and not facts.damage and facts.run.about.caller is None and (not facts.has_requests or id in named)
+    return (
+        is_meant and not facts.damage and facts.run.metadata.caller is None and (not facts.has_requests or id in named)
+    )
 
 
 def find_old_checkpoints(
@@ -201,7 +203,7 @@ def _split_into_waves(going: Collection[str], by_id: Mapping[str, RunFacts]) -> 
     while left:
         parents = {parent[0] for id in left if (parent := by_id[id].parent) is not None}
         no_parents = left - parents
-        free = {id for id in no_parents if by_id[id].run.about.caller not in left}
+        free = {id for id in no_parents if by_id[id].run.metadata.caller not in left}
         wave = free or no_parents or left  # a circle: only damage can make one
         waves.append(tuple(sorted(wave)))
         left = left - wave

@@ -156,7 +156,7 @@ class _Pruning:
             return f"run {self._forked[run_id]!r} was forked from it meanwhile"
         for id in self._skipped:
             parent = self._facts[id].parent
-            if self._facts[run_id].run.about.caller == id or (parent is not None and parent[0] == run_id):
+            if self._facts[run_id].run.metadata.caller == id or (parent is not None and parent[0] == run_id):
                 return f"run {id!r} stays, and needs it"
         return None
 
@@ -171,8 +171,8 @@ class _Pruning:
             run = await self._store.run(run_id)
             if run is not None and run.checkpoint_id != self._facts[run_id].run.checkpoint_id:
                 return "it has moved on meanwhile"
-            heeds_signals = not self._discard_signals and run is not None and run.about.caller is None
-            if heeds_signals and await self._store.mail(run_id):
+            heeds_signals = not self._discard_signals and run is not None and run.metadata.caller is None
+            if heeds_signals and await self._store.pending_signals(run_id):
                 return "something was sent to it meanwhile"
             await self._store.drop(run_id)
             return None
@@ -211,7 +211,7 @@ class _Pruning:
     async def _plan_gap(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:
         """What has to be stored whole if neighbours go; None if that would take more space than it gives back."""
         run_id, first, last = follower.run_id, gap[-1].number, gap[0].number
-        if follower.frame:
+        if follower.is_snapshot:
             size = await _size(self._store, run_id, first, last)
             self._bytes += size
             return []
@@ -238,7 +238,7 @@ def _split_into_gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> It
         return [entries[number] for number in piece], entries[above[piece[0]]]
 
     for number in numbers:
-        if piece and (above[number] != piece[-1] or entries[piece[-1]].frame):
+        if piece and (above[number] != piece[-1] or entries[piece[-1]].is_snapshot):
             yield close_gap()
             piece = []
         piece.append(number)

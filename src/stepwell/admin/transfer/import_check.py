@@ -147,7 +147,7 @@ class _FileCheck:
         contents.number, contents.workflow = entry.number, entry.workflow
         if self._checkpoint is not None and self._checkpoint.header.workflow != entry.workflow:
             raise self._make_error(f"run {run_id!r} in it is of two workflows")
-        header = self._checkpoint.header if self._checkpoint is not None and entry.frame else None
+        header = self._checkpoint.header if self._checkpoint is not None and entry.is_snapshot else None
         for what, name in _names(commit, header):
             self._refuse_flaw(f"{what} in commit {entry.number} of run {run_id!r}", flaw_in_name(name))
         self._count_memory(record, commit)
@@ -155,7 +155,7 @@ class _FileCheck:
     def _count_memory(self, record: Record, commit: Commit) -> None:
         """A checkpoint that is put together from many records holds what is in all of them."""
         size = 2 * len(record.body) + PER_VALUE * _count_payloads(commit)
-        self._memory = size if record.entry.frame else self._memory + size
+        self._memory = size if record.entry.is_snapshot else self._memory + size
         if self._max_memory is not None and self._memory > self._max_memory:
             what = f"run {record.entry.run_id!r} in {self._name}, put together up to commit {commit.number},"
             raise too_large(what, self._max_memory, self._main)
@@ -181,7 +181,7 @@ def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint 
     """The checkpoint a record leads to; None for one that is kept only for its outputs: it is based on what is gone."""
     commit, shape = read_commit(record, DEFAULT_CODEC)
     what = f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r}"
-    if not is_listed_right(record.entry, commit, framed=shape.run is not None):
+    if not is_listed_right(record.entry, commit, is_snapshot=shape.run is not None):
         raise CheckpointCorrupt(f"{what} is listed as something else than it is")
     if shape.run is not None:
         return apply(header_of(shape), None, commit, previous_id=shape.previous_id), commit

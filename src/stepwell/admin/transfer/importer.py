@@ -25,8 +25,8 @@ from stepwell.model.superstep import Checkpoint, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along, Record, Store
-from stepwell.storage.record import about_of, pending_of, wake_of
+from stepwell.storage.port import CommitEffects, Record, Store
+from stepwell.storage.record import metadata_of, pending_of, wake_of
 from stepwell.storage.wire.shapes import WireCommit
 
 _encode = msgspec.json.Encoder().encode
@@ -180,7 +180,7 @@ async def _find_existing(store: Store, checked: CheckedFile, source: _Source, ne
 
 
 async def _is_partly_here(store: Store, run_id: str) -> bool:
-    return any(key == PARTLY_HERE for key, _ in await store.mail(run_id))
+    return any(key == PARTLY_HERE for key, _ in await store.pending_signals(run_id))
 
 
 async def _remove_partial_run(store: Store, run_id: str) -> bool:
@@ -189,7 +189,7 @@ async def _remove_partial_run(store: Store, run_id: str) -> bool:
     Raises RunBusy if that import is still under way.
     """
     owner = this_process(f"import {uuid.uuid4()}")
-    await store.claim(run_id, owner, seconds=_LEASE)
+    await store.acquire(run_id, owner, seconds=_LEASE)
     try:
         if not await _is_partly_here(store, run_id):
             return False
@@ -206,7 +206,7 @@ async def _is_same(store: Store, source: _Source, contents: RunContents, *, exac
     head = await store.head(run_id)
     if exact and (head is None or head.entry.number != contents.line.head):
         return False
-    log, signals = await store.recall(run_id, contents.line.place), dict(await store.mail(run_id))
+    log, signals = await store.read_log(run_id, contents.line.place), dict(await store.pending_signals(run_id))
     for line in _lines_of(source, run_id):
         match line:
             case RecordLine(entry=entry):
@@ -241,7 +241,7 @@ class _Import:
         # said by the class itself: one derived from it may write in another way
         in_order = vars(type(getattr(store, "inner", store))).get("in_order", False)
         self._at_once = SIDE_BY_SIDE if in_order else 1
-        self._waiting: list[tuple[Record, Along]] = []
+        self._waiting: list[tuple[Record, CommitEffects]] = []
         self.written: list[str] = []
         self.records = 0
 
@@ -256,25 +256,25 @@ class _Import:
     async def _begin_run(self, line: RunLine) -> None:
         renaming = _Renaming(self._new_name) if self._new_name and line.run_id == self._main else None
         name = renaming.run_id if renaming else line.run_id
-        self._run = _RunWriting(line, name, renaming, await self._store.claim(name, self._owner, seconds=_LEASE))
+        self._run = _RunWriting(line, name, renaming, await self._store.acquire(name, self._owner, seconds=_LEASE))
         if await self._store.head(name) is not None:  # since we looked; it may have gone on, too
             raise ImportRefused(
                 f"a run {name!r} was stored here meanwhile", ": import it again", run_id=name, reason="there"
             )
-        await self._store.post(name, PARTLY_HERE, b'{"format":1,"kind":"import"}')
+        await self._store.send(name, PARTLY_HERE, b'{"format":1,"kind":"import"}')
         self.written.append(name)
 
     async def _write_line(self, run: _RunWriting, line: Line) -> None:
         match line:
             case LogLine(key=key):
-                await self._store.remember(run.name, run.line.place, key, line.text, fence=run.fence)
+                await self._store.write_log(run.name, run.line.place, key, line.text, fence=run.fence)
             case SignalLine(key=key):
-                await self._store.post(run.name, key, line.text)
+                await self._store.send(run.name, key, line.text)
             case RecordLine():
                 run.last = run.renaming.rename_record(line.record) if run.renaming else line.record
                 run.at, _ = apply_record(run.at, run.last)
-                metadata = None if run.at is None else about_of(run.at.header)
-                self._waiting.append((run.last, Along(about=metadata, fence=run.fence)))
+                metadata = None if run.at is None else metadata_of(run.at.header)
+                self._waiting.append((run.last, CommitEffects(metadata=metadata, fence=run.fence)))
                 if len(self._waiting) >= self._at_once:
                     await self._store_records()
                 self.records += 1
@@ -294,8 +294,8 @@ class _Import:
         await self._store_records()
         head = run.at
         asked = pending_of(head.header, head.requests.values())
-        effects = Along(
-            consumed=(PARTLY_HERE,), asked=asked, wake=wake_of(head), about=about_of(head.header), fence=run.fence
+        effects = CommitEffects(
+            consumed=(PARTLY_HERE,), asked=asked, wake=wake_of(head), metadata=metadata_of(head.header), fence=run.fence
         )
         await self._store.put(run.last, effects)
         await self.release()

@@ -74,7 +74,7 @@ async def take_snapshot(store: Store, run_id: str, role: Role) -> Snapshot | Non
         head = await archive.head(run_id)
         if head is None:
             return None
-        log, signals = await store.recall(run_id, head.place), await store.mail(run_id)
+        log, signals = await store.read_log(run_id, head.place), await store.pending_signals(run_id)
         record = await store.head(run_id)
         if record is not None and record.entry.checkpoint_id == head.stamp.checkpoint_id:
             if any(key == PARTLY_HERE for key, _ in signals):
@@ -85,11 +85,11 @@ async def take_snapshot(store: Store, run_id: str, role: Role) -> Snapshot | Non
     raise CommitConflict(f"run {run_id!r} is moved on faster than it can be read: try again when it rests")
 
 
-def is_listed_right(entry: Entry, commit: Commit, *, framed: bool) -> bool:
+def is_listed_right(entry: Entry, commit: Commit, *, is_snapshot: bool) -> bool:
     """Whether lists say of a commit what it says itself. One that tells outputs, or takes them back, must be known."""
     has_outputs = commit.restored is not None or any(done.outputs for done in commit.done)
-    expected = (commit.status.value, commit.iteration, framed)
-    return (entry.status, entry.iteration, entry.frame) == expected and (entry.outputs or not has_outputs)
+    expected = (commit.status.value, commit.iteration, is_snapshot)
+    return (entry.status, entry.iteration, entry.is_snapshot) == expected and (entry.outputs or not has_outputs)
 
 
 async def read_records(store: Store, snapshot: Snapshot) -> AsyncIterator[list[Record]]:

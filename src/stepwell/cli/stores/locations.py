@@ -160,7 +160,7 @@ class Directory(msgspec.Struct, frozen=True):
             await storage.store.runs(limit=1)
             # the first write marks the directory; a claim that is let go leaves nothing else
             migrating = this_process("migrate")
-            await storage.store.claim("migrate", migrating, seconds=60)
+            await storage.store.acquire("migrate", migrating, seconds=60)
             await storage.store.release("migrate", migrating)
 
 

@@ -39,7 +39,7 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Wish]] = {}  # by run; there is an entry as long as a thread works for it
 
-    def remember(self, run_id: str, wish: Wish) -> Future[bool]:
+    def write_log(self, run_id: str, wish: Wish) -> Future[bool]:
         """Whether it is kept, as soon as that is sure."""
         with self._lock:
             if run_id in self._waiting:

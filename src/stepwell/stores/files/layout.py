@@ -29,7 +29,7 @@ import msgspec
 
 from stepwell.errors import CheckpointCorrupt, NewerFormat
 from stepwell.storage.permissions import creating, files_mode_in, folder_mode, make_one_folder
-from stepwell.storage.port import About, Entry, Record
+from stepwell.storage.port import Entry, Record, RunMetadata
 
 FORMAT = 1
 MARK, OWNER, OPEN, MEMORY, MAIL = "stepwell.json", "owner.json", "open.json", "memory", "mail"
@@ -61,12 +61,12 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     caller: str | None = None
 
     @property
-    def about(self) -> About:
-        return About(self.tags, self.caller)
+    def metadata(self) -> RunMetadata:
+        return RunMetadata(self.tags, self.caller)
 
-    def with_about(self, about: About | None) -> Origin:
+    def with_metadata(self, metadata: RunMetadata | None) -> Origin:
         """What is known after somebody has said that; None: nothing."""
-        return self if about is None else Origin(self.began, dict(about.tags), about.caller)
+        return self if metadata is None else Origin(self.began, dict(metadata.tags), metadata.caller)
 
 
 class Cover(StoredFile, kw_only=True, omit_defaults=True):
@@ -79,7 +79,7 @@ class Cover(StoredFile, kw_only=True, omit_defaults=True):
     status: str
     iteration: int
     at: str
-    frame: bool
+    is_snapshot: bool = msgspec.field(name="frame")  # the name in the file
     outputs: bool
     fleeting: bool = False
     seq: int  # when it was committed, in nanoseconds: the order of commits over all runs
@@ -96,7 +96,7 @@ class Cover(StoredFile, kw_only=True, omit_defaults=True):
             self.status,
             self.iteration,
             self.at,
-            self.frame,
+            self.is_snapshot,
             self.outputs,
             self.fleeting,
         )
@@ -155,7 +155,7 @@ def stored_record(record: Record, seq: int, origin: Origin, drop_below: int | No
         status=e.status,
         iteration=e.iteration,
         at=e.at,
-        frame=e.frame,
+        is_snapshot=e.is_snapshot,
         outputs=e.outputs,
         fleeting=e.fleeting,
         seq=seq,

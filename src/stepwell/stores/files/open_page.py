@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt
-from stepwell.storage.port import Along, Entry, RunEntry
+from stepwell.storage.port import CommitEffects, Entry, RunEntry
 from stepwell.stores.files import layout
 from stepwell.stores.files.layout import FORMAT, MAIL, OPEN, StoredFile
 from stepwell.stores.files.open_state import NOTHING_OPEN, Open
@@ -132,16 +132,16 @@ def _turn(folder: Path, page: Page) -> None:
     layout.write(folder / OPEN, page)
 
 
-def finish(run: RunFolder, along: Along) -> None:
+def finish(run: RunFolder, effects: CommitEffects) -> None:
     """Tidy up after a commit. If a crash prevents it, the next writer does it."""
-    _mark(run, along.consumed)
-    if along.settled is not None:
-        forget_log(run.folder, along.settled)
+    _mark(run, effects.consumed)
+    if effects.settled is not None:
+        forget_log(run.folder, effects.settled)
         run.forget_keys()
-    if along.reduced:
-        run.install_reduced(along.drop_below or 0)
-    if along.drop_below is not None:
-        run.drop_below(along.drop_below)
+    if effects.reduced:
+        run.install_reduced(effects.drop_below or 0)
+    if effects.drop_below is not None:
+        run.drop_below(effects.drop_below)
 
 
 def _mark(run: RunFolder, consumed: tuple[str, ...]) -> None:
@@ -194,7 +194,7 @@ def run_in(folder: Path) -> RunEntry | None:
         newest.iteration,
         newest.at,
         origin.began,
-        origin.about,
+        origin.metadata,
     )
 
 

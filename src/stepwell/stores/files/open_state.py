@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.storage.port import Along, Entry, Pending, Wake
+from stepwell.storage.port import CommitEffects, Entry, Pending, Wake
 from stepwell.stores.files.layout import Cover, Origin
 
 
@@ -16,16 +16,16 @@ class Open(msgspec.Struct, frozen=True):
     origin: Origin | None = None  # if the newest record does not say it
     shuffled: bool = False  # records were put among others: their numbers do not tell the order of commits
 
-    def after(self, entry: Entry, along: Along) -> Open:
+    def after(self, entry: Entry, effects: CommitEffects) -> Open:
         """What is open once a record is there that is the newest."""
-        asked = {question.request_id: question for question in along.asked}
-        still_open = [q for q in self.questions if q.request_id not in along.closed and q.request_id not in asked]
-        wake = None if along.wake is None else Wake(entry.run_id, entry.workflow, along.wake)
+        asked = {question.request_id: question for question in effects.asked}
+        still_open = [q for q in self.questions if q.request_id not in effects.closed and q.request_id not in asked]
+        wake = None if effects.wake is None else Wake(entry.run_id, entry.workflow, effects.wake)
         return Open((*still_open, *asked.values()), wake, None, self.shuffled)
 
-    def anew(self, entry: Entry, along: Along) -> Open:
+    def anew(self, entry: Entry, effects: CommitEffects) -> Open:
         """The same, if nothing else is to be open."""
-        return Open(shuffled=self.shuffled).after(entry, along)
+        return Open(shuffled=self.shuffled).after(entry, effects)
 
     def beside(self, newest: Cover, origin: Origin) -> Open:
         """The same, beside that record as the newest, if that is known of the run."""

@@ -20,17 +20,17 @@ def chain(run: Path, number: int) -> list[Record]:
     """The last frame at or before that number and every record from there to it."""
     stock = Stock(run)
     last = stock.record(number)
-    links = [] if last is None else [last]
-    while links and not links[-1].entry.frame:
-        entry = links[-1].entry
+    chain = [] if last is None else [last]
+    while chain and not chain[-1].entry.is_snapshot:
+        entry = chain[-1].entry
         link = stock.record(entry.number - 1)
         if link is None:
             raise CheckpointCorrupt(
                 f"{stock.paths[entry.number]} cannot be read: it tells only what changed since commit "
                 f"{entry.number - 1} of run {entry.run_id!r}, which is not stored"
             )
-        links.append(link)
-    return links[::-1]
+        chain.append(link)
+    return chain[::-1]
 
 
 def history(run: Path, after: int, upto: int | None, *, outputs_only: bool) -> list[Record]:

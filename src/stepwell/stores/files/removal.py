@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stepwell.errors import CommitConflict
-from stepwell.storage.port import Along, Entry, Record, needs_follower, newest_stays
+from stepwell.storage.port import CommitEffects, Entry, Record, follower_error, newest_error
 from stepwell.stores.files import layout, open_page, superstep_log
 from stepwell.stores.files.layout import LOCK, OWNER, StoredRecord
 from stepwell.stores.files.lease import lease_in
@@ -15,7 +15,7 @@ from stepwell.stores.files.records import records_in
 from stepwell.stores.files.run_folder import RunFolder
 
 
-def remove(run: RunFolder, number: int, follower: Record | None, then: Along) -> bool:
+def remove(run: RunFolder, number: int, follower: Record | None, then: CommitEffects) -> bool:
     """Take a record out; `then` is what is open without it, if it is the newest."""
     run.sweep()
     stored = records_in(run.folder)
@@ -23,8 +23,8 @@ def remove(run: RunFolder, number: int, follower: Record | None, then: Along) ->
         return False
     folder, entry = run.folder, layout.read_cover(stored[number]).entry
     after = layout.read_cover(stored[number + 1]) if number + 1 in stored else None
-    if after is not None and follower is None and not after.frame:
-        raise needs_follower(entry.run_id, number)
+    if after is not None and follower is None and not after.is_snapshot:
+        raise follower_error(entry.run_id, number)
     now = open_page.recover(run)
     origin = now.origin or run.cover().origin
     if len(stored) == 1:
@@ -60,7 +60,7 @@ def thin_out(run: RunFolder, numbers: Sequence[int], whole: Sequence[Record]) ->
         return 0
     folder, newest = run.folder, layout.read_cover(stored[max(stored)])
     if newest.number in going:
-        raise newest_stays(newest.run_id, newest.number)
+        raise newest_error(newest.run_id, newest.number)
     replacements = {
         record.entry.number: record
         for record in whole
@@ -68,8 +68,8 @@ def thin_out(run: RunFolder, numbers: Sequence[int], whole: Sequence[Record]) ->
     }
     followed = {number: number + 1 for number in going if number + 1 in stored and number + 1 not in going}
     for number, after in followed.items():
-        if after not in replacements and not layout.read_cover(stored[after]).frame:
-            raise needs_follower(newest.run_id, number)
+        if after not in replacements and not layout.read_cover(stored[after]).is_snapshot:
+            raise follower_error(newest.run_id, number)
     for record in replacements.values():
         refuse_other_workflow(folder, record.entry)
     now = open_page.recover(run)

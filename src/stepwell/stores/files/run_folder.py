@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from stepwell.storage.port import Record, fenced
+from stepwell.storage.port import Record, fence_error
 from stepwell.stores.files import layout
 from stepwell.stores.files.layout import MAIL, MEMORY, RECORD_NAME, REDUCED, TEMPORARY, Cover, Origin
 from stepwell.stores.files.lease import fence_in
@@ -110,7 +110,7 @@ class RunFolder:
     def refuse_late(self, run_id: str, fence: int | None) -> None:
         """Refuse whoever writes under a claim that is not the last one any more."""
         if fence is not None and self.fence() > fence:
-            raise fenced(run_id, fence)
+            raise fence_error(run_id, fence)
 
     def keys(self, place: int) -> set[str]:
         """The keys of what is remembered at a place. Whoever adds to the memory adds to them."""

@@ -41,7 +41,7 @@ class Signals:
         self.used = used  # every name there ever was
         self._next_number = next_number
 
-    def post(self, folder: Path, key: str, body: msgspec.Raw) -> bool:
+    def send(self, folder: Path, key: str, body: msgspec.Raw) -> bool:
         """Leave mail; False if the key was ever used."""
         name = layout.safe_name(key)
         if name in self.used:

@@ -20,7 +20,18 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
-from stepwell.storage.port import ANY_RUN, NOTHING_ALONG, Along, Entry, Pending, Record, RunEntry, Sieve, Survey, Wake
+from stepwell.storage.port import (
+    ANY_RUN,
+    NO_EFFECTS,
+    CommitEffects,
+    Entry,
+    Pending,
+    Record,
+    RunEntry,
+    RunFilter,
+    Survey,
+    Wake,
+)
 from stepwell.storage.system import require_posix
 from stepwell.stores.files import layout, lease, open_page, reader, superstep_log
 from stepwell.stores.files.folders import Folders
@@ -64,11 +75,11 @@ class FileStore:
         self._last_seq = 0
         self._threads: _Threads | None = None
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await self._off_loop(self._append, record, along)
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await self._off_loop(self._append, record, effects)
 
-    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        await self._off_loop(self._put, record, along)
+    async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await self._off_loop(self._put, record, effects)
 
     async def remove(
         self,
@@ -79,7 +90,7 @@ class FileStore:
         asked: tuple[Pending, ...] = (),
         wake: str | None = None,
     ) -> bool:
-        return await self._off_loop(self._remove, run_id, number, follower, Along(asked=asked, wake=wake))
+        return await self._off_loop(self._remove, run_id, number, follower, CommitEffects(asked=asked, wake=wake))
 
     async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
         return await self._off_loop(self._thin_out, run_id, numbers, whole)
@@ -94,7 +105,7 @@ class FileStore:
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
-        sieve: Sieve = ANY_RUN,
+        run_filter: RunFilter = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
@@ -104,9 +115,9 @@ class FileStore:
             run
             for run in entries
             if status in (None, run.status)
-            and (inner or run.about.caller is None)
-            and wanted <= run.about.tags.items()
-            and sieve.lets_through(run)
+            and (inner or run.metadata.caller is None)
+            and wanted <= run.metadata.tags.items()
+            and run_filter.matches(run)
             and (past is None or (run.began, run.run_id) < (past.began, past.run_id))
         ]
         return sorted(matching, key=lambda run: (run.began, run.run_id), reverse=True)[:limit]
@@ -144,21 +155,21 @@ class FileStore:
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
         return await self._off_loop(self._reading, self._newest, workflow, run_id)
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         wish = Wish(place, key, body, fence)
-        return await asyncio.wrap_future(self._working().group_commit.remember(run_id, wish))
+        return await asyncio.wrap_future(self._working().group_commit.write_log(run_id, wish))
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._off_loop(self._reading, self._recall, run_id, place)
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self._off_loop(self._post, run_id, key, body)
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+        return await self._off_loop(self._send, run_id, key, body)
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
-        return await self._off_loop(self._reading, self._mail, run_id)
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+        return await self._off_loop(self._reading, self._pending_signals, run_id)
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
-        return [run_id for run_id in run_ids if self._translating(self._reading, self._has_mail, run_id)]
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
+        return [run_id for run_id in run_ids if self._translating(self._reading, self._has_signals, run_id)]
 
     async def pending(
         self,
@@ -176,8 +187,8 @@ class FileStore:
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         return await self._off_loop(self._reading, self._wakes, before, workflow)
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
-        return await self._off_loop(self._claim, run_id, owner, seconds)
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        return await self._off_loop(self._acquire, run_id, owner, seconds)
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
         return [
@@ -241,34 +252,36 @@ class FileStore:
 
     # ---------------------------------------------------------------- writing
 
-    def _append(self, record: Record, along: Along) -> None:
+    def _append(self, record: Record, effects: CommitEffects) -> None:
         entry = record.entry
         with self._folders.lock_run(entry.run_id, create=entry.number == 0) as run:
             newest = run.newest() if run else None
             latest = newest.number if newest else -1
             if run is not None:
-                run.refuse_late(entry.run_id, along.fence)
+                run.refuse_late(entry.run_id, effects.fence)
             if run is None or entry.number != latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
             now, origin = self._now(run, newest)
-            self._commit(run, newest, record, along, now, now.after(entry, along), origin)
+            self._commit(run, newest, record, effects, now, now.after(entry, effects), origin)
 
-    def _put(self, record: Record, along: Along) -> None:
+    def _put(self, record: Record, effects: CommitEffects) -> None:
         entry = record.entry
         with self._folders.lock_run(entry.run_id, create=True) as run:
             assert run is not None
-            run.refuse_late(entry.run_id, along.fence)
+            run.refuse_late(entry.run_id, effects.fence)
             newest = run.newest()
             now, origin = self._now(run, newest)
             if newest is None or entry.number >= newest.number:
-                after = now.anew(entry, along)
+                after = now.anew(entry, effects)
             else:
                 assert origin is not None
-                after = msgspec.structs.replace(now.beside(run.cover(), origin.with_about(along.about)), shuffled=True)
-            self._commit(run, newest, record, along, now, after, origin)
+                after = msgspec.structs.replace(
+                    now.beside(run.cover(), origin.with_metadata(effects.metadata)), shuffled=True
+                )
+            self._commit(run, newest, record, effects, now, after, origin)
 
     def _now(self, run: RunFolder, newest: Newest | None) -> tuple[Open, Origin | None]:
         """What is open, and what is known of a run, after finishing what a killed writer left."""
@@ -281,7 +294,7 @@ class FileStore:
         run: RunFolder,
         newest: Newest | None,
         record: Record,
-        along: Along,
+        effects: CommitEffects,
         now: Open,
         after: Open,
         origin_before: Origin | None,
@@ -297,17 +310,17 @@ class FileStore:
         seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
         self._last_seq = seq
         origin = origin_before or Origin(entry.at)
-        stored = layout.stored_record(record, seq, origin.with_about(along.about), along.drop_below)
-        run.stage_reduced(along.reduced, origin)
-        open_page.announce(run, entry, seq, now, after, along.consumed)
+        stored = layout.stored_record(record, seq, origin.with_metadata(effects.metadata), effects.drop_below)
+        run.stage_reduced(effects.reduced, origin)
+        open_page.announce(run, entry, seq, now, after, effects.consumed)
         path = replace(run.folder, old, stored)
         if newest is None or entry.number > newest.number:
             run.note_append(path, layout.cover_of(stored))
         else:
             run.invalidate()
-        open_page.finish(run, along)
+        open_page.finish(run, effects)
 
-    def _remove(self, run_id: str, number: int, follower: Record | None, then: Along) -> bool:
+    def _remove(self, run_id: str, number: int, follower: Record | None, then: CommitEffects) -> bool:
         with self._folders.lock_run(run_id, create=False) as run:
             return run is not None and remove(run, number, follower, then)
 
@@ -330,12 +343,12 @@ class FileStore:
         for wish, is_kept in answers:
             wish.kept.set_result(is_kept)
 
-    def _post(self, run_id: str, key: str, body: bytes) -> bool:
+    def _send(self, run_id: str, key: str, body: bytes) -> bool:
         content = msgspec.Raw(layout.compact(body))
         with self._folders.lock_run(run_id, create=True) as run:
             assert run is not None
             open_page.recover(run)
-            return run.signals().post(run.folder, key, content)
+            return run.signals().send(run.folder, key, content)
 
     # ---------------------------------------------------------------- reading
 
@@ -391,11 +404,11 @@ class FileStore:
             return {}
         return {item.key: layout.compact(item.body) for item in superstep_log.items_at(folder, place)}
 
-    def _mail(self, run_id: str) -> list[tuple[str, bytes]]:
+    def _pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
         folder = self._folders.find(run_id)
         return open_page.unread(folder, lambda: self._folders.signals(run_id, folder)) if folder else []
 
-    def _has_mail(self, run_id: str) -> bool:
+    def _has_signals(self, run_id: str) -> bool:
         folder = self._folders.find(run_id)
         return folder is not None and bool(open_page.waiting(folder, lambda: self._folders.signals(run_id, folder)))
 
@@ -410,7 +423,7 @@ class FileStore:
 
     # ---------------------------------------------------------------- claims
 
-    def _claim(self, run_id: str, owner: Owner, seconds: float) -> int:
+    def _acquire(self, run_id: str, owner: Owner, seconds: float) -> int:
         with self._folders.lock_run(run_id, create=True) as run:
             assert run is not None
             fence = lease.acquire(run.folder, run_id, owner, seconds)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from stepwell.errors import CommitConflict
-from stepwell.storage.port import About, Entry, Record, RunEntry
+from stepwell.storage.port import Entry, Record, RunEntry, RunMetadata
 
-_NOTHING_KNOWN = About()
+_NOTHING_KNOWN = RunMetadata()
 
 
 class CommitOrder:
@@ -45,7 +45,7 @@ class MemoryRun:
     run_id: str
     workflow: str
     began: str
-    about: About = _NOTHING_KNOWN
+    metadata: RunMetadata = _NOTHING_KNOWN
     records: dict[int, Record] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)  # of the records, lowest first
@@ -71,7 +71,7 @@ class MemoryRun:
             iteration=newest.iteration,
             at=newest.at,
             began=self.began,
-            about=self.about,
+            metadata=self.metadata,
         )
 
 

@@ -15,18 +15,18 @@ from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Lease, Owner
 from stepwell.storage.port import (
     ANY_RUN,
-    NOTHING_ALONG,
-    About,
-    Along,
+    NO_EFFECTS,
+    CommitEffects,
     Entry,
     Pending,
     Record,
     RunEntry,
-    Sieve,
+    RunFilter,
+    RunMetadata,
     Wake,
-    fenced,
-    needs_follower,
-    newest_stays,
+    fence_error,
+    follower_error,
+    newest_error,
 )
 from stepwell.stores.memory.records import MemoryRecords, MemoryRun, refuse_another_workflow
 from stepwell.stores.request_order import page_of
@@ -48,16 +48,16 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._records = MemoryRecords()
         self._memory: dict[str, dict[int, dict[str, bytes]]] = {}
-        self._mail: dict[str, _Mail] = {}
+        self._signals: dict[str, _Mail] = {}
         self._questions: dict[str, dict[str, Pending]] = {}
         self._wakes: dict[str, Wake] = {}
         self._leases: dict[str, Lease] = {}
         self._fences: dict[str, int] = {}  # of the last claim on each run, also if it is free again
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
         with self._lock:
-            self._check(entry.run_id, along.fence)
+            self._check(entry.run_id, effects.fence)
             run = self._records.runs.get(entry.run_id)
             latest = run.latest if run else -1
             if entry.number != latest + 1:
@@ -66,20 +66,20 @@ class MemoryStore:
                     f"another process has moved the run; stop driving it here"
                 )
             run = self._records.add(record)
-            self._settle(run, along)
-            for request_id in along.closed:
+            self._settle(run, effects)
+            for request_id in effects.closed:
                 self._questions.get(entry.run_id, {}).pop(request_id, None)
-            self._open(entry, along)
+            self._open(entry, effects)
 
-    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
         with self._lock:
-            self._check(entry.run_id, along.fence)
+            self._check(entry.run_id, effects.fence)
             run = self._records.add(record)
-            self._settle(run, along)
+            self._settle(run, effects)
             if entry.number == run.latest:
                 self._questions.pop(entry.run_id, None)
-                self._open(entry, along)
+                self._open(entry, effects)
 
     async def remove(
         self,
@@ -96,8 +96,8 @@ class MemoryStore:
                 return False
             removed, was_newest = run.records[number].entry, number == run.latest
             after = run.records.get(number + 1)
-            if after is not None and follower is None and not after.entry.frame:
-                raise needs_follower(run_id, number)
+            if after is not None and follower is None and not after.entry.is_snapshot:
+                raise follower_error(run_id, number)
             if after is not None and follower is not None:
                 self._records.replace(follower)
             self._records.remove(run, number)
@@ -107,7 +107,7 @@ class MemoryStore:
             self._forget_after(run_id, run.latest)
             if was_newest:
                 self._questions.pop(run_id, None)
-                self._open(removed, Along(asked=asked, wake=wake))
+                self._open(removed, CommitEffects(asked=asked, wake=wake))
             return True
 
     async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
@@ -117,12 +117,12 @@ class MemoryStore:
                 return 0
             going = {number for number in numbers if number in run.records}
             if run.latest in going:
-                raise newest_stays(run_id, run.latest)
+                raise newest_error(run_id, run.latest)
             replacements = {record.entry.number: record for record in whole}
             for number in going:
                 after = run.records.get(number + 1)
-                if after is not None and number + 1 not in going | replacements.keys() and not after.entry.frame:
-                    raise needs_follower(run_id, number)
+                if after is not None and number + 1 not in going | replacements.keys() and not after.entry.is_snapshot:
+                    raise follower_error(run_id, number)
             staying = [
                 record for number, record in replacements.items() if number in run.records and number not in going
             ]
@@ -151,7 +151,7 @@ class MemoryStore:
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
-        sieve: Sieve = ANY_RUN,
+        run_filter: RunFilter = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
@@ -162,10 +162,10 @@ class MemoryStore:
                 for run in self._records.from_the_youngest(past)
                 if workflow in (None, run.workflow)
                 and status in (None, run.newest.status)
-                and (inner or run.about.caller is None)
-                and wanted <= run.about.tags.items()
+                and (inner or run.metadata.caller is None)
+                and wanted <= run.metadata.tags.items()
             )
-            return list(islice(filter(sieve.lets_through, matching), limit))
+            return list(islice(filter(run_filter.matches, matching), limit))
 
     async def run(self, run_id: str) -> RunEntry | None:
         with self._lock:
@@ -182,16 +182,16 @@ class MemoryStore:
             run = self._records.runs.get(run_id)
             if run is None or number not in run.records:
                 return []
-            links = [run.records[number]]
-            while not links[-1].entry.frame:
-                before = run.records.get(links[-1].entry.number - 1)
+            chain = [run.records[number]]
+            while not chain[-1].entry.is_snapshot:
+                before = run.records.get(chain[-1].entry.number - 1)
                 if before is None:
                     raise CheckpointCorrupt(
-                        f"commit {links[-1].entry.number} of run {run_id!r} cannot be read: it tells only what "
-                        f"changed since commit {links[-1].entry.number - 1}, which is not stored"
+                        f"commit {chain[-1].entry.number} of run {run_id!r} cannot be read: it tells only what "
+                        f"changed since commit {chain[-1].entry.number - 1}, which is not stored"
                     )
-                links.append(before)
-            return links[::-1]
+                chain.append(before)
+            return chain[::-1]
 
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
@@ -232,7 +232,7 @@ class MemoryStore:
         entries = await self.entries(workflow=workflow, run_id=run_id, limit=1)
         return entries[0] if entries else None
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         with self._lock:
             self._check(run_id, fence)
             log = self._memory.setdefault(run_id, {}).setdefault(place, {})
@@ -241,26 +241,26 @@ class MemoryStore:
             log[key] = body
             return True
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         with self._lock:
             return dict(self._memory.get(run_id, {}).get(place, {}))
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
         with self._lock:
-            mail = self._mail.setdefault(run_id, _Mail())
+            mail = self._signals.setdefault(run_id, _Mail())
             if key in mail.used:
                 return False
             mail.used.add(key)
             mail.waiting[key] = body
             return True
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
         with self._lock:
-            return list(self._mail[run_id].waiting.items()) if run_id in self._mail else []
+            return list(self._signals[run_id].waiting.items()) if run_id in self._signals else []
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
         with self._lock:
-            return [run_id for run_id in run_ids if run_id in self._mail and self._mail[run_id].waiting]
+            return [run_id for run_id in run_ids if run_id in self._signals and self._signals[run_id].waiting]
 
     async def pending(
         self,
@@ -283,7 +283,7 @@ class MemoryStore:
         due = [wake for wake in wakes if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
         return sorted(due, key=lambda wake: (wake.at, wake.run_id))
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         with self._lock:
             lease = self._leases.get(run_id)
             if lease is not None and lease.owner != owner and not lease.is_over():
@@ -316,39 +316,39 @@ class MemoryStore:
     def _check(self, run_id: str, fence: int | None) -> None:
         """Refuse whoever writes under a claim that somebody else's has followed."""
         if fence is not None and self._fences.get(run_id, 0) > fence:
-            raise fenced(run_id, fence)
+            raise fence_error(run_id, fence)
 
-    def _settle(self, run: MemoryRun, along: Along) -> None:
+    def _settle(self, run: MemoryRun, effects: CommitEffects) -> None:
         """Forget what a record makes obsolete, consume the mail that led to it, and note what it says of its run."""
-        if along.settled is not None:
+        if effects.settled is not None:
             places = self._memory.get(run.run_id, {})
-            for place in [p for p in places if p <= along.settled]:
+            for place in [p for p in places if p <= effects.settled]:
                 del places[place]
-        for key in along.consumed:
-            mail = self._mail.setdefault(run.run_id, _Mail())
+        for key in effects.consumed:
+            mail = self._signals.setdefault(run.run_id, _Mail())
             mail.used.add(key)
             mail.waiting.pop(key, None)
-        if along.about is not None:
-            run.about = About(dict(along.about.tags), along.about.caller)
-        for record in along.reduced:
+        if effects.metadata is not None:
+            run.metadata = RunMetadata(dict(effects.metadata.tags), effects.metadata.caller)
+        for record in effects.reduced:
             if record.entry.number in run.records:
                 self._records.replace(record)
-        if along.drop_below is not None:
-            self._records.drop_below(run, along.drop_below)
+        if effects.drop_below is not None:
+            self._records.drop_below(run, effects.drop_below)
 
-    def _open(self, entry: Entry, along: Along) -> None:
+    def _open(self, entry: Entry, effects: CommitEffects) -> None:
         """Open the questions that came with a record, and set the alarm or take it away."""
         questions = self._questions.setdefault(entry.run_id, {})
-        for question in along.asked:
+        for question in effects.asked:
             questions.pop(question.request_id, None)  # asked again, it is the last one asked
             questions[question.request_id] = question
         self._wakes.pop(entry.run_id, None)
-        if along.wake is not None:
-            self._wakes[entry.run_id] = Wake(entry.run_id, entry.workflow, along.wake)
+        if effects.wake is not None:
+            self._wakes[entry.run_id] = Wake(entry.run_id, entry.workflow, effects.wake)
 
     def _clear(self, run_id: str) -> None:
         """Forget what lies beside a run that is gone."""
-        for beside in (self._memory, self._mail, self._questions, self._wakes):
+        for beside in (self._memory, self._signals, self._questions, self._wakes):
             beside.pop(run_id, None)
         self._forget_fence(run_id)
 

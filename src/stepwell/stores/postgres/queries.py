@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stepwell.storage.port import ANY_RUN, Pending, RunEntry, Sieve, past_prefix, plain
+from stepwell.storage.port import ANY_RUN, Pending, RunEntry, RunFilter, past_prefix, plain
 from stepwell.stores.postgres.text_encoding import Escaped, escape
 
 ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
@@ -90,7 +90,7 @@ def runs_query(
     inner: bool,
     past: RunEntry | None,
     limit: int | None,
-    sieve: Sieve = ANY_RUN,
+    run_filter: RunFilter = ANY_RUN,
 ) -> str:
     """The search for a page of runs. Those that work for others are looked for beside the others, and sorted in."""
     conditions, first = [], "t" if tags else "r"
@@ -103,10 +103,10 @@ def runs_query(
         conditions.append(f"r.workflow = {values(workflow)}")
     if status is not None:
         conditions.append(f"r.status = {values(status)}")
-    conditions += _filter_conditions(values, sieve, first)
+    conditions += _filter_conditions(values, run_filter, first)
     if past is not None:
         conditions.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
-    source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else _runs(values, sieve)
+    source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else _runs(values, run_filter)
     whose = [f"NOT {first}.called"] + ([f"{first}.called"] if inner else [])
     pages = [
         PAGE.replace("{source}", source)
@@ -117,26 +117,26 @@ def runs_query(
     return RUNS.replace("{pages}", " UNION ALL ".join(pages)).replace("{limit}", f"{values(limit)}::bigint")
 
 
-def _runs(values: QueryValues, sieve: Sieve) -> str:
+def _runs(values: QueryValues, run_filter: RunFilter) -> str:
     """Where runs are looked for: those that begin so are found by their ids, before anything else is thought of."""
-    if not sieve.prefix:
+    if not run_filter.prefix:
         return "{schema}.runs AS r"
-    return f"(SELECT * FROM {{schema}}.runs WHERE {_begins('run_id', values, sieve.prefix)} OFFSET 0) AS r"
+    return f"(SELECT * FROM {{schema}}.runs WHERE {_begins('run_id', values, run_filter.prefix)} OFFSET 0) AS r"
 
 
-def _filter_conditions(values: QueryValues, sieve: Sieve, first: str) -> Iterator[str]:
-    if sieve.prefix and first == "t":
-        yield _begins("t.run_id", values, sieve.prefix)
-    if sieve.text is not None:
-        yield HAS_TEXT.replace("{text}", f"{values(plain(sieve.text))}::text")
-    if sieve.since is not None:
-        yield f"{first}.began >= {values(sieve.since)}"
-    if sieve.until is not None:
-        yield f"{first}.began < {values(sieve.until)}"
-    if sieve.changed_since is not None:
-        yield CHANGED.replace("{met}", f"n.at >= {values(sieve.changed_since)}")
-    if sieve.changed_until is not None:
-        yield CHANGED.replace("{met}", f"n.at < {values(sieve.changed_until)}")
+def _filter_conditions(values: QueryValues, run_filter: RunFilter, first: str) -> Iterator[str]:
+    if run_filter.prefix and first == "t":
+        yield _begins("t.run_id", values, run_filter.prefix)
+    if run_filter.text is not None:
+        yield HAS_TEXT.replace("{text}", f"{values(plain(run_filter.text))}::text")
+    if run_filter.since is not None:
+        yield f"{first}.began >= {values(run_filter.since)}"
+    if run_filter.until is not None:
+        yield f"{first}.began < {values(run_filter.until)}"
+    if run_filter.changed_since is not None:
+        yield CHANGED.replace("{met}", f"n.at >= {values(run_filter.changed_since)}")
+    if run_filter.changed_until is not None:
+        yield CHANGED.replace("{met}", f"n.at < {values(run_filter.changed_until)}")
 
 
 def _begins(column: str, values: QueryValues, prefix: str) -> str:

@@ -16,18 +16,18 @@ from stepwell.storage.damage import damage_error
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.port import (
     ANY_RUN,
-    NOTHING_ALONG,
-    About,
-    Along,
+    NO_EFFECTS,
+    CommitEffects,
     Entry,
     Pending,
     Record,
     RunEntry,
-    Sieve,
+    RunFilter,
+    RunMetadata,
     Wake,
-    fenced,
-    needs_follower,
-    newest_stays,
+    fence_error,
+    follower_error,
+    newest_error,
 )
 from stepwell.stores.postgres.access import PostgresDatabase, Row
 from stepwell.stores.postgres.queries import (
@@ -57,7 +57,10 @@ from stepwell.stores.postgres.transaction import PostgresTransaction
 NO_LIMIT = 2**63 - 1
 
 _encode = msgspec.json.Encoder().encode
-_NAMES = {kind: kind.__struct_fields__ for kind in (Entry, Pending)}
+# The columns that hold the fields of these values, by the names of the fields.
+_COLUMNS = {
+    kind: dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)) for kind in (Entry, Pending)
+}
 
 
 class PostgresStore:
@@ -74,28 +77,35 @@ class PostgresStore:
         self._db = PostgresDatabase(dsn, schema, patience, connections)
         self._schema = quote_schema(schema)
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
 
         def line() -> bytes:
-            job = {"do": "append", **_plain(entry), **_along(along)}
-            if along.closed or along.asked:  # what is asked again is the last one asked
-                job["closed"] = list({*map(escape, along.closed), *(escape(p.request_id) for p in along.asked)})
+            job = {"do": "append", **_plain(entry), **_effects(effects)}
+            if effects.closed or effects.asked:  # what is asked again is the last one asked
+                job["closed"] = list({*map(escape, effects.closed), *(escape(p.request_id) for p in effects.asked)})
             return _encode(job)
 
-        more = along.consumed or along.asked or along.closed or along.about or along.drop_below or along.reduced
+        more = (
+            effects.consumed
+            or effects.asked
+            or effects.closed
+            or effects.metadata
+            or effects.drop_below
+            or effects.reduced
+        )
         if more or not 0 < entry.number <= entry.iteration + entry.number <= NO_LIMIT:
             answer = await self._db.append(line(), record.body.decode())
         else:  # all that is said in the line is in the columns, too, so it can be made if it is needed
-            answer = await self._db.append(line, record.body.decode(), _columns(record, along))
+            answer = await self._db.append(line, record.body.decode(), _columns(record, effects))
         if answer is not True:
-            raise _refusal(entry, answer, along.fence)
+            raise _refusal(entry, answer, effects.fence)
 
-    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
-        job = {"do": "put", **_plain(record.entry), **_along(along)}
+    async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        job = {"do": "put", **_plain(record.entry), **_effects(effects)}
         answer = await self._db.write(_encode(job), record.body.decode())
         if answer is not True:
-            raise _refusal(record.entry, answer, along.fence)
+            raise _refusal(record.entry, answer, effects.fence)
 
     async def remove(
         self,
@@ -106,11 +116,15 @@ class PostgresStore:
         asked: tuple[Pending, ...] = (),
         wake: str | None = None,
     ) -> bool:
-        job = {"do": "remove", **(_plain(follower.entry) if follower else {}), **_along(Along(asked=asked, wake=wake))}
+        job = {
+            "do": "remove",
+            **(_plain(follower.entry) if follower else {}),
+            **_effects(CommitEffects(asked=asked, wake=wake)),
+        }
         job |= {"run_id": escape(run_id), "gone": number}
         answer = await self._db.write(_encode(job), follower.body.decode() if follower else None)
         if answer == "based":
-            raise needs_follower(run_id, number)
+            raise follower_error(run_id, number)
         if follower is not None and isinstance(answer, dict):
             raise _refusal(follower.entry, answer)
         return answer is True
@@ -122,9 +136,9 @@ class PostgresStore:
         if isinstance(answer, int):
             return answer
         if "newest" in answer:
-            raise newest_stays(run_id, answer["newest"])
+            raise newest_error(run_id, answer["newest"])
         if "based" in answer:
-            raise needs_follower(run_id, answer["based"])
+            raise follower_error(run_id, answer["based"])
         raise next(
             _refusal(record.entry, answer) for record in whole if record.entry.workflow != unescape(answer["workflow"])
         )
@@ -139,12 +153,12 @@ class PostgresStore:
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
-        sieve: Sieve = ANY_RUN,
+        run_filter: RunFilter = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
         values = QueryValues()
-        query = runs_query(values, workflow, status, tags or {}, inner, past, limit, sieve)
+        query = runs_query(values, workflow, status, tags or {}, inner, past, limit, run_filter)
         return [_run_entry(row) for row in await self._read(query, *values.bound)]
 
     async def run(self, run_id: str) -> RunEntry | None:
@@ -156,21 +170,21 @@ class PostgresStore:
         return records[0] if records else None
 
     async def chain(self, run_id: str, number: int) -> list[Record]:
-        links = await self._records(CHAIN, run_id, number)
-        if not links or links[-1].entry.number != number:
+        chain = await self._records(CHAIN, run_id, number)
+        if not chain or chain[-1].entry.number != number:
             return []
-        if not links[0].entry.frame:
+        if not chain[0].entry.is_snapshot:
             raise CheckpointCorrupt(
                 f"commit {number} of run {run_id!r} cannot be read: it tells only what changed since the commits "
                 f"before it, and none of those that are stored stands alone"
             )
-        missing = set(range(links[0].entry.number, number)) - {link.entry.number for link in links}
+        missing = set(range(chain[0].entry.number, number)) - {link.entry.number for link in chain}
         if missing:
             raise CheckpointCorrupt(
                 f"commit {number} of run {run_id!r} cannot be read: it builds on commit {min(missing)}, "
                 f"which is not stored"
             )
-        return links
+        return chain
 
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
@@ -212,13 +226,13 @@ class PostgresStore:
         entries = [_entry(row) for row in rows]
         return [entry for entry in entries if workflow in (None, entry.workflow)]  # a run is of one workflow
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         job = {"do": "remember", "run_id": escape(run_id), "place": place, "key": escape(key)}
         if fence is not None:
             job["fence"] = fence
         answer = await self._db.write(_encode(job), body.decode())
         if answer == "fenced" and fence is not None:
-            raise fenced(run_id, fence)
+            raise fence_error(run_id, fence)
         return bool(answer)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> PostgresTransaction:
@@ -228,17 +242,17 @@ class PostgresStore:
             job["fence"] = fence
         return PostgresTransaction(self._db, self._schema, run_id, job, fence)
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         return {unescape(key): body for key, body in await self._read(RECALL, run_id, place)}
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
         job = {"do": "post", "run_id": escape(run_id), "key": escape(key), "posting": uuid.uuid4().hex}
         return bool(await self._db.write(_encode(job), body.decode()))
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
         return [(unescape(key), body) for key, body in await self._read(MAIL, run_id)]
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
         query = MAILED.replace("{schema}", self._schema).encode()
         with_mail = {row[0] for row in self._db.read_best_effort(query, [[escape(run_id) for run_id in run_ids]])}
         return [run_id for run_id in run_ids if escape(run_id) in with_mail]
@@ -263,7 +277,7 @@ class PostgresStore:
         )
         return [Wake(*unescape_row(row)) for row in rows]
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         job = {"do": "claim", "run_id": escape(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
         while not isinstance(held := await self._db.write(_encode(job)), int):
             if held is None:  # whoever held it let go just now
@@ -314,23 +328,23 @@ class PostgresStore:
         return await self._db.read(query.replace("{schema}", self._schema).encode(), escaped)
 
 
-def _along(along: Along) -> dict[str, Any]:
+def _effects(effects: CommitEffects) -> dict[str, Any]:
     """What goes along with a record, without what does not."""
-    requests = {p.request_id: _plain(p) for p in along.asked}
+    requests = {p.request_id: _plain(p) for p in effects.asked}
     parts = {
-        "settled": along.settled,
-        "wake": along.wake,
-        "consumed": list({escape(key): None for key in along.consumed}),
+        "settled": effects.settled,
+        "wake": effects.wake,
+        "consumed": list({escape(key): None for key in effects.consumed}),
         "asked": list(requests.values()),
-        "about": along.about and _about(along.about),
-        "drop_below": along.drop_below,
-        "fence": along.fence,
-        "reduced": list(map(_with_body, along.reduced)),
+        "about": effects.metadata and _about(effects.metadata),
+        "drop_below": effects.drop_below,
+        "fence": effects.fence,
+        "reduced": list(map(_with_body, effects.reduced)),
     }
     return {name: value for name, value in parts.items() if value not in (None, [])}
 
 
-def _columns(record: Record, along: Along) -> tuple[bytes | None, ...]:
+def _columns(record: Record, effects: CommitEffects) -> tuple[bytes | None, ...]:
     """A record, and what most often goes along with it, as `add` wants to know them."""
     entry = record.entry
     return (
@@ -341,25 +355,25 @@ def _columns(record: Record, along: Along) -> tuple[bytes | None, ...]:
         escape(entry.status).encode(),
         b"%d" % entry.iteration,
         escape(entry.at).encode(),
-        b"t" if entry.frame else b"f",
+        b"t" if entry.is_snapshot else b"f",
         b"t" if entry.outputs else b"f",
         b"t" if entry.fleeting else b"f",
         record.body,
-        None if along.settled is None else b"%d" % along.settled,
-        None if along.wake is None else along.wake.encode(),
-        b"%d" % (NO_LIMIT if along.fence is None else along.fence),
+        None if effects.settled is None else b"%d" % effects.settled,
+        None if effects.wake is None else effects.wake.encode(),
+        b"%d" % (NO_LIMIT if effects.fence is None else effects.fence),
     )
 
 
-def _about(about: About) -> dict[str, Any]:
-    tags = {escape(name): escape(value) for name, value in about.tags.items()}
-    return {"tags": tags, "caller": None if about.caller is None else escape(about.caller)}
+def _about(metadata: RunMetadata) -> dict[str, Any]:
+    tags = {escape(name): escape(value) for name, value in metadata.tags.items()}
+    return {"tags": tags, "caller": None if metadata.caller is None else escape(metadata.caller)}
 
 
 def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -> CommitConflict:
     """The error for a record that was not taken, and where its run stands."""
     if fence is not None and (standing["fence"] or 0) > fence:
-        return fenced(entry.run_id, fence)
+        return fence_error(entry.run_id, fence)
     workflow = standing["workflow"] and unescape(standing["workflow"])
     if workflow not in (None, entry.workflow):
         return CommitConflict(
@@ -382,7 +396,7 @@ def _ahead() -> float:
 
 def _plain(value: Entry | Pending) -> dict[str, Any]:
     """The fields, each as it is stored."""
-    fields = {name: getattr(value, name) for name in _NAMES[type(value)]}
+    fields = {column: getattr(value, name) for name, column in _COLUMNS[type(value)].items()}
     return {name: escape(field) if isinstance(field, str) else field for name, field in fields.items()}
 
 
@@ -407,4 +421,4 @@ def _lease(run_id: str, held: Any) -> Lease:
 def _run_entry(row: Row) -> RunEntry:
     *columns, tags, caller = row
     named = {unescape(name): unescape(value) for name, value in (tags or {}).items()}
-    return RunEntry(*unescape_row((*columns, About(named, caller and unescape(caller)))))
+    return RunEntry(*unescape_row((*columns, RunMetadata(named, caller and unescape(caller)))))

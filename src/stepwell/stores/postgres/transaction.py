@@ -19,7 +19,7 @@ from psycopg.pq import ConnStatus, DiagnosticField, Escaping, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from stepwell.errors import StoreUnavailable
-from stepwell.storage.port import fenced
+from stepwell.storage.port import fence_error
 from stepwell.stores.postgres.access import PostgresDatabase
 from stepwell.stores.postgres.connection import Guest
 from stepwell.stores.postgres.errors import first_line
@@ -93,7 +93,7 @@ class PostgresTransaction:
     def _translate_refusal(self, result: PGresult, guest: Guest) -> bytes | None:
         state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
         if state == FENCED and self._fence is not None:
-            raise fenced(self._run_id, self._fence)
+            raise fence_error(self._run_id, self._fence)
         if state == ENDED:
             raise RuntimeError(
                 f"{self} ended its transaction by itself: what it committed stands, and may be done again; "

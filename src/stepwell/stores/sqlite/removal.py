@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from stepwell.errors import StoreUnavailable
-from stepwell.storage.port import Record, needs_follower, newest_stays
+from stepwell.storage.port import Record, follower_error, newest_error
 from stepwell.stores.sqlite import queries
 from stepwell.stores.sqlite.connections import patiently
 from stepwell.stores.sqlite.rows import refuse_another_workflow, row_of
@@ -23,11 +23,11 @@ def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], whole:
     stored = dict(db.execute(queries.FRAMES, (run_id, *span)).fetchall())
     going = set(numbers) & stored.keys()
     if latest in going:
-        raise newest_stays(run_id, latest)
+        raise newest_error(run_id, latest)
     replacements = {record.entry.number: record for record in whole}
     for number in going:
         if number + 1 in stored and number + 1 not in going | replacements.keys() and not stored[number + 1]:
-            raise needs_follower(run_id, number)
+            raise follower_error(run_id, number)
     for number, record in replacements.items():
         if number not in going and db.execute(queries.IS_FRAME, (run_id, number)).fetchone() is not None:
             refuse_another_workflow(workflow, record.entry)

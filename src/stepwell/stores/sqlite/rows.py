@@ -11,7 +11,7 @@ from stepwell.storage.port import Entry, Record
 def row_of(record: Record) -> tuple[str | int, ...]:
     e = record.entry
     fields = (e.run_id, e.number, e.checkpoint_id, e.workflow, e.status, e.iteration, e.at)
-    return (*fields, e.frame, e.outputs, e.fleeting, record.body.decode())
+    return (*fields, e.is_snapshot, e.outputs, e.fleeting, record.body.decode())
 
 
 def entry_in(row: tuple[Any, ...]) -> Entry:

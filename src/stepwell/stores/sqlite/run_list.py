@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from stepwell.storage.damage import decode_stored
-from stepwell.storage.port import ANY_RUN, About, Pending, RunEntry, Sieve, past_prefix, plain
+from stepwell.storage.port import ANY_RUN, Pending, RunEntry, RunFilter, RunMetadata, past_prefix, plain
 from stepwell.stores.sqlite.queries import (
     HAS_TAG,
     HAS_TEXT,
@@ -34,12 +34,12 @@ def list_runs(
     columns: Mapping[str, str | None],
     tags: Mapping[str, str],
     inner: bool,
-    sieve: Sieve,
+    run_filter: RunFilter,
     past: RunEntry | None,
     limit: int | None,
 ) -> list[RunEntry]:
     """The runs whose columns and tags are those asked for, those that began last first."""
-    query, values = search(columns, tags, past, sieve)
+    query, values = search(columns, tags, past, run_filter)
     sides = (0, 1) if inner else (0,)  # apart, so that each is read from an index in its order
     end = NO_END if limit is None else limit
     rows = [row for called in sides for row in db.execute(query, (*values, called, end))]
@@ -56,29 +56,29 @@ def run_of(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
 
 
 def search(
-    columns: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None, sieve: Sieve = ANY_RUN
+    columns: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None, run_filter: RunFilter = ANY_RUN
 ) -> tuple[str, list[Any]]:
     """The query and its values, up to the last two: whether the runs have callers, and the limit."""
     order = "tags" if tags else "runs"  # where they are read in order; the first tag leads, the others are looked up
     # those that begin so are found by their ids: the plus keeps every other index out
-    plus = "+" if sieve.prefix and not tags else ""
+    plus = "+" if run_filter.prefix and not tags else ""
     conditions: list[str] = [HAS_TAG] * (len(tags) - 1)
     values: list[Any] = [text for tag in tags.items() for text in tag]
     for condition, value in (
         *((f"{plus}runs.{column} = ?", value) for column, value in columns.items()),
-        (f"{order}.run_id >= ?", sieve.prefix),
-        (f"{order}.run_id < ?", past_prefix(sieve.prefix) if sieve.prefix else None),
-        (f"{order}.began >= ?", sieve.since),
-        (f"{order}.began < ?", sieve.until),
-        ("runs.at >= ?", sieve.changed_since),
-        ("runs.at < ?", sieve.changed_until),
+        (f"{order}.run_id >= ?", run_filter.prefix),
+        (f"{order}.run_id < ?", past_prefix(run_filter.prefix) if run_filter.prefix else None),
+        (f"{order}.began >= ?", run_filter.since),
+        (f"{order}.began < ?", run_filter.until),
+        ("runs.at >= ?", run_filter.changed_since),
+        ("runs.at < ?", run_filter.changed_until),
     ):
         if value is not None:
             conditions.append(condition)
             values.append(value)
-    if sieve.text is not None:
+    if run_filter.text is not None:
         conditions.append(HAS_TEXT)
-        values += [plain(sieve.text)] * 4
+        values += [plain(run_filter.text)] * 4
     if past is not None:
         conditions.append(f"({order}.began, {order}.run_id) < (?, ?)")
         values += [past.began, past.run_id]
@@ -109,14 +109,14 @@ def inbox(
 
 def _run(row: tuple[Any, ...]) -> RunEntry:
     run_id, workflow, status, number, checkpoint_id, iteration, at, began, caller, tags = row
-    about = About(decode_stored(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
-    return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, about)
+    metadata = RunMetadata(decode_stored(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
+    return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, metadata)
 
 
-def note(db: sqlite3.Connection, run_id: str, about: About, *, is_new: bool) -> None:
+def note(db: sqlite3.Connection, run_id: str, metadata: RunMetadata, *, is_new: bool) -> None:
     """What is known of the run from now on, in place of what was."""
-    if is_new and about == About():
+    if is_new and metadata == RunMetadata():
         return
-    db.execute(SET_ABOUT, (about.caller, about.caller is not None, json.dumps(dict(about.tags)), run_id))
+    db.execute(SET_ABOUT, (metadata.caller, metadata.caller is not None, json.dumps(dict(metadata.tags)), run_id))
     db.execute(UNTAG, (run_id,))
-    db.executemany(TAG, [(name, value, run_id) for name, value in about.tags.items()])
+    db.executemany(TAG, [(name, value, run_id) for name, value in metadata.tags.items()])

@@ -16,17 +16,17 @@ from stepwell.storage.lease import LEASE, Lease, Owner, lease_end
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.port import (
     ANY_RUN,
-    NOTHING_ALONG,
-    Along,
+    NO_EFFECTS,
+    CommitEffects,
     Entry,
     Pending,
     Record,
     RunEntry,
-    Sieve,
+    RunFilter,
     Survey,
     Wake,
-    fenced,
-    needs_follower,
+    fence_error,
+    follower_error,
     past_prefix,
 )
 from stepwell.stores.sqlite import queries
@@ -56,42 +56,42 @@ class SQLiteStore:
             )
         self._db = SQLiteDatabase(os.path.abspath(os.fspath(path)), prepare, validate_mode(mode))
 
-    async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
         row = row_of(record)
 
         def work(db: sqlite3.Connection) -> None:
-            run = _standing(db, entry, along.fence)
+            run = _standing(db, entry, effects.fence)
             if entry.number != run.latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {run.latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
             db.execute(queries.ADD, row)
-            _settle(db, entry, along, run)
-            _sweep(db, entry.run_id, run.swept, along.drop_below)
-            if along.closed:
-                db.executemany(queries.CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
-            _open(db, entry.run_id, entry.workflow, along, sleeps=run.sleeps)
+            _settle(db, entry, effects, run)
+            _sweep(db, entry.run_id, run.swept, effects.drop_below)
+            if effects.closed:
+                db.executemany(queries.CLOSE, [(entry.run_id, request_id) for request_id in effects.closed])
+            _open(db, entry.run_id, entry.workflow, effects, sleeps=run.sleeps)
 
         await self._db.write(work)
 
-    async def put(self, record: Record, along: Along = NOTHING_ALONG) -> None:
+    async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
         row = row_of(record)
 
         def work(db: sqlite3.Connection) -> None:
-            run = _standing(db, entry, along.fence)
+            run = _standing(db, entry, effects.fence)
             db.execute(queries.PUT, row)
-            _settle(db, entry, along, run)
+            _settle(db, entry, effects, run)
             if entry.number < run.swept:  # the next sweep has to begin with it
                 db.execute(queries.SWEPT, (entry.number, entry.run_id))
-            _sweep(db, entry.run_id, min(entry.number, run.swept), along.drop_below)
+            _sweep(db, entry.run_id, min(entry.number, run.swept), effects.drop_below)
             if entry.number < run.latest:
                 db.execute(queries.MIX, (entry.run_id,))
             else:
                 db.execute(queries.CLOSE_ALL, (entry.run_id,))
-                _open(db, entry.run_id, entry.workflow, along)
+                _open(db, entry.run_id, entry.workflow, effects)
 
         await self._db.write(work)
 
@@ -109,7 +109,7 @@ class SQLiteStore:
                 return False
             after = db.execute(queries.IS_FRAME, (run_id, number + 1)).fetchone()
             if after is not None and follower is None and not after[0]:
-                raise needs_follower(run_id, number)
+                raise follower_error(run_id, number)
             if after is not None and follower is not None:
                 _standing(db, follower.entry, None)
                 db.execute(queries.REPLACE, row_of(follower))
@@ -121,7 +121,7 @@ class SQLiteStore:
             db.execute(queries.FORGET_AFTER, (run_id, latest))
             if latest < number:
                 db.execute(queries.CLOSE_ALL, (run_id,))
-                _open(db, run_id, workflow, Along(asked=asked, wake=wake))
+                _open(db, run_id, workflow, CommitEffects(asked=asked, wake=wake))
             return True
 
         return await self._db.write(work)
@@ -148,12 +148,12 @@ class SQLiteStore:
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
         inner: bool = False,
-        sieve: Sieve = ANY_RUN,
+        run_filter: RunFilter = ANY_RUN,
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
         columns = {"workflow": workflow, "status": status}
-        return await self._db.read(lambda db: list_runs(db, columns, tags or {}, inner, sieve, past, limit))
+        return await self._db.read(lambda db: list_runs(db, columns, tags or {}, inner, run_filter, past, limit))
 
     async def run(self, run_id: str) -> RunEntry | None:
         return await self._db.read(lambda db: run_of(db, run_id))
@@ -163,21 +163,21 @@ class SQLiteStore:
         return records[0] if records else None
 
     async def chain(self, run_id: str, number: int) -> list[Record]:
-        links = await self._records(queries.CHAIN, {"run_id": run_id, "number": number})
-        if not links or links[-1].entry.number != number:
+        chain = await self._records(queries.CHAIN, {"run_id": run_id, "number": number})
+        if not chain or chain[-1].entry.number != number:
             return []
-        if not links[0].entry.frame:
+        if not chain[0].entry.is_snapshot:
             raise CheckpointCorrupt(
                 f"commit {number} of run {run_id!r} cannot be read: it tells only what changed since the commits "
                 f"before it, and none of those that are stored stands alone"
             )
-        missing = set(range(links[0].entry.number, number)) - {link.entry.number for link in links}
+        missing = set(range(chain[0].entry.number, number)) - {link.entry.number for link in chain}
         if missing:
             raise CheckpointCorrupt(
                 f"commit {number} of run {run_id!r} cannot be read: it builds on commit {min(missing)}, "
                 f"which is not stored"
             )
-        return links
+        return chain
 
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
@@ -218,7 +218,7 @@ class SQLiteStore:
         entries = await self.entries(workflow=workflow, run_id=run_id, limit=1)
         return entries[0] if entries else None
 
-    async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         row = {"run_id": run_id, "place": place, "key": key, "body": body.decode(), "fence": fence}
 
         def work(db: sqlite3.Connection) -> bool:
@@ -229,17 +229,17 @@ class SQLiteStore:
 
         return await self._db.write(work)
 
-    async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
+    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._db.read(lambda db: dict(db.execute(queries.RECALL, (run_id, place)).fetchall()))
 
-    async def post(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
         row = (run_id, key, body.decode())
         return await self._db.write(lambda db: db.execute(queries.POST, row).rowcount == 1)
 
-    async def mail(self, run_id: str) -> list[tuple[str, bytes]]:
+    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
         return await self._db.read(lambda db: db.execute(queries.MAIL, (run_id,)).fetchall())
 
-    def mailed(self, run_ids: list[str]) -> list[str]:
+    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
         ids = json.dumps([_escape_nul(run_id) for run_id in run_ids])
         return self._db.read_blocking(lambda db: [run_ids[row[0]] for row in db.execute(queries.MAILED, (ids,))])
 
@@ -262,7 +262,7 @@ class SQLiteStore:
         query = queries.WAKES.format(where=where)
         return await self._db.read(lambda db: [Wake(*row) for row in db.execute(query, values)])
 
-    async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         def work(db: sqlite3.Connection) -> int:
             row = db.execute(queries.LEASE, (run_id,)).fetchone()
             lease = Lease(Owner(*row[:-2]), row[-2]) if row else None
@@ -342,20 +342,20 @@ def _fence(db: sqlite3.Connection, run_id: str) -> int:
 def _check(run_id: str, fence: int | None, claimed: int) -> None:
     """Refuse whoever writes under a claim that somebody else's has followed."""
     if fence is not None and claimed > fence:
-        raise fenced(run_id, fence)
+        raise fence_error(run_id, fence)
 
 
-def _settle(db: sqlite3.Connection, entry: Entry, along: Along, run: _Standing) -> None:
+def _settle(db: sqlite3.Connection, entry: Entry, effects: CommitEffects, run: _Standing) -> None:
     """Forget the memory and consume the mail that led to a record, and note what it says of its run."""
-    if along.settled is not None and run.remembers:
-        db.execute(queries.SETTLE, (entry.run_id, along.settled))
-    if along.consumed:
-        db.executemany(queries.CONSUME, [(entry.run_id, key) for key in along.consumed])
-    for record in along.reduced:
+    if effects.settled is not None and run.remembers:
+        db.execute(queries.SETTLE, (entry.run_id, effects.settled))
+    if effects.consumed:
+        db.executemany(queries.CONSUME, [(entry.run_id, key) for key in effects.consumed])
+    for record in effects.reduced:
         e = record.entry
-        db.execute(queries.REDUCE, (e.frame, record.body.decode(), e.run_id, e.number, e.checkpoint_id))
-    if along.about is not None:
-        note(db, entry.run_id, along.about, is_new=run.latest < 0)
+        db.execute(queries.REDUCE, (e.is_snapshot, record.body.decode(), e.run_id, e.number, e.checkpoint_id))
+    if effects.metadata is not None:
+        note(db, entry.run_id, effects.metadata, is_new=run.latest < 0)
 
 
 def _sweep(db: sqlite3.Connection, run_id: str, swept: int, below: int | None) -> None:
@@ -365,12 +365,12 @@ def _sweep(db: sqlite3.Connection, run_id: str, swept: int, below: int | None) -
         db.execute(queries.SWEPT, (below, run_id))
 
 
-def _open(db: sqlite3.Connection, run_id: str, workflow: str, along: Along, *, sleeps: bool = True) -> None:
+def _open(db: sqlite3.Connection, run_id: str, workflow: str, effects: CommitEffects, *, sleeps: bool = True) -> None:
     """Open the questions that came with a record, and set the alarm or take away the one that there is."""
-    if along.asked:
-        _ask(db, along.asked)
-    if along.wake is not None:
-        db.execute(queries.WAKE, (run_id, workflow, along.wake))
+    if effects.asked:
+        _ask(db, effects.asked)
+    if effects.wake is not None:
+        db.execute(queries.WAKE, (run_id, workflow, effects.wake))
     elif sleeps:
         db.execute(queries.LET_SLEEP, (run_id,))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-WRITES = ("append", "put", "remove", "thin_out", "drop", "remember", "post")
+WRITES = ("append", "put", "remove", "thin_out", "drop", "write_log", "send")
 """What makes something durable. Everything else a store does can be done again."""
 
-_DIRECT = ("mailed", "renew", "transaction")  # called from threads, not awaited
+_DIRECT = ("runs_with_signals", "renew", "transaction")  # called from threads, not awaited
 
 Call = Callable[[], Awaitable[Any]]
 

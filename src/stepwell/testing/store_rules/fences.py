@@ -8,11 +8,10 @@ from msgspec.structs import replace
 
 from stepwell.errors import CommitConflict, RunBusy
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along, Store
+from stepwell.storage.port import CommitEffects, Store
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     ODD_IDS,
-    about,
     after,
     fill,
     meaning,
@@ -22,6 +21,7 @@ from stepwell.testing.store_rules.samples import (
     record,
     refused,
     run_entry,
+    run_metadata,
     text,
 )
 
@@ -30,110 +30,110 @@ from stepwell.testing.store_rules.samples import (
 async def every_claim_has_a_higher_number_than_those_before(store: Store) -> None:
     mine, other = this_process("mine"), this_process("other")
     await fill(store, "r", 1)
-    fences = [await store.claim("r", mine, seconds=60), await store.claim("r", mine, seconds=60)]
+    fences = [await store.acquire("r", mine, seconds=60), await store.acquire("r", mine, seconds=60)]
     await store.release("r", mine)
-    fences.append(await store.claim("r", other, seconds=60))
+    fences.append(await store.acquire("r", other, seconds=60))
     await store.close()
     with after(minutes=2):
-        fences.append(await store.claim("r", mine, seconds=60))
+        fences.append(await store.acquire("r", mine, seconds=60))
         await store.release("r", mine)
-        await store.append(record("r", 1), Along(drop_below=1))
-        fences.append(await store.claim("r", mine, seconds=60))
+        await store.append(record("r", 1), CommitEffects(drop_below=1))
+        fences.append(await store.acquire("r", mine, seconds=60))
     assert fences == sorted(set(fences))
 
 
 @rule
 async def a_run_without_records_has_numbers_already(store: Store) -> None:
-    first = await store.claim("r", this_process("mine"), seconds=60)
+    first = await store.acquire("r", this_process("mine"), seconds=60)
     with after(minutes=2):
-        second = await store.claim("r", this_process("other"), seconds=60)
+        second = await store.acquire("r", this_process("other"), seconds=60)
     assert second > first
     with refused(CommitConflict):
-        await store.append(record("r", 0), Along(fence=first))
+        await store.append(record("r", 0), CommitEffects(fence=first))
     assert await store.runs() == []
-    await store.append(record("r", 0), Along(fence=second))
+    await store.append(record("r", 0), CommitEffects(fence=second))
     with refused(CommitConflict):
-        await store.append(record("r", 1), Along(fence=first))
+        await store.append(record("r", 1), CommitEffects(fence=first))
 
 
 @rule
 async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> None:
     await fill(store, "r", 1)
-    first = await store.claim("r", this_process("mine"), seconds=60)
-    await store.append(record("r", 1), Along(fence=first))
-    await store.post("r", "k", text(1))
+    first = await store.acquire("r", this_process("mine"), seconds=60)
+    await store.append(record("r", 1), CommitEffects(fence=first))
+    await store.send("r", "k", text(1))
     with after(minutes=2):
-        second = await store.claim("r", this_process("other"), seconds=60)
-    late = Along(fence=first, consumed=("k",), asked=(question("r", "q"),), wake=on(1), drop_below=2)
+        second = await store.acquire("r", this_process("other"), seconds=60)
+    late = CommitEffects(fence=first, consumed=("k",), asked=(question("r", "q"),), wake=on(1), drop_below=2)
     with refused(CommitConflict, "claimed by somebody else"):
-        await store.append(record("r", 2), replace(late, about=about(team="red")))
+        await store.append(record("r", 2), replace(late, metadata=run_metadata(team="red")))
     assert numbers(await store.history("r")) == [0, 1]
-    assert await store.mail("r") == [("k", text(1))]
+    assert await store.pending_signals("r") == [("k", text(1))]
     assert await store.pending() == []
     assert await store.wakes() == []
     assert await store.runs() == [run_entry(record("r", 1))]
-    await store.append(record("r", 2), Along(fence=second))
+    await store.append(record("r", 2), CommitEffects(fence=second))
     await store.append(record("r", 3))
     with refused(CommitConflict):
-        await store.put(record("r", 3, body="late"), Along(fence=first))
-    await store.put(record("r", 3, body="in time"), Along(fence=second))
+        await store.put(record("r", 3, body="late"), CommitEffects(fence=first))
+    await store.put(record("r", 3, body="in time"), CommitEffects(fence=second))
     assert meaning(await store.head("r")) == meaning(record("r", 3, body="in time"))
 
 
 @rule
 async def whoever_was_followed_by_somebody_else_cannot_remember(store: Store) -> None:
     await fill(store, "r", 1)
-    first = await store.claim("r", this_process("mine"), seconds=60)
-    assert await store.remember("r", 1, "a", text(1), fence=first)
-    assert not await store.remember("r", 1, "a", text(1), fence=first)
+    first = await store.acquire("r", this_process("mine"), seconds=60)
+    assert await store.write_log("r", 1, "a", text(1), fence=first)
+    assert not await store.write_log("r", 1, "a", text(1), fence=first)
     with after(minutes=2):
-        second = await store.claim("r", this_process("other"), seconds=60)
+        second = await store.acquire("r", this_process("other"), seconds=60)
     for key in ("a", "b"):
         with refused(CommitConflict, "claimed by somebody else"):
-            await store.remember("r", 1, key, text(2), fence=first)
-    assert await store.remember("r", 1, "c", text(3), fence=second)
-    assert await store.remember("r", 1, "d", text(4))
-    assert await store.recall("r", 1) == {"a": text(1), "c": text(3), "d": text(4)}
+            await store.write_log("r", 1, key, text(2), fence=first)
+    assert await store.write_log("r", 1, "c", text(3), fence=second)
+    assert await store.write_log("r", 1, "d", text(4))
+    assert await store.read_log("r", 1) == {"a": text(1), "c": text(3), "d": text(4)}
 
 
 @rule
 async def who_claims_a_run_again_writes_under_the_new_number(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
-    first = await store.claim("r", mine, seconds=60)
-    second = await store.claim("r", mine, seconds=60)
+    first = await store.acquire("r", mine, seconds=60)
+    second = await store.acquire("r", mine, seconds=60)
     with refused(CommitConflict):
-        await store.append(record("r", 1), Along(fence=first))
-    await store.append(record("r", 1), Along(fence=second))
+        await store.append(record("r", 1), CommitEffects(fence=first))
+    await store.append(record("r", 1), CommitEffects(fence=second))
 
 
 @rule
 async def who_let_go_may_write_until_somebody_else_claims(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
-    first = await store.claim("r", mine, seconds=60)
+    first = await store.acquire("r", mine, seconds=60)
     await store.release("r", mine)
-    await store.append(record("r", 1), Along(fence=first))
-    second = await store.claim("r", this_process("other"), seconds=60)
+    await store.append(record("r", 1), CommitEffects(fence=first))
+    second = await store.acquire("r", this_process("other"), seconds=60)
     with refused(CommitConflict):
-        await store.append(record("r", 2), Along(fence=first))
+        await store.append(record("r", 2), CommitEffects(fence=first))
     await store.release("r", this_process("other"))
     with refused(CommitConflict):
-        await store.append(record("r", 2), Along(fence=first))
-    await store.append(record("r", 2), Along(fence=second))
+        await store.append(record("r", 2), CommitEffects(fence=first))
+    await store.append(record("r", 2), CommitEffects(fence=second))
 
 
 @rule
 async def a_claim_that_is_refused_takes_nothing_from_the_one_that_holds(store: Store) -> None:
     await fill(store, "r", 1)
-    first = await store.claim("r", this_process("mine"), seconds=60)
+    first = await store.acquire("r", this_process("mine"), seconds=60)
     with refused(RunBusy):
-        await store.claim("r", this_process("other"), seconds=60)
-    await store.append(record("r", 1), Along(fence=first))
+        await store.acquire("r", this_process("other"), seconds=60)
+    await store.append(record("r", 1), CommitEffects(fence=first))
     assert await asyncio.to_thread(store.renew, {"r": first}, seconds=600) == []
     await store.release("r", this_process("other"))
     with refused(RunBusy):
-        await store.claim("r", this_process("other"), seconds=60)
+        await store.acquire("r", this_process("other"), seconds=60)
 
 
 @rule
@@ -141,10 +141,10 @@ async def the_number_of_one_run_is_not_anothers(store: Store) -> None:
     await fill(store, "r", 1)
     await fill(store, "s", 1)
     mine = this_process("mine")
-    first = await store.claim("s", mine, seconds=60)
+    first = await store.acquire("s", mine, seconds=60)
     for _ in range(5):
-        await store.claim("r", mine, seconds=60)
-    await store.append(record("s", 1), Along(fence=first))
+        await store.acquire("r", mine, seconds=60)
+    await store.append(record("s", 1), CommitEffects(fence=first))
     assert await asyncio.to_thread(store.renew, {"s": first}, seconds=60) == []
 
 
@@ -154,32 +154,32 @@ async def renewing_says_what_somebody_else_has_claimed(store: Store) -> None:
     fences: dict[str, int] = {}
     for run_id in ("a", "b", "c", *ODD_IDS):
         await fill(store, run_id, 1)
-        fences[run_id] = await store.claim(run_id, mine, seconds=60)
+        fences[run_id] = await store.acquire(run_id, mine, seconds=60)
     assert await asyncio.to_thread(store.renew, {}, seconds=60) == []
     assert await asyncio.to_thread(store.renew, fences, seconds=60) == []
     lost = ["b", *ODD_IDS[::2]]
     with after(minutes=2):
-        taken = {run_id: await store.claim(run_id, other, seconds=60) for run_id in lost}
+        taken = {run_id: await store.acquire(run_id, other, seconds=60) for run_id in lost}
         renewed = await asyncio.to_thread(store.renew, {**fences, "unknown": 1}, seconds=600)
         assert sorted(renewed) == sorted(lost)
         assert await asyncio.to_thread(store.renew, taken, seconds=600) == []
     with after(minutes=8):
         for run_id in ("a", *ODD_IDS[1::2]):
             with refused(RunBusy):
-                await store.claim(run_id, other, seconds=60)
+                await store.acquire(run_id, other, seconds=60)
         for run_id in lost:
             with refused(RunBusy):
-                await store.claim(run_id, mine, seconds=60)
+                await store.acquire(run_id, mine, seconds=60)
 
 
 @rule
 async def a_released_claim_is_not_brought_back_by_renewing(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
-    fence = await store.claim("r", mine, seconds=60)
+    fence = await store.acquire("r", mine, seconds=60)
     await store.release("r", mine)
     assert await asyncio.to_thread(store.renew, {"r": fence}, seconds=600) == []
-    assert await store.claim("r", this_process("other"), seconds=60) > fence
+    assert await store.acquire("r", this_process("other"), seconds=60) > fence
     assert await asyncio.to_thread(store.renew, {"r": fence}, seconds=600) == ["r"]
 
 
@@ -187,10 +187,10 @@ async def a_released_claim_is_not_brought_back_by_renewing(store: Store) -> None
 async def of_many_claims_at_once_each_has_its_own_number(store: Store) -> None:
     await fill(store, "r", 1)
     mine = this_process("mine")
-    fences = await asyncio.gather(*(store.claim("r", mine, seconds=60) for _ in range(20)))
+    fences = await asyncio.gather(*(store.acquire("r", mine, seconds=60) for _ in range(20)))
     assert len(set(fences)) == 20
     for fence in fences:
         if fence != max(fences):
             with refused(CommitConflict):
-                await store.remember("r", 1, "k", text(1), fence=fence)
-    assert await store.remember("r", 1, "k", text(1), fence=max(fences))
+                await store.write_log("r", 1, "k", text(1), fence=fence)
+    assert await store.write_log("r", 1, "k", text(1), fence=max(fences))

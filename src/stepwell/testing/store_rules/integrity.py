@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stepwell.errors import CheckpointCorrupt
-from stepwell.storage.integrity import Guarded
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.port import Record
 from stepwell.testing.store_rules.rule import rule_of_guards
 from stepwell.testing.store_rules.samples import fill, meanings, record, refused, text
@@ -18,35 +18,35 @@ SECRET = "the secret of the house"
 
 
 @rule_of_guards("sealed")
-async def nothing_of_a_text_can_be_read_in_a_sealed_store(store: Guarded) -> None:
+async def nothing_of_a_text_can_be_read_in_a_sealed_store(store: VerifiedStore) -> None:
     for number in range(3):
-        await store.append(record("r", number, body=SECRET, frame=number == 0))
+        await store.append(record("r", number, body=SECRET, is_snapshot=number == 0))
     await store.put(record("s", 7, body=SECRET))
     await store.remove("r", 0, follower=record("r", 1, body=SECRET))
-    await store.remember("r", 3, "k", text(SECRET))
-    await store.post("r", "k", text(SECRET))
+    await store.write_log("r", 3, "k", text(SECRET))
+    await store.send("r", "k", text(SECRET))
     inner = store.inner
     bodies = [each.body for run_id in ("r", "s") for each in await inner.history(run_id)]
-    bodies += [*(await inner.recall("r", 3)).values(), *dict(await inner.mail("r")).values()]
+    bodies += [*(await inner.read_log("r", 3)).values(), *dict(await inner.pending_signals("r")).values()]
     assert len(bodies) == 5
     assert [body for body in bodies if b"secret" in body] == []
     assert all(isinstance(json.loads(body), dict) for body in bodies)  # a store may count on it
 
 
 @rule_of_guards("sealed")
-async def what_is_not_sealed_is_refused_in_a_sealed_store(store: Guarded) -> None:
+async def what_is_not_sealed_is_refused_in_a_sealed_store(store: VerifiedStore) -> None:
     await fill(store.inner, "r", 1)
-    await store.inner.remember("r", 1, "k", text(1))
-    await store.inner.post("r", "k", text(1))
+    await store.inner.write_log("r", 1, "k", text(1))
+    await store.inner.send("r", "k", text(1))
     await check_refusal(store, "r", number=0)
     with refused(CheckpointCorrupt, "'r' remembered as 'k' is not sealed"):
-        await store.recall("r", 1)
+        await store.read_log("r", 1)
     with refused(CheckpointCorrupt, "mail 'k' of run 'r' is not sealed"):
-        await store.mail("r")
+        await store.pending_signals("r")
 
 
 @rule_of_guards("summed", "sealed")
-async def a_record_in_the_place_of_another_is_refused(store: Guarded) -> None:
+async def a_record_in_the_place_of_another_is_refused(store: VerifiedStore) -> None:
     for run_id in ("r", "s"):
         await store.append(record(run_id, 0, body="same"))
         await store.append(record(run_id, 1, body="same"))
@@ -63,30 +63,30 @@ async def a_record_in_the_place_of_another_is_refused(store: Guarded) -> None:
 
 
 @rule_of_guards("summed", "sealed")
-async def mail_in_the_place_of_other_mail_is_refused(store: Guarded) -> None:
-    await store.post("r", "k", text("yes"))
-    ((_, body),) = await store.inner.mail("r")
-    await store.inner.post("s", "k", body)
+async def mail_in_the_place_of_other_mail_is_refused(store: VerifiedStore) -> None:
+    await store.send("r", "k", text("yes"))
+    ((_, body),) = await store.inner.pending_signals("r")
+    await store.inner.send("s", "k", body)
     with refused(CheckpointCorrupt, "the mail 'k' of run 's'"):
-        await store.mail("s")
-    await store.inner.post("r", "l", body)
+        await store.pending_signals("s")
+    await store.inner.send("r", "l", body)
     with refused(CheckpointCorrupt, "the mail 'l' of run 'r'"):
-        await store.mail("r")
+        await store.pending_signals("r")
 
 
 @rule_of_guards("summed", "sealed")
-async def memory_in_the_place_of_another_is_refused(store: Guarded) -> None:
-    await store.remember("r", 1, "k", text("done"))
-    body = (await store.inner.recall("r", 1))["k"]
+async def memory_in_the_place_of_another_is_refused(store: VerifiedStore) -> None:
+    await store.write_log("r", 1, "k", text("done"))
+    body = (await store.inner.read_log("r", 1))["k"]
     for run_id, place, key in [("s", 1, "k"), ("r", 2, "k"), ("r", 3, "l")]:
-        await store.inner.remember(run_id, place, key, body)
+        await store.inner.write_log(run_id, place, key, body)
         with refused(CheckpointCorrupt, f"what run '{run_id}' remembered as '{key}'"):
-            await store.recall(run_id, place)
-    assert await store.recall("r", 1) == {"k": text("done")}
+            await store.read_log(run_id, place)
+    assert await store.read_log("r", 1) == {"k": text("done")}
 
 
 @rule_of_guards("summed", "sealed")
-async def a_damaged_record_is_named_and_the_others_are_read(store: Guarded) -> None:
+async def a_damaged_record_is_named_and_the_others_are_read(store: VerifiedStore) -> None:
     for run_id in ("r", "s"):
         await store.append(record(run_id, 0, body=SECRET))
     whole = await store.inner.head("r")
@@ -99,7 +99,7 @@ async def a_damaged_record_is_named_and_the_others_are_read(store: Guarded) -> N
     assert meanings(await store.history("r")) == meanings([record("r", 0, body=SECRET)])
 
 
-async def check_refusal(store: Guarded, run_id: str, *, number: int) -> None:
+async def check_refusal(store: VerifiedStore, run_id: str, *, number: int) -> None:
     """However the record is read, the error says which it is."""
     named = f"checkpoint {run_id}-{number} of run '{run_id}'"
     with refused(CheckpointCorrupt, named):

@@ -21,60 +21,60 @@ def somebody_else_alive(drive: str = "other") -> Owner:
 @rule
 async def a_run_is_driven_by_one_at_a_time(store: Store) -> None:
     mine, other = this_process("mine"), somebody_else_alive()
-    await store.claim("r", mine, seconds=60)
-    await store.claim("r", mine, seconds=60)
-    await store.claim("s", other, seconds=60)
+    await store.acquire("r", mine, seconds=60)
+    await store.acquire("r", mine, seconds=60)
+    await store.acquire("s", other, seconds=60)
     with refused(RunBusy, str(mine.pid)) as refusal:
-        await store.claim("r", other, seconds=60)
+        await store.acquire("r", other, seconds=60)
     assert (refusal.error.run_id, refusal.error.owner) == ("r", str(mine))
 
 
 @rule
 async def a_claim_stays_with_a_run_that_comes_and_goes(store: Store) -> None:
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.acquire("r", this_process("mine"), seconds=60)
     await fill(store, "r", 1)
     with refused(RunBusy):
-        await store.claim("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", somebody_else_alive(), seconds=60)
     await store.remove("r", 0)
     with refused(RunBusy):
-        await store.claim("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", somebody_else_alive(), seconds=60)
     await fill(store, "r", 1, workflow="another")
     with refused(RunBusy):
-        await store.claim("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", somebody_else_alive(), seconds=60)
 
 
 @rule
 async def a_released_run_is_free(store: Store) -> None:
     mine, other = this_process("mine"), somebody_else_alive()
-    await store.claim("r", mine, seconds=60)
+    await store.acquire("r", mine, seconds=60)
     await store.release("r", other)
     with refused(RunBusy):
-        await store.claim("r", other, seconds=60)
+        await store.acquire("r", other, seconds=60)
     await store.release("r", mine)
-    await store.claim("r", other, seconds=60)
+    await store.acquire("r", other, seconds=60)
     assert await store.entries() == []
 
 
 @rule
 async def a_claim_ends_by_itself(store: Store) -> None:
-    await store.claim("r", this_process("mine"), seconds=60)
+    await store.acquire("r", this_process("mine"), seconds=60)
     with after(minutes=2):
-        await store.claim("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", somebody_else_alive(), seconds=60)
         with refused(RunBusy):
-            await store.claim("r", this_process("mine"), seconds=60)
+            await store.acquire("r", this_process("mine"), seconds=60)
 
 
 @rule
 async def renewing_extends_a_claim_that_is_still_held(store: Store) -> None:
     mine, other = this_process("mine"), somebody_else_alive()
-    fence = await store.claim("r", mine, seconds=60)
-    await store.claim("s", other, seconds=60)
+    fence = await store.acquire("r", mine, seconds=60)
+    await store.acquire("s", other, seconds=60)
     await asyncio.to_thread(store.renew, {"r": fence, "unknown": fence}, seconds=600)
     with after(minutes=2):
         with refused(RunBusy):
-            await store.claim("r", other, seconds=60)
-        await store.claim("s", mine, seconds=60)
-        await store.claim("unknown", other, seconds=60)
+            await store.acquire("r", other, seconds=60)
+        await store.acquire("s", mine, seconds=60)
+        await store.acquire("unknown", other, seconds=60)
 
 
 def another_process() -> subprocess.Popen[bytes]:
@@ -85,19 +85,19 @@ def another_process() -> subprocess.Popen[bytes]:
 async def the_run_of_a_dead_process_is_taken_over_at_once(store: Store) -> None:
     with another_process() as process:
         theirs = replace(this_process("theirs"), pid=process.pid, started=process_start(process.pid))
-        await store.claim("r", theirs, seconds=60)
+        await store.acquire("r", theirs, seconds=60)
         with refused(RunBusy):
-            await store.claim("r", this_process("mine"), seconds=60)
+            await store.acquire("r", this_process("mine"), seconds=60)
         process.kill()
         while process_start(process.pid):  # noqa: ASYNC110 - the dead tell nobody
             await asyncio.sleep(0.01)
-        await store.claim("r", this_process("mine"), seconds=60)
+        await store.acquire("r", this_process("mine"), seconds=60)
     with refused(RunBusy):
-        await store.claim("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", somebody_else_alive(), seconds=60)
 
 
 @rule
 async def the_run_of_a_process_elsewhere_is_left_to_it(store: Store) -> None:
-    await store.claim("r", replace(this_process("x"), machine="elsewhere", pid=1, started="0"), seconds=60)
+    await store.acquire("r", replace(this_process("x"), machine="elsewhere", pid=1, started="0"), seconds=60)
     with refused(RunBusy):
-        await store.claim("r", this_process("mine"), seconds=60)
+        await store.acquire("r", this_process("mine"), seconds=60)

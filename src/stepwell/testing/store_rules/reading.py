@@ -10,8 +10,8 @@ from stepwell.testing.store_rules.samples import fill, numbers, places, record, 
 
 @rule
 async def a_chain_begins_with_the_last_frame(store: Store) -> None:
-    for number, frame in enumerate([True, False, False, True, False]):
-        await store.append(record("r", number, frame=frame))
+    for number, is_snapshot in enumerate([True, False, False, True, False]):
+        await store.append(record("r", number, is_snapshot=is_snapshot))
     assert numbers(await store.chain("r", 0)) == [0]
     assert numbers(await store.chain("r", 2)) == [0, 1, 2]
     assert numbers(await store.chain("r", 3)) == [3]
@@ -21,12 +21,12 @@ async def a_chain_begins_with_the_last_frame(store: Store) -> None:
 
 @rule
 async def what_the_next_record_is_based_on_goes_only_with_a_follower(store: Store) -> None:
-    for number, frame in enumerate([True, False, False, False]):
-        await store.append(record("r", number, frame=frame))
+    for number, is_snapshot in enumerate([True, False, False, False]):
+        await store.append(record("r", number, is_snapshot=is_snapshot))
     with refused(CommitConflict, "commit 2 is based on it"):
         await store.remove("r", 1)
     assert numbers(await store.chain("r", 3)) == [0, 1, 2, 3]
-    assert await store.remove("r", 1, follower=record("r", 2, frame=True))
+    assert await store.remove("r", 1, follower=record("r", 2, is_snapshot=True))
     assert numbers(await store.chain("r", 3)) == [2, 3]
     assert await store.remove("r", 3)
 
@@ -34,9 +34,9 @@ async def what_the_next_record_is_based_on_goes_only_with_a_follower(store: Stor
 @rule
 async def a_follower_does_not_bring_back_what_was_removed(store: Store) -> None:
     for number in range(3):
-        await store.append(record("r", number, frame=True))
+        await store.append(record("r", number, is_snapshot=True))
     assert await store.remove("r", 2)
-    assert await store.remove("r", 1, follower=record("r", 2, frame=True))
+    assert await store.remove("r", 1, follower=record("r", 2, is_snapshot=True))
     assert numbers(await store.history("r")) == [0]
 
 
@@ -103,8 +103,8 @@ async def a_checkpoint_is_located_by_its_id(store: Store) -> None:
 @rule
 async def a_chain_with_a_missing_link_is_named(store: Store) -> None:
     await store.put(record("r", 0))
-    await store.put(record("r", 2, frame=False))
-    await store.put(record("r", 3, frame=False))
+    await store.put(record("r", 2, is_snapshot=False))
+    await store.put(record("r", 3, is_snapshot=False))
     for number in (2, 3):
         with refused(CheckpointCorrupt, "'r'"):
             await store.chain("r", number)

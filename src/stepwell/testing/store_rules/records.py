@@ -30,13 +30,13 @@ async def an_empty_store_knows_nothing(store: Store) -> None:
     assert await store.locate("c") is None
     assert await store.entries() == []
     assert await store.newest() is None
-    assert await store.recall("r", 0) == {}
+    assert await store.read_log("r", 0) == {}
     assert not await store.remove("r", 0)
 
 
 @rule
 async def what_was_appended_is_the_head(store: Store) -> None:
-    first, second = record("r", 0), record("r", 1, status="done", outputs=True, frame=False)
+    first, second = record("r", 0), record("r", 1, status="done", outputs=True, is_snapshot=False)
     await store.append(first)
     assert meaning(await store.head("r")) == meaning(first)
     await store.append(second)
@@ -104,13 +104,13 @@ async def a_run_belongs_to_one_workflow(store: Store) -> None:
 async def runs_and_workflows_of_odd_names_are_kept_apart(store: Store) -> None:
     for name in ODD_IDS:
         await store.append(record(name, 0, workflow=f"w{name}", body=name, checkpoint_id=f"c{name}"))
-        await store.remember(name, 1, name, text(name))
+        await store.write_log(name, 1, name, text(name))
     for name in ODD_IDS:
         expected = record(name, 0, workflow=f"w{name}", body=name, checkpoint_id=f"c{name}")
         assert meaning(await store.head(name)) == meaning(expected)
         assert await store.locate(f"c{name}") == expected.entry
         assert await store.entries(workflow=f"w{name}") == [expected.entry]
-        assert await store.recall(name, 1) == {name: text(name)}
+        assert await store.read_log(name, 1) == {name: text(name)}
     assert [entry.run_id for entry in await store.entries()] == ODD_IDS
 
 
@@ -175,7 +175,7 @@ async def a_removed_record_is_gone(store: Store) -> None:
 @rule
 async def a_follower_takes_the_place_of_the_record_after_without_becoming_the_newest(store: Store) -> None:
     await store.append(record("r", 0))
-    await store.append(record("r", 1, frame=False))
+    await store.append(record("r", 1, is_snapshot=False))
     await fill(store, "s", 1)
     whole = record("r", 1, body="whole")
     assert await store.remove("r", 0, follower=whole)
@@ -202,9 +202,9 @@ async def a_follower_that_is_refused_removes_nothing(store: Store) -> None:
 @rule
 async def a_run_whose_last_record_goes_is_gone_with_its_memory(store: Store) -> None:
     await fill(store, "r", 1)
-    await store.remember("r", 1, "k", text(1))
+    await store.write_log("r", 1, "k", text(1))
     assert await store.remove("r", 0)
-    assert await store.recall("r", 1) == {}
+    assert await store.read_log("r", 1) == {}
     assert await store.entries() == []
     assert await store.newest(workflow="w") is None
     await store.append(record("r", 0, workflow="another"))

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from stepwell.errors import CommitConflict
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along, Pending, Store, Wake
+from stepwell.storage.port import CommitEffects, Pending, Store, Wake
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import fill, meaning, names, on, question, record, refused, text
 
@@ -17,29 +17,29 @@ from stepwell.testing.store_rules.samples import fill, meaning, names, on, quest
 async def a_question_is_pending_until_it_is_closed(store: Store) -> None:
     first = replace(question("r", "q1"), deadline="2026-02-01T00:00:00+00:00")
     second = replace(question("r", "q2"), executor="é", request_type="", schema="{}")
-    await store.append(record("r", 0), Along(asked=(first, second)))
+    await store.append(record("r", 0), CommitEffects(asked=(first, second)))
     assert await store.pending() == [first, second]
     await store.append(record("r", 1))
     assert await store.pending() == [first, second]
-    await store.append(record("r", 2), Along(closed=("q1", "unknown")))
+    await store.append(record("r", 2), CommitEffects(closed=("q1", "unknown")))
     assert await store.pending() == [second]
-    await store.append(record("r", 3), Along(closed=("q2",)))
+    await store.append(record("r", 3), CommitEffects(closed=("q2",)))
     assert await store.pending() == []
 
 
 @rule
 async def a_question_asked_again_is_there_once(store: Store) -> None:
-    await store.append(record("r", 0), Along(asked=(question("r", "q1"), question("r", "q2"))))
+    await store.append(record("r", 0), CommitEffects(asked=(question("r", "q1"), question("r", "q2"))))
     again = replace(question("r", "q1"), executor="another")
-    await store.append(record("r", 1), Along(asked=(again,), closed=("q1",)))
+    await store.append(record("r", 1), CommitEffects(asked=(again,), closed=("q1",)))
     assert await store.pending() == [question("r", "q2"), again]
 
 
 @rule
 async def a_question_closed_in_one_run_stays_open_in_another(store: Store) -> None:
     for run_id in ("r", "s"):
-        await store.append(record(run_id, 0), Along(asked=(question(run_id, "q"),)))
-    await store.append(record("r", 1), Along(closed=("q",)))
+        await store.append(record(run_id, 0), CommitEffects(asked=(question(run_id, "q"),)))
+    await store.append(record("r", 1), CommitEffects(closed=("q",)))
     assert await store.pending() == [question("s", "q")]
 
 
@@ -47,8 +47,8 @@ async def a_question_closed_in_one_run_stays_open_in_another(store: Store) -> No
 async def questions_of_all_runs_come_oldest_first(store: Store) -> None:
     for run_id, second in [("b", 3), ("a", 1), ("c", 2)]:
         asked = [question(run_id, f"q{n}", at=f"2026-01-01T00:00:0{second}+00:00") for n in (2, 1)]
-        await store.append(record(run_id, 0), Along(asked=tuple(asked)))
-    await store.append(record("a", 1), Along(asked=(question("a", "q0", at="2026-01-01T00:00:02.5+00:00"),)))
+        await store.append(record(run_id, 0), CommitEffects(asked=tuple(asked)))
+    await store.append(record("a", 1), CommitEffects(asked=(question("a", "q0", at="2026-01-01T00:00:02.5+00:00"),)))
     expected = [("a", "q2"), ("a", "q1"), ("c", "q2"), ("c", "q1"), ("a", "q0"), ("b", "q2"), ("b", "q1")]
     assert names(await store.pending()) == expected
 
@@ -57,7 +57,7 @@ async def questions_of_all_runs_come_oldest_first(store: Store) -> None:
 async def questions_are_found_by_workflow_and_by_run(store: Store) -> None:
     for run_id, workflow in [("r", "w"), ("s", "w"), ("t", "V 2")]:
         asked = (question(run_id, "q", workflow=workflow),)
-        await store.append(record(run_id, 0, workflow=workflow), Along(asked=asked))
+        await store.append(record(run_id, 0, workflow=workflow), CommitEffects(asked=asked))
     assert names(await store.pending(workflow="w")) == [("r", "q"), ("s", "q")]
     assert names(await store.pending(workflow="V 2")) == [("t", "q")]
     assert names(await store.pending(run_id="s")) == [("s", "q")]
@@ -71,7 +71,7 @@ async def questions_are_found_by_workflow_and_by_run(store: Store) -> None:
 async def questions_are_found_by_age_and_by_deadline(store: Store) -> None:
     for n, (asked, due) in enumerate([(1, 9), (2, None), (3, 5), (4, 7), (4, 5)]):
         request = replace(question(f"r{n}", "q", at=on(asked)), deadline=None if due is None else on(due))
-        await store.append(record(f"r{n}", 0), Along(asked=(request,)))
+        await store.append(record(f"r{n}", 0), CommitEffects(asked=(request,)))
     assert names(await store.pending(asked_by=on(3))) == [("r0", "q"), ("r1", "q"), ("r2", "q")]
     assert names(await store.pending(due_by=on(7))) == [("r2", "q"), ("r4", "q"), ("r3", "q")]
     assert names(await store.pending(due_by=on(7), asked_by=on(3))) == [("r2", "q")]
@@ -85,7 +85,7 @@ async def questions_come_in_pages(store: Store) -> None:
     asked = [("b", 2), ("a", 3), ("c", 3), ("d", 1)]
     for run_id, day in asked:
         both = tuple(replace(question(run_id, f"q{n}", at=on(day)), deadline=on(9 - day)) for n in (2, 1))
-        await store.append(record(run_id, 0), Along(asked=both))
+        await store.append(record(run_id, 0), CommitEffects(asked=both))
     for search in ({}, {"due_by": on(9)}, {"workflow": "w"}, {"workflow": "w", "due_by": on(9)}):
         every = await store.pending(**search)  # type: ignore[arg-type]
         assert len(every) == 8
@@ -100,71 +100,77 @@ async def questions_come_in_pages(store: Store) -> None:
 @rule
 async def the_page_after_a_question_that_is_closed_misses_none(store: Store) -> None:
     both = (question("r", "q1", at=on(1)), question("r", "q2", at=on(1)))
-    await store.append(record("r", 0), Along(asked=both))
-    await store.append(record("s", 0), Along(asked=(question("s", "q", at=on(2)),)))
+    await store.append(record("r", 0), CommitEffects(asked=both))
+    await store.append(record("s", 0), CommitEffects(asked=(question("s", "q", at=on(2)),)))
     (last,) = await store.pending(limit=1)
-    await store.append(record("r", 1), Along(closed=("q1",)))
+    await store.append(record("r", 1), CommitEffects(closed=("q1",)))
     assert names(await store.pending(past=last)) == [("r", "q2"), ("s", "q")]
 
 
 @rule
 async def a_refused_append_opens_and_closes_no_question_and_sets_no_wake(store: Store) -> None:
-    before = Along(asked=(question("r", "q"),), wake="2026-01-01")
+    before = CommitEffects(asked=(question("r", "q"),), wake="2026-01-01")
     await store.append(record("r", 0), before)
-    stale = Along(asked=(question("r", "new"),), closed=("q",), wake="2027-01-01")
+    stale = CommitEffects(asked=(question("r", "new"),), closed=("q",), wake="2027-01-01")
     for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:
         with refused(CommitConflict):
             await store.append(record("r", number, workflow=workflow), stale)
     with refused(CommitConflict):
         await store.put(record("r", 0, workflow="another"), stale)
     with refused(CommitConflict):
-        await store.append(record("s", 1), Along(asked=(question("s", "q"),), wake="2027-01-01"))
+        await store.append(record("s", 1), CommitEffects(asked=(question("s", "q"),), wake="2027-01-01"))
     assert names(await store.pending()) == [("r", "q")]
     assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
 
 
 @rule
 async def what_is_put_as_the_newest_sets_what_is_open(store: Store) -> None:
-    await store.append(record("r", 0), Along(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01"))
+    await store.append(
+        record("r", 0), CommitEffects(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01")
+    )
     await store.append(record("r", 1))
-    await store.put(record("r", 1, body="same name"), Along(asked=(question("r", "q3"),), wake="2026-01-03"))
+    await store.put(record("r", 1, body="same name"), CommitEffects(asked=(question("r", "q3"),), wake="2026-01-03"))
     assert names(await store.pending()) == [("r", "q3")]
     assert await store.wakes() == [Wake("r", "w", "2026-01-03")]
-    await store.put(record("r", 1, checkpoint_id="another"), Along(asked=(question("r", "q4"), question("r", "q2"))))
+    await store.put(
+        record("r", 1, checkpoint_id="another"), CommitEffects(asked=(question("r", "q4"), question("r", "q2")))
+    )
     assert names(await store.pending()) == [("r", "q4"), ("r", "q2")]
     assert await store.wakes() == []
-    await store.put(record("r", 7), Along(asked=(question("r", "q5"),), wake="2026-01-07"))
+    await store.put(record("r", 7), CommitEffects(asked=(question("r", "q5"),), wake="2026-01-07"))
     assert names(await store.pending()) == [("r", "q5")]
     await store.put(record("r", 7))
     assert await store.pending() == []
     assert await store.wakes() == []
-    await store.put(record("new", 3), Along(asked=(question("new", "q"),)))
+    await store.put(record("new", 3), CommitEffects(asked=(question("new", "q"),)))
     assert names(await store.pending()) == [("new", "q")]
 
 
 @rule
 async def what_is_put_among_older_records_opens_and_closes_nothing(store: Store) -> None:
     await fill(store, "r", 1)
-    await store.append(record("r", 1), Along(asked=(question("r", "q"),), wake="2026-01-01"))
-    await store.put(record("r", 0), Along(asked=(question("r", "old"),), closed=("q",), wake="2027-01-01"))
+    await store.append(record("r", 1), CommitEffects(asked=(question("r", "q"),), wake="2026-01-01"))
+    await store.put(record("r", 0), CommitEffects(asked=(question("r", "old"),), closed=("q",), wake="2027-01-01"))
     assert names(await store.pending()) == [("r", "q")]
     assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
 
 
 @rule
 async def removing_an_older_record_leaves_mail_questions_and_wakes(store: Store) -> None:
-    await store.append(record("r", 0), Along(asked=(question("r", "q"),)))
+    await store.append(record("r", 0), CommitEffects(asked=(question("r", "q"),)))
     await store.append(record("r", 1))
-    await store.post("r", "used", text(0))
-    await store.append(record("r", 2), Along(asked=(question("r", "q2"),), consumed=("used",), wake="2026-01-01"))
-    await store.post("r", "k", text(1))
+    await store.send("r", "used", text(0))
+    await store.append(
+        record("r", 2), CommitEffects(asked=(question("r", "q2"),), consumed=("used",), wake="2026-01-01")
+    )
+    await store.send("r", "k", text(1))
     assert await store.remove("r", 0, follower=record("r", 1, body="whole"), asked=(question("r", "wrong"),))
     assert await store.remove("r", 1)
     assert names(await store.pending()) == [("r", "q"), ("r", "q2")]
     assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
-    assert await store.mail("r") == [("k", text(1))]
-    assert not await store.post("r", "used", text(1))
-    await store.append(record("r", 3), Along(closed=("q",)))
+    assert await store.pending_signals("r") == [("k", text(1))]
+    assert not await store.send("r", "used", text(1))
+    await store.append(record("r", 3), CommitEffects(closed=("q",)))
     assert names(await store.pending()) == [("r", "q2")]
     assert await store.wakes() == []
 
@@ -172,22 +178,22 @@ async def removing_an_older_record_leaves_mail_questions_and_wakes(store: Store)
 @rule
 async def when_the_newest_record_goes_what_is_open_is_said_anew(store: Store) -> None:
     first, second = question("r", "q1"), question("r", "q2")
-    await store.append(record("s", 0), Along(asked=(question("s", "q1"),), wake="2026-01-09"))
-    await store.append(record("r", 0), Along(asked=(first,)))
-    await store.append(record("r", 1), Along(asked=(second,), wake="2026-01-01"))
-    await store.post("r", "used", text(0))
-    await store.append(record("r", 2), Along(closed=("q1", "q2"), consumed=("used",), wake="2026-01-02"))
-    await store.post("r", "k", text(1))
+    await store.append(record("s", 0), CommitEffects(asked=(question("s", "q1"),), wake="2026-01-09"))
+    await store.append(record("r", 0), CommitEffects(asked=(first,)))
+    await store.append(record("r", 1), CommitEffects(asked=(second,), wake="2026-01-01"))
+    await store.send("r", "used", text(0))
+    await store.append(record("r", 2), CommitEffects(closed=("q1", "q2"), consumed=("used",), wake="2026-01-02"))
+    await store.send("r", "k", text(1))
     assert await store.remove("r", 2, asked=(second, first))
     assert await store.pending(run_id="r") == [second, first]
     assert await store.wakes() == [Wake("s", "w", "2026-01-09")]
-    assert await store.mail("r") == [("k", text(1))]
-    assert not await store.post("r", "used", text(1))
+    assert await store.pending_signals("r") == [("k", text(1))]
+    assert not await store.send("r", "used", text(1))
     assert await store.remove("r", 1, asked=(first,))
     assert await store.pending(run_id="r") == [first]
     await store.append(record("r", 1))
     assert await store.pending(run_id="r") == [first]
-    await store.append(record("r", 2), Along(asked=(second,)))
+    await store.append(record("r", 2), CommitEffects(asked=(second,)))
     assert await store.pending(run_id="r") == [first, second]
     assert await store.remove("r", 2)
     assert await store.pending() == [question("s", "q1")]
@@ -199,22 +205,22 @@ async def when_the_newest_record_goes_what_is_open_is_said_anew(store: Store) ->
 @rule
 async def a_run_whose_last_record_goes_is_gone_with_its_mail_questions_and_wakes(store: Store) -> None:
     for run_id in ("r", "s"):
-        await store.post(run_id, "used", text(0))
-        effects = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
+        await store.send(run_id, "used", text(0))
+        effects = CommitEffects(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
         await store.append(record(run_id, 0), effects)
-        await store.post(run_id, "k", text(1))
-        await store.remember(run_id, 1, "k", text(1))
-    await store.claim("s", this_process("mine"), seconds=60)
+        await store.send(run_id, "k", text(1))
+        await store.write_log(run_id, 1, "k", text(1))
+    await store.acquire("s", this_process("mine"), seconds=60)
     for run_id in ("r", "s"):
         assert await store.remove(run_id, 0)
-        assert await store.mail(run_id) == []
-        assert await store.recall(run_id, 1) == {}
+        assert await store.pending_signals(run_id) == []
+        assert await store.read_log(run_id, 1) == {}
     assert await store.pending() == []
     assert await store.wakes() == []
     for run_id in ("r", "s"):
-        assert await store.post(run_id, "used", text(2))
+        assert await store.send(run_id, "used", text(2))
         await store.append(record(run_id, 0, workflow="another"))
-        assert await store.mail(run_id) == [("used", text(2))]
+        assert await store.pending_signals(run_id) == [("used", text(2))]
     assert await store.pending() == []
 
 
@@ -223,9 +229,9 @@ async def a_run_whose_last_record_goes_is_gone_with_its_mail_questions_and_wakes
 
 @rule
 async def a_run_is_woken_when_its_newest_record_says(store: Store) -> None:
-    await store.append(record("r", 0), Along(wake="2026-01-05"))
+    await store.append(record("r", 0), CommitEffects(wake="2026-01-05"))
     assert await store.wakes() == [Wake("r", "w", "2026-01-05")]
-    await store.append(record("r", 1), Along(wake="2026-01-03"))
+    await store.append(record("r", 1), CommitEffects(wake="2026-01-03"))
     assert await store.wakes() == [Wake("r", "w", "2026-01-03")]
     await store.append(record("r", 2))
     assert await store.wakes() == []
@@ -234,7 +240,7 @@ async def a_run_is_woken_when_its_newest_record_says(store: Store) -> None:
 @rule
 async def those_that_are_due_are_woken_soonest_first(store: Store) -> None:
     for run_id, day, workflow in [("b", 3, "w"), ("a", 3, "w"), ("c", 1, "v"), ("d", 9, "w")]:
-        await store.append(record(run_id, 0, workflow=workflow), Along(wake=f"2026-01-0{day}"))
+        await store.append(record(run_id, 0, workflow=workflow), CommitEffects(wake=f"2026-01-0{day}"))
     await fill(store, "never", 1)
     assert [wake.run_id for wake in await store.wakes()] == ["c", "a", "b", "d"]
     assert [wake.run_id for wake in await store.wakes(before="2026-01-03")] == ["c", "a", "b"]
@@ -254,7 +260,7 @@ async def a_moment_without_microseconds_is_before_those_of_its_second(store: Sto
         "2026-01-01T12:00:01+00:00",
     ]
     for n, moment in reversed(list(enumerate(moments))):
-        await store.append(record(f"r{n}", 0), Along(wake=moment))
+        await store.append(record(f"r{n}", 0), CommitEffects(wake=moment))
     assert [wake.at for wake in await store.wakes()] == moments
     for n, moment in enumerate(moments):
         assert [wake.at for wake in await store.wakes(before=moment)] == moments[: n + 1]
@@ -262,14 +268,16 @@ async def a_moment_without_microseconds_is_before_those_of_its_second(store: Sto
 
 @rule
 async def everything_happens_along_with_one_record(store: Store) -> None:
-    await store.append(record("r", 0), Along(asked=(question("r", "q"),)))
-    await store.post("r", "q", text(True))
-    await store.remember("r", 1, "k", text(1))
-    effects = Along(settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01")
+    await store.append(record("r", 0), CommitEffects(asked=(question("r", "q"),)))
+    await store.send("r", "q", text(True))
+    await store.write_log("r", 1, "k", text(1))
+    effects = CommitEffects(
+        settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01"
+    )
     await store.append(record("r", 1), effects)
     await store.close()
     assert meaning(await store.head("r")) == meaning(record("r", 1))
-    assert await store.recall("r", 1) == {}
-    assert await store.mail("r") == []
+    assert await store.read_log("r", 1) == {}
+    assert await store.pending_signals("r") == []
     assert names(await store.pending()) == [("r", "next")]
     assert await store.wakes() == [Wake("r", "w", "2026-01-01")]

@@ -6,10 +6,9 @@ import asyncio
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict, RunBusy
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along, Store, Wake
+from stepwell.storage.port import CommitEffects, Store, Wake
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
-    about,
     fill,
     meaning,
     meanings,
@@ -22,6 +21,7 @@ from stepwell.testing.store_rules.samples import (
     refused,
     run_entry,
     run_ids,
+    run_metadata,
     text,
 )
 
@@ -47,7 +47,7 @@ async def that_a_record_is_fleeting_is_stored_with_it(store: Store) -> None:
 async def what_an_append_drops_is_gone(store: Store) -> None:
     await fill(store, "r", 3)
     await fill(store, "s", 3)
-    await store.append(record("r", 3), Along(drop_below=3))
+    await store.append(record("r", 3), CommitEffects(drop_below=3))
     assert numbers(await store.history("r")) == [3]
     assert places(await store.entries(run_id="r")) == [("r", 3)]
     assert places(await store.entries()) == [("s", 0), ("s", 1), ("s", 2), ("r", 3)]
@@ -64,9 +64,11 @@ async def what_an_append_drops_is_gone(store: Store) -> None:
 async def a_run_that_keeps_only_its_latest_goes_on(store: Store) -> None:
     for number in range(10):
         base = max(0, number - number % 3)
-        await store.append(record("r", number, frame=number % 3 == 0, fleeting=True), Along(drop_below=base))
+        await store.append(
+            record("r", number, is_snapshot=number % 3 == 0, fleeting=True), CommitEffects(drop_below=base)
+        )
         assert numbers(await store.chain("r", number)) == list(range(base, number + 1))
-        assert await store.newest(run_id="r") == record("r", number, frame=number % 3 == 0, fleeting=True).entry
+        assert await store.newest(run_id="r") == record("r", number, is_snapshot=number % 3 == 0, fleeting=True).entry
     await store.close()
     assert numbers(await store.history("r")) == [9]
     for number in (0, 8, 9, 11):
@@ -79,7 +81,7 @@ async def a_run_that_keeps_only_its_latest_goes_on(store: Store) -> None:
 @rule
 async def what_has_outputs_is_never_dropped(store: Store) -> None:
     for number in range(6):
-        await store.append(record("r", number, outputs=number in (1, 4)), Along(drop_below=number))
+        await store.append(record("r", number, outputs=number in (1, 4)), CommitEffects(drop_below=number))
     assert numbers(await store.history("r")) == [1, 4, 5]
     assert numbers(await store.history("r", outputs_only=True)) == [1, 4]
     assert await store.locate("r-1") == record("r", 1, outputs=True).entry
@@ -91,8 +93,8 @@ async def what_has_outputs_is_never_dropped(store: Store) -> None:
 @rule
 async def what_is_kept_for_its_outputs_cannot_be_read_without_what_it_is_based_on(store: Store) -> None:
     await store.append(record("r", 0))
-    await store.append(record("r", 1, frame=False, outputs=True))
-    await store.append(record("r", 2), Along(drop_below=2))
+    await store.append(record("r", 1, is_snapshot=False, outputs=True))
+    await store.append(record("r", 2), CommitEffects(drop_below=2))
     assert numbers(await store.history("r", outputs_only=True)) == [1]
     with refused(CheckpointCorrupt):
         await store.chain("r", 1)
@@ -102,12 +104,12 @@ async def what_is_kept_for_its_outputs_cannot_be_read_without_what_it_is_based_o
 @rule
 async def an_append_reduces_earlier_records(store: Store) -> None:
     await store.append(record("r", 0, outputs=True, fleeting=True))
-    await store.append(record("r", 1, frame=False, fleeting=True))
+    await store.append(record("r", 1, is_snapshot=False, fleeting=True))
     await store.append(record("r", 2, outputs=True, fleeting=True))
     await fill(store, "s", 2)
-    reduced = [record("r", n, body=f"reduced {n}", frame=False, outputs=True, fleeting=True) for n in (0, 2)]
+    reduced = [record("r", n, body=f"reduced {n}", is_snapshot=False, outputs=True, fleeting=True) for n in (0, 2)]
     gone = record("r", 7, body="never there", outputs=True, fleeting=True)
-    await store.append(record("r", 3, fleeting=True), Along(drop_below=3, reduced=(*reduced, gone)))
+    await store.append(record("r", 3, fleeting=True), CommitEffects(drop_below=3, reduced=(*reduced, gone)))
     await store.close()
     assert meanings(await store.history("r")) == meanings([*reduced, record("r", 3, fleeting=True)])
     assert meanings(await store.history("r", outputs_only=True)) == meanings(reduced)
@@ -122,7 +124,7 @@ async def an_append_reduces_earlier_records(store: Store) -> None:
 async def a_refused_append_reduces_nothing(store: Store) -> None:
     await fill(store, "r", 3)
     for number, workflow in [(2, "w"), (4, "w"), (3, "another")]:
-        effects = Along(drop_below=3, reduced=(record("r", 0, body="reduced", frame=False),))
+        effects = CommitEffects(drop_below=3, reduced=(record("r", 0, body="reduced", is_snapshot=False),))
         with refused(CommitConflict):
             await store.append(record("r", number, workflow=workflow), effects)
     assert meanings(await store.history("r")) == meanings([record("r", n) for n in range(3)])
@@ -133,30 +135,32 @@ async def a_refused_append_drops_nothing(store: Store) -> None:
     await fill(store, "r", 3)
     for number, workflow in [(2, "w"), (4, "w"), (3, "another")]:
         with refused(CommitConflict):
-            await store.append(record("r", number, workflow=workflow), Along(drop_below=3))
+            await store.append(record("r", number, workflow=workflow), CommitEffects(drop_below=3))
     assert numbers(await store.history("r")) == [0, 1, 2]
 
 
 @rule
 async def dropping_leaves_everything_beside_the_records(store: Store) -> None:
-    await store.append(record("r", 0, at=on(1)), Along(asked=(question("r", "q"),), about=about(team="red")))
-    await store.post("r", "used", text(0))
-    await store.append(record("r", 1, at=on(2)), Along(consumed=("used",), drop_below=1))
-    await store.post("r", "k", text(1))
-    await store.remember("r", 2, "k", text(1))
-    await store.append(record("r", 2, at=on(3)), Along(drop_below=2, wake="2026-01-01"))
+    await store.append(
+        record("r", 0, at=on(1)), CommitEffects(asked=(question("r", "q"),), metadata=run_metadata(team="red"))
+    )
+    await store.send("r", "used", text(0))
+    await store.append(record("r", 1, at=on(2)), CommitEffects(consumed=("used",), drop_below=1))
+    await store.send("r", "k", text(1))
+    await store.write_log("r", 2, "k", text(1))
+    await store.append(record("r", 2, at=on(3)), CommitEffects(drop_below=2, wake="2026-01-01"))
     assert await store.pending() == [question("r", "q")]
-    assert await store.mail("r") == [("k", text(1))]
-    assert not await store.post("r", "used", text(1))
-    assert await store.recall("r", 2) == {"k": text(1)}
+    assert await store.pending_signals("r") == [("k", text(1))]
+    assert not await store.send("r", "used", text(1))
+    assert await store.read_log("r", 2) == {"k": text(1)}
     assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
-    assert await store.runs() == [run_entry(record("r", 2, at=on(3)), began=on(1), about=about(team="red"))]
+    assert await store.runs() == [run_entry(record("r", 2, at=on(3)), began=on(1), metadata=run_metadata(team="red"))]
 
 
 @rule
 async def what_is_put_may_drop_too(store: Store) -> None:
     await fill(store, "r", 3)
-    await store.put(record("r", 3), Along(drop_below=3))
+    await store.put(record("r", 3), CommitEffects(drop_below=3))
     assert numbers(await store.history("r")) == [3]
     await store.put(record("r", 1))
     assert numbers(await store.history("r")) == [1, 3]
@@ -168,22 +172,22 @@ async def what_is_put_may_drop_too(store: Store) -> None:
 @rule
 async def a_dropped_run_is_gone_with_everything_beside_it(store: Store) -> None:
     for run_id in ("r", "s"):
-        await store.claim(run_id, this_process("mine"), seconds=60)
-        await store.append(record(run_id, 0, at=on(1)), Along(about=about(team="red")))
-        await store.post(run_id, "used", text(0))
-        effects = Along(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
-        await store.append(record(run_id, 1, frame=False), effects)
-        await store.post(run_id, "k", text(1))
-        await store.remember(run_id, 1, "k", text(1))
+        await store.acquire(run_id, this_process("mine"), seconds=60)
+        await store.append(record(run_id, 0, at=on(1)), CommitEffects(metadata=run_metadata(team="red")))
+        await store.send(run_id, "used", text(0))
+        effects = CommitEffects(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
+        await store.append(record(run_id, 1, is_snapshot=False), effects)
+        await store.send(run_id, "k", text(1))
+        await store.write_log(run_id, 1, "k", text(1))
     assert await store.drop("r")
     await store.close()
     assert not await store.drop("r")
     assert await store.head("r") is None
     assert await store.history("r") == []
     assert await store.locate("r-1") is None
-    assert await store.mail("r") == []
-    assert await asyncio.to_thread(store.mailed, ["r", "s"]) == ["s"]
-    assert await store.recall("r", 1) == {}
+    assert await store.pending_signals("r") == []
+    assert await asyncio.to_thread(store.runs_with_signals, ["r", "s"]) == ["s"]
+    assert await store.read_log("r", 1) == {}
     assert places(await store.entries()) == [("s", 0), ("s", 1)]
     assert [p.run_id for p in await store.pending()] == ["s"]
     assert await store.wakes() == [Wake("s", "w", "2026-01-01")]
@@ -193,34 +197,36 @@ async def a_dropped_run_is_gone_with_everything_beside_it(store: Store) -> None:
 
 @rule
 async def a_dropped_run_may_begin_anew(store: Store) -> None:
-    await store.claim("r", this_process("mine"), seconds=60)
-    await store.post("r", "k", text(1))
-    await store.append(record("r", 0, at=on(1)), Along(consumed=("k",), about=about("caller", team="red")))
+    await store.acquire("r", this_process("mine"), seconds=60)
+    await store.send("r", "k", text(1))
+    await store.append(
+        record("r", 0, at=on(1)), CommitEffects(consumed=("k",), metadata=run_metadata("caller", team="red"))
+    )
     assert await store.drop("r")
-    fence = await store.claim("r", this_process("other"), seconds=60)
-    assert await store.post("r", "k", text(2))
-    await store.append(record("r", 0, workflow="another", at=on(2)), Along(fence=fence))
-    assert await store.mail("r") == [("k", text(2))]
+    fence = await store.acquire("r", this_process("other"), seconds=60)
+    assert await store.send("r", "k", text(2))
+    await store.append(record("r", 0, workflow="another", at=on(2)), CommitEffects(fence=fence))
+    assert await store.pending_signals("r") == [("k", text(2))]
     assert await store.runs() == [run_entry(record("r", 0, workflow="another", at=on(2)))]
 
 
 @rule
 async def there_is_nothing_to_drop_of_a_run_without_records(store: Store) -> None:
     assert not await store.drop("r")
-    await store.claim("r", this_process("mine"), seconds=60)
-    await store.post("r", "k", text(1))
+    await store.acquire("r", this_process("mine"), seconds=60)
+    await store.send("r", "k", text(1))
     await fill(store, "s", 1)
     assert not await store.drop("r")
     assert await run_ids(store) == ["s"]
-    assert await store.mail("r") == [("k", text(1))]
+    assert await store.pending_signals("r") == [("k", text(1))]
     with refused(RunBusy):
-        await store.claim("r", this_process("other"), seconds=60)
+        await store.acquire("r", this_process("other"), seconds=60)
 
 
 @rule
 async def when_the_newest_record_goes_the_run_is_woken_as_is_said_then(store: Store) -> None:
     await fill(store, "r", 1)
-    await store.append(record("r", 1), Along(wake=on(5)))
+    await store.append(record("r", 1), CommitEffects(wake=on(5)))
     await store.append(record("r", 2))
     assert await store.remove("r", 2, wake=on(5))
     assert await store.wakes() == [Wake("r", "w", on(5))]
@@ -236,9 +242,12 @@ async def when_the_newest_record_goes_the_run_is_woken_as_is_said_then(store: St
 @rule
 async def many_records_go_at_once(store: Store) -> None:
     for run_id in ("r", "s"):
-        await store.append(record(run_id, 0, at=on(1)), Along(asked=(question(run_id, "q"),), about=about(team="red")))
+        await store.append(
+            record(run_id, 0, at=on(1)),
+            CommitEffects(asked=(question(run_id, "q"),), metadata=run_metadata(team="red")),
+        )
         for number in range(1, 9):
-            await store.append(record(run_id, number, frame=number % 4 == 0), Along(wake=on(5)))
+            await store.append(record(run_id, number, is_snapshot=number % 4 == 0), CommitEffects(wake=on(5)))
     whole = record("r", 7, body="whole")
     assert await store.thin_out("r", [1, 2, 5, 6, 3, 99], whole=[whole]) == 5
     await store.close()
@@ -249,19 +258,19 @@ async def many_records_go_at_once(store: Store) -> None:
     assert numbers(await store.history("s")) == list(range(9))
     assert names(await store.pending()) == [("r", "q"), ("s", "q")]
     assert await store.wakes() == [Wake("r", "w", on(5)), Wake("s", "w", on(5))]
-    assert await store.run("r") == run_entry(record("r", 8), began=on(1), about=about(team="red"))
+    assert await store.run("r") == run_entry(record("r", 8), began=on(1), metadata=run_metadata(team="red"))
     assert await store.thin_out("r", [1, 2], whole=[whole]) == 0
     other = record("r", 7, body="another")
     assert await store.thin_out("r", [], whole=[other, record("r", 6)]) == 0
     assert meanings(await store.history("r", after=4, upto=7)) == meanings([other])
-    await store.append(record("r", 9, frame=False))
+    await store.append(record("r", 9, is_snapshot=False))
     assert numbers(await store.chain("r", 9)) == [8, 9]
 
 
 @rule
 async def what_stands_for_others_may_be_the_newest(store: Store) -> None:
     await fill(store, "r", 2)
-    await store.append(record("r", 2, frame=False))
+    await store.append(record("r", 2, is_snapshot=False))
     await fill(store, "s", 1)
     whole = record("r", 2, body="whole", status="done")
     assert await store.thin_out("r", [0, 1], whole=[whole]) == 2
@@ -285,7 +294,7 @@ async def the_newest_record_does_not_go_with_many(store: Store) -> None:
 async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> None:
     await fill(store, "r", 2)
     for number in (2, 3, 4):
-        await store.append(record("r", number, frame=False))
+        await store.append(record("r", number, is_snapshot=False))
     for whole in ([], [record("r", 4)]):
         with refused(CommitConflict, "commit 2 of run 'r' cannot go"):
             await store.thin_out("r", [0, 2], whole=whole)
@@ -299,17 +308,17 @@ async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> No
 async def compacting_changes_nothing_that_is_stored(store: Store) -> None:
     await store.compact()  # of nothing
     for run_id in ("r", "s"):
-        effects = Along(asked=(question(run_id, "q"),), about=about(team="red"), wake=on(5))
+        effects = CommitEffects(asked=(question(run_id, "q"),), metadata=run_metadata(team="red"), wake=on(5))
         await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), effects)
         await store.append(record(run_id, 1, workflow=f"of {run_id}"))
-        await store.post(run_id, "k", text(1))
-        await store.remember(run_id, 2, "k", text(1))
+        await store.send(run_id, "k", text(1))
+        await store.write_log(run_id, 2, "k", text(1))
     await store.drop("s")
     await store.compact()
     assert meaning(await store.head("r")) == meaning(record("r", 1, workflow="of r"))
     assert places(await store.entries()) == [("r", 0), ("r", 1)]
-    assert await store.mail("r") == [("k", text(1))]
-    assert await store.recall("r", 2) == {"k": text(1)}
+    assert await store.pending_signals("r") == [("k", text(1))]
+    assert await store.read_log("r", 2) == {"k": text(1)}
     assert names(await store.pending()) == [("r", "q")]
     assert await run_ids(store, tags={"team": "red"}) == ["r"]
     await store.append(record("s", 0, workflow="of s"))

@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any, Literal, cast
 
 from stepwell.storage.encryption import Seal
-from stepwell.storage.integrity import Guarded
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.port import Store
 
 OpenStore = Callable[[], Store | Awaitable[Store]]
@@ -74,7 +74,7 @@ def rule_of_two(keep: Callable[[Any, Any], Awaitable[None]]) -> Promise:
     return Promise(keep, openings=2)
 
 
-def rule_of_guards(*manners: Manner) -> Callable[[Callable[[Guarded], Awaitable[None]]], Promise]:
+def rule_of_guards(*manners: Manner) -> Callable[[Callable[[VerifiedStore], Awaitable[None]]], Promise]:
     """What follows is true of what guards a store in these manners. `inner` is the store itself."""
     return lambda keep: Promise(keep, manners=manners)
 
@@ -84,6 +84,6 @@ def _in_manner(store: Store, manner: Manner) -> Store:
         case "plain":
             return store
         case "summed":
-            return cast(Store, Guarded(store))
+            return cast(Store, VerifiedStore(store))
         case "sealed":
-            return cast(Store, Guarded(store, Seal({"rules": _SEAL_KEY}, "rules")))
+            return cast(Store, VerifiedStore(store, Seal({"rules": _SEAL_KEY}, "rules")))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from stepwell.errors import CommitConflict
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import About, Along, RunEntry, Sieve, Store
+from stepwell.storage.port import CommitEffects, RunEntry, RunFilter, RunMetadata, Store
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     ODD_IDS,
-    about,
     fill,
     on,
     places,
@@ -16,6 +15,7 @@ from stepwell.testing.store_rules.samples import (
     refused,
     run_entry,
     run_ids,
+    run_metadata,
     text,
 )
 
@@ -25,9 +25,9 @@ from stepwell.testing.store_rules.samples import (
 @rule
 async def a_store_without_records_lists_no_runs(store: Store) -> None:
     assert await store.runs() == []
-    await store.claim("r", this_process("mine"), seconds=60)
-    await store.post("s", "k", text(1))
-    await store.remember("t", 0, "k", text(1))
+    await store.acquire("r", this_process("mine"), seconds=60)
+    await store.send("s", "k", text(1))
+    await store.write_log("t", 0, "k", text(1))
     assert await store.runs(inner=True) == []
 
 
@@ -35,7 +35,7 @@ async def a_store_without_records_lists_no_runs(store: Store) -> None:
 async def a_run_is_listed_as_its_newest_record_is(store: Store) -> None:
     await store.append(record("r", 0, at=on(1)))
     assert await store.runs() == [run_entry(record("r", 0, at=on(1)))]
-    second = record("r", 1, at=on(2), status="waiting", iteration=7, checkpoint_id="second", frame=False)
+    second = record("r", 1, at=on(2), status="waiting", iteration=7, checkpoint_id="second", is_snapshot=False)
     await store.append(second)
     assert await store.runs() == [run_entry(second, began=on(1))]
     await store.close()
@@ -103,7 +103,7 @@ async def runs_are_found_by_workflow_status_and_tags(store: Store) -> None:
     for n, (workflow, status, team) in enumerate(
         [("w", "done", "red"), ("w", "waiting", "red"), ("v", "done", "blue"), ("w", "done", "blue")]
     ):
-        effects = Along(about=about(team=team, even=str(n % 2 == 0)))
+        effects = CommitEffects(metadata=run_metadata(team=team, even=str(n % 2 == 0)))
         await store.append(record(f"r{n}", 0, workflow=workflow, status=status, at=on(n + 1)), effects)
     assert await run_ids(store, workflow="w") == ["r3", "r1", "r0"]
     assert await run_ids(store, status="done") == ["r3", "r2", "r0"]
@@ -124,7 +124,8 @@ async def pages_are_of_what_matches(store: Store) -> None:
         odd = "odd" if n % 2 else "even"
         status = "done" if n % 3 == 0 else "waiting"
         await store.append(
-            record(f"r{n:02}", 0, workflow=odd, status=status, at=on(n + 1)), Along(about=about(odd=odd))
+            record(f"r{n:02}", 0, workflow=odd, status=status, at=on(n + 1)),
+            CommitEffects(metadata=run_metadata(odd=odd)),
         )
     first = await store.runs(tags={"odd": "odd"}, limit=4)
     assert [run.run_id for run in first] == ["r11", "r09", "r07", "r05"]
@@ -149,26 +150,26 @@ async def the_status_of_a_run_is_that_of_its_newest_record(store: Store) -> None
 
 @rule
 async def tags_stay_with_a_run_until_others_take_their_place(store: Store) -> None:
-    await store.append(record("r", 0), Along(about=about(team="red", ticket="1")))
+    await store.append(record("r", 0), CommitEffects(metadata=run_metadata(team="red", ticket="1")))
     await store.append(record("r", 1))
-    assert (await store.runs())[0].about == about(team="red", ticket="1")
-    await store.append(record("r", 2), Along(about=about(team="blue")))
-    assert (await store.runs())[0].about == about(team="blue")
+    assert (await store.runs())[0].metadata == run_metadata(team="red", ticket="1")
+    await store.append(record("r", 2), CommitEffects(metadata=run_metadata(team="blue")))
+    assert (await store.runs())[0].metadata == run_metadata(team="blue")
     assert await run_ids(store, tags={"team": "red"}) == []
     assert await run_ids(store, tags={"ticket": "1"}) == []
     assert await run_ids(store, tags={"team": "blue"}) == ["r"]
-    await store.append(record("r", 3), Along(about=About()))
-    assert (await store.runs())[0].about == About()
+    await store.append(record("r", 3), CommitEffects(metadata=RunMetadata()))
+    assert (await store.runs())[0].metadata == RunMetadata()
     assert await run_ids(store, tags={"team": "blue"}) == []
 
 
 @rule
 async def tags_of_odd_names_and_values_are_kept_apart(store: Store) -> None:
     tags = {name: f"{name}!" for name in ODD_IDS}
-    await store.append(record("r", 0), Along(about=About(tags)))
+    await store.append(record("r", 0), CommitEffects(metadata=RunMetadata(tags)))
     for name in ODD_IDS:
-        await store.append(record(f"run of {name}", 0), Along(about=About({"name": name})))
-    assert (await store.runs(tags=tags))[0].about == About(tags)
+        await store.append(record(f"run of {name}", 0), CommitEffects(metadata=RunMetadata({"name": name})))
+    assert (await store.runs(tags=tags))[0].metadata == RunMetadata(tags)
     for name in ODD_IDS:
         assert await run_ids(store, tags={"name": name}) == [f"run of {name}"]
         assert await run_ids(store, tags={name: f"{name}!"}) == ["r"]
@@ -177,59 +178,61 @@ async def tags_of_odd_names_and_values_are_kept_apart(store: Store) -> None:
 @rule
 async def runs_that_work_for_others_are_listed_only_when_asked_for(store: Store) -> None:
     await store.append(record("r", 0, at=on(1)))
-    await store.append(record("inner", 0, at=on(2)), Along(about=about("r", team="red")))
+    await store.append(record("inner", 0, at=on(2)), CommitEffects(metadata=run_metadata("r", team="red")))
     await store.append(record("inner", 1, at=on(3)))
     assert await run_ids(store) == ["r"]
     assert await run_ids(store, workflow="w") == ["r"]
     assert await run_ids(store, tags={"team": "red"}) == []
     assert await run_ids(store, inner=True) == ["inner", "r"]
     assert await run_ids(store, inner=True, tags={"team": "red"}) == ["inner"]
-    assert (await store.runs(inner=True))[0].about == about("r", team="red")
+    assert (await store.runs(inner=True))[0].metadata == run_metadata("r", team="red")
     assert await store.runs(limit=1) == [run_entry(record("r", 0, at=on(1)))]
 
 
 @rule
 async def a_refused_append_changes_nothing_in_the_list(store: Store) -> None:
-    await store.append(record("r", 0, at=on(1)), Along(about=about(team="red")))
+    await store.append(record("r", 0, at=on(1)), CommitEffects(metadata=run_metadata(team="red")))
     for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:
         stale = record("r", number, workflow=workflow, status="done", at=on(2))
         with refused(CommitConflict):
-            await store.append(stale, Along(about=about("x", team="blue")))
+            await store.append(stale, CommitEffects(metadata=run_metadata("x", team="blue")))
     with refused(CommitConflict):
-        await store.append(record("new", 1), Along(about=about(team="blue")))
-    assert await store.runs(inner=True) == [run_entry(record("r", 0, at=on(1)), about=about(team="red"))]
+        await store.append(record("new", 1), CommitEffects(metadata=run_metadata(team="blue")))
+    assert await store.runs(inner=True) == [run_entry(record("r", 0, at=on(1)), metadata=run_metadata(team="red"))]
     assert await run_ids(store, tags={"team": "blue"}) == []
 
 
 @rule
 async def what_is_put_is_listed_if_it_is_the_newest(store: Store) -> None:
     fifth = record("r", 5, at=on(5), status="waiting")
-    await store.put(fifth, Along(about=about(team="red")))
-    assert await store.runs() == [run_entry(fifth, about=about(team="red"))]
+    await store.put(fifth, CommitEffects(metadata=run_metadata(team="red")))
+    assert await store.runs() == [run_entry(fifth, metadata=run_metadata(team="red"))]
     await store.put(record("r", 2, at=on(2), status="done"))
-    assert await store.runs() == [run_entry(fifth, began=on(5), about=about(team="red"))]
+    assert await store.runs() == [run_entry(fifth, began=on(5), metadata=run_metadata(team="red"))]
     again = record("r", 5, at=on(6), status="failed", checkpoint_id="again", iteration=3)
     await store.put(again)
-    assert await store.runs() == [run_entry(again, began=on(5), about=about(team="red"))]
+    assert await store.runs() == [run_entry(again, began=on(5), metadata=run_metadata(team="red"))]
     last = record("r", 9, at=on(9))
-    await store.put(last, Along(about=about(team="blue")))
-    assert await store.runs() == [run_entry(last, began=on(5), about=about(team="blue"))]
-    await store.put(record("r", 3, at=on(3)), Along(about=about(team="green")))
-    assert await store.runs(tags={"team": "green"}) == [run_entry(last, began=on(5), about=about(team="green"))]
+    await store.put(last, CommitEffects(metadata=run_metadata(team="blue")))
+    assert await store.runs() == [run_entry(last, began=on(5), metadata=run_metadata(team="blue"))]
+    await store.put(record("r", 3, at=on(3)), CommitEffects(metadata=run_metadata(team="green")))
+    assert await store.runs(tags={"team": "green"}) == [
+        run_entry(last, began=on(5), metadata=run_metadata(team="green"))
+    ]
 
 
 @rule
 async def when_a_record_goes_the_newest_of_those_that_are_left_is_listed(store: Store) -> None:
     made = [record("r", n, at=on(n + 1), status=f"s{n}") for n in range(5)]
     for each in made:
-        await store.append(each, Along(about=about(team="red") if each is made[0] else None))
+        await store.append(each, CommitEffects(metadata=run_metadata(team="red") if each is made[0] else None))
     assert await store.remove("r", 0)
-    assert await store.runs() == [run_entry(made[4], began=on(1), about=about(team="red"))]
+    assert await store.runs() == [run_entry(made[4], began=on(1), metadata=run_metadata(team="red"))]
     assert await store.remove("r", 4)
-    assert await store.runs() == [run_entry(made[3], began=on(1), about=about(team="red"))]
+    assert await store.runs() == [run_entry(made[3], began=on(1), metadata=run_metadata(team="red"))]
     assert await store.remove("r", 2)
     assert await store.remove("r", 3)
-    assert await store.runs(status="s1") == [run_entry(made[1], began=on(1), about=about(team="red"))]
+    assert await store.runs(status="s1") == [run_entry(made[1], began=on(1), metadata=run_metadata(team="red"))]
     assert await store.remove("r", 1)
     assert await store.runs(inner=True) == []
     assert await store.runs(tags={"team": "red"}) == []
@@ -240,7 +243,7 @@ async def when_a_record_goes_the_newest_of_those_that_are_left_is_listed(store: 
 @rule
 async def a_follower_that_is_the_newest_is_listed(store: Store) -> None:
     await store.append(record("r", 0, at=on(1)))
-    await store.append(record("r", 1, at=on(2), frame=False))
+    await store.append(record("r", 1, at=on(2), is_snapshot=False))
     whole = record("r", 1, at=on(2), status="done", checkpoint_id="whole", iteration=8)
     assert await store.remove("r", 0, follower=whole)
     assert await store.runs() == [run_entry(whole, began=on(1))]
@@ -284,15 +287,15 @@ async def what_was_put_is_on_the_last_page(store: Store) -> None:
 @rule
 async def a_run_is_found_by_its_id(store: Store) -> None:
     for number, name in enumerate(ODD_IDS):
-        metadata = about("caller" if number % 2 else None, team=name or "none")
-        await store.append(record(name, 0, at=on(1), workflow=f"w{name}"), Along(about=metadata))
+        metadata = run_metadata("caller" if number % 2 else None, team=name or "none")
+        await store.append(record(name, 0, at=on(1), workflow=f"w{name}"), CommitEffects(metadata=metadata))
         await store.append(record(name, 1, at=on(2), status="done", workflow=f"w{name}"))
     for number, name in enumerate(ODD_IDS):
-        metadata = about("caller" if number % 2 else None, team=name or "none")
+        metadata = run_metadata("caller" if number % 2 else None, team=name or "none")
         newest = record(name, 1, at=on(2), status="done", workflow=f"w{name}")
-        assert await store.run(name) == run_entry(newest, began=on(1), about=metadata)
+        assert await store.run(name) == run_entry(newest, began=on(1), metadata=metadata)
     assert await store.run("none") is None
-    await store.claim("claimed", this_process("mine"), seconds=60)
+    await store.acquire("claimed", this_process("mine"), seconds=60)
     assert await store.run("claimed") is None
 
 
@@ -302,45 +305,55 @@ async def a_run_is_found_by_its_id(store: Store) -> None:
 @rule
 async def runs_are_found_by_the_beginning_of_their_id(store: Store) -> None:
     for name in [*ODD_IDS, "a\x10b", "a\x101b", "\U0010ffff", "\ud7ff", "\ue000"]:
-        await store.append(record(name, 0), Along(about=about("caller" if name == "run" else None, of="all")))
+        await store.append(
+            record(name, 0), CommitEffects(metadata=run_metadata("caller" if name == "run" else None, of="all"))
+        )
     every = await store.runs(inner=True)
     for prefix in ["", "a", "a\0", "a\x10", "x" * 299, "Ru", "é", "none", ".", "\U0010ffff", "\ud7ff", "run"]:
         for tags in ({}, {"of": "all"}):
-            found = await store.runs(inner=True, tags=tags, sieve=Sieve(prefix=prefix))
+            found = await store.runs(inner=True, tags=tags, run_filter=RunFilter(prefix=prefix))
             assert found == [run for run in every if run.run_id.startswith(prefix)]
-    assert await store.runs(sieve=Sieve(prefix="run")) == []
-    assert [run.run_id for run in await store.runs(sieve=Sieve(prefix="x"), limit=1)] == ["x" * 299 + "y"]
+    assert await store.runs(run_filter=RunFilter(prefix="run")) == []
+    assert [run.run_id for run in await store.runs(run_filter=RunFilter(prefix="x"), limit=1)] == ["x" * 299 + "y"]
 
 
 @rule
 async def runs_are_found_by_when_they_began_and_changed(store: Store) -> None:
     for day in range(1, 7):
-        await store.append(record(f"r{day}", 0, at=on(day)), Along(about=about(of="all")))
+        await store.append(record(f"r{day}", 0, at=on(day)), CommitEffects(metadata=run_metadata(of="all")))
     await store.append(record("r1", 1, at=on(9)))
     for tags in ({}, {"of": "all"}):
 
-        async def find(sieve: Sieve, tags: dict[str, str] = tags) -> list[str]:
-            return [run.run_id for run in await store.runs(tags=tags, sieve=sieve)]
+        async def find(run_filter: RunFilter, tags: dict[str, str] = tags) -> list[str]:
+            return [run.run_id for run in await store.runs(tags=tags, run_filter=run_filter)]
 
-        assert await find(Sieve(since=on(5))) == ["r6", "r5"]
-        assert await find(Sieve(until=on(3))) == ["r2", "r1"]
-        assert await find(Sieve(since=on(2), until=on(4))) == ["r3", "r2"]
-        assert await find(Sieve(changed_since=on(6))) == ["r6", "r1"]
-        assert await find(Sieve(changed_until=on(3))) == ["r2"]
-        assert await find(Sieve(changed_since=on(9), since=on(2))) == []
-    first = await store.runs(sieve=Sieve(since=on(2)), limit=2)
-    assert [run.run_id for run in await store.runs(sieve=Sieve(since=on(2)), past=first[-1])] == ["r4", "r3", "r2"]
+        assert await find(RunFilter(since=on(5))) == ["r6", "r5"]
+        assert await find(RunFilter(until=on(3))) == ["r2", "r1"]
+        assert await find(RunFilter(since=on(2), until=on(4))) == ["r3", "r2"]
+        assert await find(RunFilter(changed_since=on(6))) == ["r6", "r1"]
+        assert await find(RunFilter(changed_until=on(3))) == ["r2"]
+        assert await find(RunFilter(changed_since=on(9), since=on(2))) == []
+    first = await store.runs(run_filter=RunFilter(since=on(2)), limit=2)
+    assert [run.run_id for run in await store.runs(run_filter=RunFilter(since=on(2)), past=first[-1])] == [
+        "r4",
+        "r3",
+        "r2",
+    ]
 
 
 @rule
 async def runs_are_found_by_a_text_in_what_is_said_of_them(store: Store) -> None:
-    await store.append(record("Order-1", 0, at=on(1)), Along(about=about(customer="Ada Lovelace", city="Zürich")))
-    await store.append(record("r2", 0, at=on(2), workflow="Refund order"), Along(about=about(ORDER="x")))
-    await store.append(record("r3", 0, at=on(3)), Along(about=about(team="red%_\\")))
+    await store.append(
+        record("Order-1", 0, at=on(1)), CommitEffects(metadata=run_metadata(customer="Ada Lovelace", city="Zürich"))
+    )
+    await store.append(
+        record("r2", 0, at=on(2), workflow="Refund order"), CommitEffects(metadata=run_metadata(ORDER="x"))
+    )
+    await store.append(record("r3", 0, at=on(3)), CommitEffects(metadata=run_metadata(team="red%_\\")))
     await store.append(record("r4", 0, at=on(4), body="order"))
 
     async def find(text: str, **filters: str) -> list[str]:
-        return [run.run_id for run in await store.runs(sieve=Sieve(text=text), **filters)]  # type: ignore[arg-type]
+        return [run.run_id for run in await store.runs(run_filter=RunFilter(text=text), **filters)]  # type: ignore[arg-type]
 
     assert await find("order") == await find("ORDER") == ["r2", "Order-1"]
     assert await find("lace") == ["Order-1"]

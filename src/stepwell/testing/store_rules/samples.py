@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stepwell.storage.port import About, Entry, Pending, Record, RunEntry, Store
+from stepwell.storage.port import Entry, Pending, Record, RunEntry, RunMetadata, Store
 from stepwell.testing.clock import FakeClock
 
 ODD_IDS = [
@@ -61,7 +61,7 @@ def record(run_id: str, number: int, *, workflow: str = "w", body: object = None
         status="running",
         iteration=number,
         at="2026-01-01T00:00:00Z",
-        frame=True,
+        is_snapshot=True,
         outputs=False,
     )
     return Record(replace(entry, **changes), text({"n": number} if body is None else body))
@@ -84,14 +84,14 @@ def on(day: int) -> str:
     return f"2026-01-{day:02}T00:00:00+00:00"
 
 
-def about(caller: str | None = None, **tags: str) -> About:
-    return About(tags, caller)
+def run_metadata(caller: str | None = None, **tags: str) -> RunMetadata:
+    return RunMetadata(tags, caller)
 
 
-def run_entry(newest: Record, *, began: str | None = None, about: About | None = None) -> RunEntry:
+def run_entry(newest: Record, *, began: str | None = None, metadata: RunMetadata | None = None) -> RunEntry:
     """How a run is listed whose newest record that is."""
     entry = newest.entry
-    metadata = About() if about is None else about
+    metadata = RunMetadata() if metadata is None else metadata
     return RunEntry(
         entry.run_id,
         entry.workflow,

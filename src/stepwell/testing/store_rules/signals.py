@@ -7,18 +7,18 @@ import json
 
 from stepwell.errors import CommitConflict
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along, Store
+from stepwell.storage.port import CommitEffects, Store
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import ODD_IDS, fill, names, question, record, refused, text
 
 
 @rule
 async def a_run_without_mail_has_none(store: Store) -> None:
-    assert await store.mail("r") == []
+    assert await store.pending_signals("r") == []
     assert await store.pending() == []
     assert await store.wakes() == []
     await fill(store, "r", 1)
-    assert await store.mail("r") == []
+    assert await store.pending_signals("r") == []
     assert await store.pending(run_id="r") == []
     assert await store.wakes(workflow="w") == []
 
@@ -28,77 +28,77 @@ async def mail_comes_oldest_first(store: Store) -> None:
     await fill(store, "r", 1)
     keys = ["b", "a", "Z", "c", *map(str, range(12))]
     for key in keys:
-        assert await store.post("r", key, text(key))
-    assert await store.mail("r") == [(key, text(key)) for key in keys]
-    await store.append(record("r", 1), Along(consumed=("a", "c")))
-    await store.post("r", "last", text("last"))
+        assert await store.send("r", key, text(key))
+    assert await store.pending_signals("r") == [(key, text(key)) for key in keys]
+    await store.append(record("r", 1), CommitEffects(consumed=("a", "c")))
+    await store.send("r", "last", text("last"))
     keys = [key for key in keys if key not in ("a", "c")]
-    assert [key for key, _ in await store.mail("r")] == [*keys, "last"]
+    assert [key for key, _ in await store.pending_signals("r")] == [*keys, "last"]
 
 
 @rule
 async def mail_of_one_run_is_not_anothers(store: Store) -> None:
     await fill(store, "r", 1)
     await fill(store, "s", 1)
-    assert await store.post("r", "k", text(1))
-    assert await store.post("s", "k", text(2))
-    await store.append(record("r", 1), Along(consumed=("k",)))
-    assert await store.mail("r") == []
-    assert await store.mail("s") == [("k", text(2))]
+    assert await store.send("r", "k", text(1))
+    assert await store.send("s", "k", text(2))
+    await store.append(record("r", 1), CommitEffects(consumed=("k",)))
+    assert await store.pending_signals("r") == []
+    assert await store.pending_signals("s") == [("k", text(2))]
 
 
 @rule
 async def the_first_mail_of_a_key_wins_for_ever(store: Store) -> None:
     await fill(store, "r", 1)
-    assert await store.post("r", "k", text(1))
-    assert not await store.post("r", "k", text(2))
-    assert await store.mail("r") == [("k", text(1))]
-    await store.append(record("r", 1), Along(consumed=("k",)))
-    assert not await store.post("r", "k", text(3))
-    assert await store.mail("r") == []
+    assert await store.send("r", "k", text(1))
+    assert not await store.send("r", "k", text(2))
+    assert await store.pending_signals("r") == [("k", text(1))]
+    await store.append(record("r", 1), CommitEffects(consumed=("k",)))
+    assert not await store.send("r", "k", text(3))
+    assert await store.pending_signals("r") == []
     await store.append(record("r", 2))
     await store.put(record("r", 1, body="put"))
-    assert not await store.post("r", "k", text(4))
-    assert await store.mail("r") == []
+    assert not await store.send("r", "k", text(4))
+    assert await store.pending_signals("r") == []
 
 
 @rule
 async def a_key_that_was_consumed_before_it_was_posted_is_used(store: Store) -> None:
-    await store.append(record("r", 0), Along(consumed=("k",)))
-    assert not await store.post("r", "k", text(1))
-    assert await store.mail("r") == []
-    assert await store.post("r", "l", text(2))
+    await store.append(record("r", 0), CommitEffects(consumed=("k",)))
+    assert not await store.send("r", "k", text(1))
+    assert await store.pending_signals("r") == []
+    assert await store.send("r", "l", text(2))
 
 
 @rule
 async def a_refused_append_consumes_no_mail(store: Store) -> None:
     await fill(store, "r", 1)
-    await store.post("r", "k", text(1))
+    await store.send("r", "k", text(1))
     for stale in (record("r", 0), record("r", 2), record("r", 1, workflow="another")):
         with refused(CommitConflict):
-            await store.append(stale, Along(consumed=("k", "other")))
-    assert await store.mail("r") == [("k", text(1))]
-    assert await store.post("r", "other", text(2))
+            await store.append(stale, CommitEffects(consumed=("k", "other")))
+    assert await store.pending_signals("r") == [("k", text(1))]
+    assert await store.send("r", "other", text(2))
 
 
 @rule
 async def a_run_without_records_has_mail_already(store: Store) -> None:
-    assert await store.post("r", "k", text(1))
-    assert await store.mail("r") == [("k", text(1))]
-    await store.claim("r", this_process("mine"), seconds=60)
+    assert await store.send("r", "k", text(1))
+    assert await store.pending_signals("r") == [("k", text(1))]
+    await store.acquire("r", this_process("mine"), seconds=60)
     await store.release("r", this_process("mine"))
     await fill(store, "r", 1)
-    assert not await store.post("r", "k", text(2))
-    assert await store.mail("r") == [("k", text(1))]
+    assert not await store.send("r", "k", text(2))
+    assert await store.pending_signals("r") == [("k", text(1))]
     assert await store.newest() == record("r", 0).entry
 
 
 @rule
 async def of_many_posts_of_one_key_exactly_one_is_left(store: Store) -> None:
     await fill(store, "r", 1)
-    left = await asyncio.gather(*(store.post("r", f"k{n % 5}", text(n)) for n in range(30)))
+    left = await asyncio.gather(*(store.send("r", f"k{n % 5}", text(n)) for n in range(30)))
     assert sum(left) == 5
-    mail = dict(await store.mail("r"))
+    mail = dict(await store.pending_signals("r"))
     assert mail == {f"k{n % 5}": text(n) for n in range(30) if left[n]}
 
 
@@ -106,11 +106,13 @@ async def of_many_posts_of_one_key_exactly_one_is_left(store: Store) -> None:
 async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
     for name in ODD_IDS:
         for key in ODD_IDS:
-            assert await store.post(name, key, text([name, key]))
-        await store.append(record(name, 0, workflow=name), Along(consumed=(name,), asked=(question(name, name),)))
+            assert await store.send(name, key, text([name, key]))
+        await store.append(
+            record(name, 0, workflow=name), CommitEffects(consumed=(name,), asked=(question(name, name),))
+        )
     for name in ODD_IDS:
-        assert not await store.post(name, name, text(1))
-        mail = {key: json.loads(body)["said"] for key, body in await store.mail(name)}
+        assert not await store.send(name, name, text(1))
+        mail = {key: json.loads(body)["said"] for key, body in await store.pending_signals(name)}
         assert mail == {key: [name, key] for key in ODD_IDS if key != name}
         assert names(await store.pending(run_id=name)) == [(name, name)]
 
@@ -118,48 +120,48 @@ async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
 @rule
 async def what_is_put_consumes_its_mail(store: Store) -> None:
     await fill(store, "r", 2)
-    await store.post("r", "a", text(1))
-    await store.post("r", "b", text(2))
-    await store.put(record("r", 0), Along(consumed=("a",)))
-    assert await store.mail("r") == [("b", text(2))]
-    await store.put(record("r", 1), Along(consumed=("b",)))
-    assert await store.mail("r") == []
+    await store.send("r", "a", text(1))
+    await store.send("r", "b", text(2))
+    await store.put(record("r", 0), CommitEffects(consumed=("a",)))
+    assert await store.pending_signals("r") == [("b", text(2))]
+    await store.put(record("r", 1), CommitEffects(consumed=("b",)))
+    assert await store.pending_signals("r") == []
 
 
 @rule
 async def the_runs_that_have_mail_are_told_from_those_that_have_none(store: Store) -> None:
-    assert await asyncio.to_thread(store.mailed, []) == []
-    assert await asyncio.to_thread(store.mailed, ["r", "nobody"]) == []
+    assert await asyncio.to_thread(store.runs_with_signals, []) == []
+    assert await asyncio.to_thread(store.runs_with_signals, ["r", "nobody"]) == []
     for run_id in ("r", "s", "t"):
         await fill(store, run_id, 1)
-        await store.post(run_id, "k", text(1))
-    await store.post("r", "l", text(2))
-    await store.post("new", "k", text(1))
-    await store.append(record("s", 1), Along(consumed=("k",)))
-    await store.append(record("r", 1), Along(consumed=("k",)))
-    assert await asyncio.to_thread(store.mailed, ["nobody", "s", "r", "new"]) == ["r", "new"]
-    await store.append(record("r", 2), Along(consumed=("l",)))
-    assert await asyncio.to_thread(store.mailed, ["r", "s"]) == []
-    assert await asyncio.to_thread(store.mailed, ["t"]) == ["t"]
+        await store.send(run_id, "k", text(1))
+    await store.send("r", "l", text(2))
+    await store.send("new", "k", text(1))
+    await store.append(record("s", 1), CommitEffects(consumed=("k",)))
+    await store.append(record("r", 1), CommitEffects(consumed=("k",)))
+    assert await asyncio.to_thread(store.runs_with_signals, ["nobody", "s", "r", "new"]) == ["r", "new"]
+    await store.append(record("r", 2), CommitEffects(consumed=("l",)))
+    assert await asyncio.to_thread(store.runs_with_signals, ["r", "s"]) == []
+    assert await asyncio.to_thread(store.runs_with_signals, ["t"]) == ["t"]
     await store.remove("t", 0)
-    assert await asyncio.to_thread(store.mailed, ["t"]) == []
+    assert await asyncio.to_thread(store.runs_with_signals, ["t"]) == []
 
 
 @rule
 async def of_thousands_of_odd_runs_those_with_mail_are_told(store: Store) -> None:
     odd = [*ODD_IDS, "~0", "~1", "a~0b", "a~1b", "a", '"', "'", "[", "1", "null"]
     for name in odd[::2]:
-        await store.post(name, "k", text(1))
+        await store.send(name, "k", text(1))
     asked = [*odd, *map(str, range(2, 5000))]
-    assert await asyncio.to_thread(store.mailed, asked) == odd[::2]
+    assert await asyncio.to_thread(store.runs_with_signals, asked) == odd[::2]
 
 
 @rule
 async def nobody_sees_an_append_without_its_mail(store: Store) -> None:
     await fill(store, "r", 1)
     for number in range(1, 6):
-        await store.post("r", str(number), text(number))
-        effects = Along(consumed=(str(number),))
+        await store.send("r", str(number), text(number))
+        effects = CommitEffects(consumed=(str(number),))
         appending = asyncio.create_task(store.append(record("r", number), effects))
         while not appending.done():
             await asyncio.sleep(0)
@@ -176,4 +178,4 @@ async def _is_committed(store: Store, number: int) -> bool:
 
 
 async def _is_waiting(store: Store, number: int) -> bool:
-    return str(number) in dict(await store.mail("r"))
+    return str(number) in dict(await store.pending_signals("r"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from stepwell.errors import CommitConflict
-from stepwell.storage.port import Along, Store
+from stepwell.storage.port import CommitEffects, Store
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import fill, record, refused, text
 
@@ -13,58 +13,58 @@ from stepwell.testing.store_rules.samples import fill, record, refused, text
 @rule
 async def what_is_remembered_first_is_kept(store: Store) -> None:
     await fill(store, "r", 1)
-    assert await store.remember("r", 1, "k", b'{"first":1}')
-    assert not await store.remember("r", 1, "k", text(2))
-    assert await store.remember("r", 1, "K/../k", text(3))
-    assert await store.remember("r", 2, "k", text(4))
-    assert await store.recall("r", 1) == {"k": b'{"first":1}', "K/../k": text(3)}
-    assert await store.recall("r", 2) == {"k": text(4)}
-    assert await store.recall("s", 1) == {}
+    assert await store.write_log("r", 1, "k", b'{"first":1}')
+    assert not await store.write_log("r", 1, "k", text(2))
+    assert await store.write_log("r", 1, "K/../k", text(3))
+    assert await store.write_log("r", 2, "k", text(4))
+    assert await store.read_log("r", 1) == {"k": b'{"first":1}', "K/../k": text(3)}
+    assert await store.read_log("r", 2) == {"k": text(4)}
+    assert await store.read_log("s", 1) == {}
 
 
 @rule
 async def a_run_without_records_has_a_memory_already(store: Store) -> None:
-    await store.remember("r", 0, "k", text(1))
-    assert await store.recall("r", 0) == {"k": text(1)}
+    await store.write_log("r", 0, "k", text(1))
+    assert await store.read_log("r", 0) == {"k": text(1)}
     await fill(store, "r", 1)
-    assert await store.recall("r", 0) == {"k": text(1)}
+    assert await store.read_log("r", 0) == {"k": text(1)}
 
 
 @rule
 async def an_append_forgets_what_it_settles(store: Store) -> None:
     await fill(store, "r", 1)
-    await store.remember("r", 1, "k", text(1))
-    await store.remember("r", 2, "k", text(2))
-    await store.append(record("r", 1), Along(settled=1))
-    assert await store.recall("r", 1) == {}
-    assert await store.recall("r", 2) == {"k": text(2)}
+    await store.write_log("r", 1, "k", text(1))
+    await store.write_log("r", 2, "k", text(2))
+    await store.append(record("r", 1), CommitEffects(settled=1))
+    assert await store.read_log("r", 1) == {}
+    assert await store.read_log("r", 2) == {"k": text(2)}
 
 
 @rule
 async def a_refused_append_forgets_nothing(store: Store) -> None:
     await fill(store, "r", 1)
-    await store.remember("r", 1, "k", text(1))
+    await store.write_log("r", 1, "k", text(1))
     with refused(CommitConflict):
-        await store.append(record("r", 0), Along(settled=1))
-    assert await store.recall("r", 1) == {"k": text(1)}
+        await store.append(record("r", 0), CommitEffects(settled=1))
+    assert await store.read_log("r", 1) == {"k": text(1)}
 
 
 @rule
 async def the_memory_of_a_place_that_is_no_more_is_forgotten(store: Store) -> None:
     await fill(store, "r", 3)
-    await store.remember("r", 1, "k", text(1))
-    await store.remember("r", 2, "k", text(2))
+    await store.write_log("r", 1, "k", text(1))
+    await store.write_log("r", 2, "k", text(2))
     assert await store.remove("r", 2)
-    assert await store.recall("r", 2) == {}
-    assert await store.recall("r", 1) == {"k": text(1)}
+    assert await store.read_log("r", 2) == {}
+    assert await store.read_log("r", 1) == {"k": text(1)}
     await store.put(record("r", 2))
-    assert await store.recall("r", 2) == {}
-    assert await store.remember("r", 2, "k", text(3))
+    assert await store.read_log("r", 2) == {}
+    assert await store.write_log("r", 2, "k", text(3))
 
 
 @rule
 async def many_things_are_remembered_at_once(store: Store) -> None:
     await fill(store, "r", 1)
-    kept = await asyncio.gather(*(store.remember("r", 1, f"k{n % 10}", text(n)) for n in range(30)))
+    kept = await asyncio.gather(*(store.write_log("r", 1, f"k{n % 10}", text(n)) for n in range(30)))
     assert sum(kept) == 10
-    assert sorted(await store.recall("r", 1)) == sorted(f"k{n}" for n in range(10))
+    assert sorted(await store.read_log("r", 1)) == sorted(f"k{n}" for n in range(10))

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwell.errors import CommitConflict, RunBusy
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Along, Store, Wake
+from stepwell.storage.port import CommitEffects, Store, Wake
 from stepwell.testing.store_rules.rule import rule_of_two
 from stepwell.testing.store_rules.samples import (
     fill,
@@ -27,17 +27,17 @@ from stepwell.testing.store_rules.samples import (
 @rule_of_two
 async def what_one_has_stored_the_other_reads(one: Store, other: Store) -> None:
     assert await other.head("r") is None
-    await one.append(record("r", 0), Along(asked=(question("r", "q"),), wake="2026-01-01"))
-    await other.append(record("r", 1, frame=False))
-    await one.remember("r", 2, "k", text(1))
-    await one.post("r", "k", text(2))
+    await one.append(record("r", 0), CommitEffects(asked=(question("r", "q"),), wake="2026-01-01"))
+    await other.append(record("r", 1, is_snapshot=False))
+    await one.write_log("r", 2, "k", text(1))
+    await one.send("r", "k", text(2))
     for each in (one, other):
-        assert meaning(await each.head("r")) == meaning(record("r", 1, frame=False))
+        assert meaning(await each.head("r")) == meaning(record("r", 1, is_snapshot=False))
         assert numbers(await each.chain("r", 1)) == [0, 1]
         assert places(await each.entries()) == [("r", 0), ("r", 1)]
-        assert await each.recall("r", 2) == {"k": text(1)}
-        assert await each.mail("r") == [("k", text(2))]
-        assert await asyncio.to_thread(each.mailed, ["r", "s"]) == ["r"]
+        assert await each.read_log("r", 2) == {"k": text(1)}
+        assert await each.pending_signals("r") == [("k", text(2))]
+        assert await asyncio.to_thread(each.runs_with_signals, ["r", "s"]) == ["r"]
         assert names(await each.pending()) == [("r", "q")]
         assert await each.wakes() == []
 
@@ -45,17 +45,17 @@ async def what_one_has_stored_the_other_reads(one: Store, other: Store) -> None:
 @rule_of_two
 async def a_writer_that_was_overtaken_is_refused(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
-    await one.post("r", "k", text(1))
+    await one.send("r", "k", text(1))
     assert meaning(await other.head("r")) == meaning(record("r", 0))
-    await one.append(record("r", 1), Along(wake="2026-01-01"))
-    stale = Along(consumed=("k",), asked=(question("r", "q"),), settled=1)
-    await one.remember("r", 1, "k", text(2))
+    await one.append(record("r", 1), CommitEffects(wake="2026-01-01"))
+    stale = CommitEffects(consumed=("k",), asked=(question("r", "q"),), settled=1)
+    await one.write_log("r", 1, "k", text(2))
     with refused(CommitConflict, "'r'"):
         await other.append(record("r", 1, body="stale"), stale)
     for each in (one, other):
         assert meaning(await each.head("r")) == meaning(record("r", 1))
-        assert await each.mail("r") == [("k", text(1))]
-        assert await each.recall("r", 1) == {"k": text(2)}
+        assert await each.pending_signals("r") == [("k", text(1))]
+        assert await each.read_log("r", 1) == {"k": text(2)}
         assert await each.pending() == []
         assert await each.wakes() == [Wake("r", "w", "2026-01-01")]
     await other.append(record("r", 2))
@@ -64,12 +64,12 @@ async def a_writer_that_was_overtaken_is_refused(one: Store, other: Store) -> No
 @rule_of_two
 async def what_one_removes_is_gone_for_the_other(one: Store, other: Store) -> None:
     await fill(one, "r", 2)
-    await other.post("r", "k", text(1))
+    await other.send("r", "k", text(1))
     assert await other.remove("r", 1)
     assert numbers(await one.history("r")) == [0]
     assert await other.remove("r", 0)
     assert await one.head("r") is None
-    assert await one.mail("r") == []
+    assert await one.pending_signals("r") == []
     await one.append(record("r", 0, workflow="another"))
     assert meaning(await other.head("r")) == meaning(record("r", 0, workflow="another"))
 
@@ -77,32 +77,32 @@ async def what_one_removes_is_gone_for_the_other(one: Store, other: Store) -> No
 @rule_of_two
 async def the_first_mail_of_a_key_wins_whoever_posts_it(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
-    assert await one.post("r", "k", text("first"))
-    assert not await other.post("r", "k", text("second"))
-    assert await other.mail("r") == [("k", text("first"))]
-    await other.append(record("r", 1), Along(consumed=("k",)))
-    assert not await one.post("r", "k", text("third"))
-    assert await one.mail("r") == []
+    assert await one.send("r", "k", text("first"))
+    assert not await other.send("r", "k", text("second"))
+    assert await other.pending_signals("r") == [("k", text("first"))]
+    await other.append(record("r", 1), CommitEffects(consumed=("k",)))
+    assert not await one.send("r", "k", text("third"))
+    assert await one.pending_signals("r") == []
 
 
 @rule_of_two
 async def what_is_remembered_first_is_kept_whoever_remembers(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
-    assert await one.remember("r", 1, "k", text("first"))
-    assert not await other.remember("r", 1, "k", text("second"))
-    assert await other.recall("r", 1) == {"k": text("first")}
+    assert await one.write_log("r", 1, "k", text("first"))
+    assert not await other.write_log("r", 1, "k", text("second"))
+    assert await other.read_log("r", 1) == {"k": text("first")}
 
 
 @rule_of_two
 async def a_run_is_driven_by_one_of_them_at_a_time(one: Store, other: Store) -> None:
     mine, theirs = this_process("mine"), this_process("theirs")
-    await one.claim("r", mine, seconds=60)
+    await one.acquire("r", mine, seconds=60)
     with refused(RunBusy):
-        await other.claim("r", theirs, seconds=60)
+        await other.acquire("r", theirs, seconds=60)
     await one.release("r", mine)
-    await other.claim("r", theirs, seconds=60)
+    await other.acquire("r", theirs, seconds=60)
     with refused(RunBusy):
-        await one.claim("r", mine, seconds=60)
+        await one.acquire("r", mine, seconds=60)
 
 
 @rule_of_two
@@ -120,7 +120,7 @@ async def each_key_is_given_to_one_of_those_who_post_at_once(one: Store, other: 
     ours, theirs = await at_once(_post_all(one, "one"), _post_all(other, "other"))
     assert sorted(ours + theirs) == list(range(10))
     expected = {str(n): text("one" if n in ours else "other") for n in range(10)}
-    assert dict(await one.mail("r")) == dict(await other.mail("r")) == expected
+    assert dict(await one.pending_signals("r")) == dict(await other.pending_signals("r")) == expected
 
 
 async def at_once(*programs: Coroutine[Any, Any, list[int]]) -> list[list[int]]:
@@ -142,4 +142,4 @@ async def _append_all(store: Store, name: str) -> list[int]:
 
 
 async def _post_all(store: Store, name: str) -> list[int]:
-    return [n for n in range(10) if await store.post("r", str(n), text(name))]
+    return [n for n in range(10) if await store.send("r", str(n), text(name))]
