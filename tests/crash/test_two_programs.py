@@ -57,7 +57,7 @@ class World:
 
         async def read() -> list[str]:
             async with storage:
-                return [key for key, _ in await storage.store.mail("r")]
+                return [key for key, _ in await storage._store.mail("r")]
 
         return asyncio.run(read())
 
