@@ -71,9 +71,9 @@ async def template(run_id: str, given: int | str) -> Template:
     clerk = Clerk("clerk")
     workflow = WorkflowBuilder(name="orders", start_executor=clerk, checkpoint_storage=storage, max_iterations=2**62)
     await workflow.add_edge(clerk, clerk).build().run(given, run_id=run_id)
-    records = await storage.store.history(run_id)
+    records = await storage._store.history(run_id)
     effects = [CommitEffects() for _ in records]
-    effects[-1] = CommitEffects(asked=tuple(await storage.store.pending()))
+    effects[-1] = CommitEffects(asked=tuple(await storage._store.pending()))
     return Template(run_id, records, effects)
 
 
@@ -101,5 +101,5 @@ async def stock(storage: BuiltInStorage, checkpoints: int) -> Stock:
     long = copied(await template("template", length - 1), "the-long-one", "north")
     whole = chain(written, long)
     while piece := list(islice(whole, AT_ONCE)):
-        await asyncio.gather(*(storage.store.append(record, effects) for record, effects in piece))
+        await asyncio.gather(*(storage._store.append(record, effects) for record, effects in piece))
     return Stock(count * COMMITS + length, count + 1, ids[::WAITING], "the-long-one")

@@ -71,7 +71,7 @@ async def test_a_plain_answer_arrives_as_the_type_that_was_asked_for(everywhere:
         await answer(storage, "judg", "gold", {"good": True, "why": "it shines"})
         done = await judging(storage).run(run_id="judged")
         assert (done.get_outputs(), done.get_final_state()) == (["gold: True it shines"], WorkflowRunState.IDLE)
-        assert await storage.store.pending_signals("judged") == []
+        assert await storage._store.pending_signals("judged") == []
         with pytest.raises(UnknownRequest, match="open are: none"):
             await answer(storage, "judged", "gold", {"good": True})
 
@@ -116,7 +116,7 @@ async def test_a_bad_answer_does_not_stand_in_the_way_of_a_good_one_after_it(eve
         done = await judging(storage).run(run_id="r")
         assert (done.get_outputs(), done.get_final_state()) == (["gold: True second"], WorkflowRunState.IDLE)
         assert [event.data for event in done if event.type == "warning"] == []  # there was a good one
-        assert await storage.store.pending_signals("r") == []
+        assert await storage._store.pending_signals("r") == []
 
 
 async def test_an_answer_of_the_very_type_goes_before_a_plain_one(everywhere: Any) -> None:
@@ -127,7 +127,7 @@ async def test_an_answer_of_the_very_type_goes_before_a_plain_one(everywhere: An
         done = await judging(storage).run(run_id="judged", responses={"gold": Verdict(False)})
         assert done.get_outputs() == ["gold: False"]
         assert not [event for event in done if event.type == "warning"]
-        assert await storage.store.pending_signals("judged") == []
+        assert await storage._store.pending_signals("judged") == []
 
 
 async def test_an_answer_that_came_in_time_goes_before_the_default(storage: Any, later: Any) -> None:
@@ -160,7 +160,7 @@ async def test_a_question_of_a_run_inside_is_answered_by_its_caller(everywhere: 
         await fork(storage, "outer", run_id="forked", responses={id: {"yes": True}})
         done = await deep(alone(Asker()), 2, storage).run(run_id="forked")
         assert done.get_outputs() == ["saw a", "a: True"]
-        (inner,) = [run for run in await storage.store.runs(inner=True) if run.metadata.caller == "outer"]
+        (inner,) = [run for run in await storage._store.runs(inner=True) if run.metadata.caller == "outer"]
         with pytest.raises(RunError, match="works for run 'outer'"):
             await answer(storage, inner.run_id, id, {"yes": True})
 
@@ -192,18 +192,18 @@ async def test_wherever_it_dies_a_plain_answer_is_taken_in_once(after: bool) -> 
         return storage
 
     storage = await asked()
-    counted = storage.store = CrashingStore(storage.store)
+    counted = storage._store = CrashingStore(storage._store)
     whole = await judging(storage).run(run_id="judged")
     assert (whole.get_outputs(), whole.get_final_state()) == (["gold: True"], WAITING)
     assert counted.writes > 1
     for at in range(1, counted.writes + 1):
         storage = await asked()
-        sound = storage.store
-        storage.store = CrashingStore(sound, at, after=after)
+        sound = storage._store
+        storage._store = CrashingStore(sound, at, after=after)
         with pytest.raises(Crash):
             await judging(storage).run(run_id="judged")
-        storage.store = sound
+        storage._store = sound
         again = await judging(storage).run(run_id="judged")
         assert (again.get_outputs(), again.get_final_state()) == (["gold: True"], WAITING)
         assert [one.request_id for one in await storage.pending_requests()] == ["silver"]
-        assert await storage.store.pending_signals("judged") == []
+        assert await storage._store.pending_signals("judged") == []

@@ -96,7 +96,7 @@ async def test_whoever_drives_it_is_told_and_stops() -> None:
     assert cleaned == ["tea"]
     events = [(e.type, e.data) async for e in workflow.attach("tea").events(after=ended.number)]
     assert events == [("warning", "cancelled: closed"), ("status", None)]
-    assert await storage.store.pending_signals("tea") == []
+    assert await storage._store.pending_signals("tea") == []
 
 
 async def _read_on(stream: Any) -> None:
@@ -107,7 +107,7 @@ async def _read_on(stream: Any) -> None:
 async def test_a_run_that_works_for_another_is_left_to_that_one() -> None:
     storage = InMemoryCheckpointStorage()
     await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
-    inner = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "outer")
+    inner = next(run.run_id for run in await storage._store.runs(inner=True) if run.metadata.caller == "outer")
     with pytest.raises(RunError, match="works for run"):
         await cancel(storage, inner)
 
@@ -120,15 +120,15 @@ async def test_whoever_dies_while_cancelling_leaves_the_run_as_it_was_or_cancell
         return storage
 
     storage = await waiting()
-    counted = storage.store = CrashingStore(storage.store)
+    counted = storage._store = CrashingStore(storage._store)
     await cancel(storage, "refund", reason="why")
     assert counted.writes > 0
     for at in range(1, counted.writes + 1):
         storage = await waiting()
-        sound = storage.store
-        storage.store = CrashingStore(sound, at, after=after)
+        sound = storage._store
+        storage._store = CrashingStore(sound, at, after=after)
         with pytest.raises(Crash):
             await cancel(storage, "refund", reason="why")
-        storage.store = sound
+        storage._store = sound
         assert (await cancel(storage, "refund")).status is CANCELLED
         assert [run.number for run in await storage.list_runs()] == [2]

@@ -129,7 +129,7 @@ async def test_progress_is_said_in_words_and_shapes() -> None:
     workflow = build(storage, broken=True)
     with pytest.raises(HandlerFailed):
         await workflow.run(GIVEN, run_id="r")
-    archive = StoreArchive(storage.store, DEFAULT_CODEC)
+    archive = StoreArchive(storage._store, DEFAULT_CODEC)
     at = await archive.head("r")
     assert at is not None
     progress = progress_of(at, await archive.commits("r"))

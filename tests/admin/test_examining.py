@@ -72,7 +72,7 @@ async def test_a_store_that_is_whole(every: Any) -> None:
     )
     assert findings == []
     assert (seen.runs, seen.questions, seen.letters) == (7, 2, 0)
-    assert seen.records == sum(seen.formats.values()) == len(await every.store.entries())
+    assert seen.records == sum(seen.formats.values()) == len(await every._store.entries())
     assert seen.memory >= 2
     assert seen.bytes > 1000
     assert seen.records_per_second > 0
@@ -88,7 +88,7 @@ async def test_a_store_of_runs_that_keep_only_their_latest() -> None:
 @pytest.mark.process
 async def test_damaged_records_and_letters_are_found_each(every: Any) -> None:
     await fill(every)
-    raw = every.store.inner
+    raw = every._store.inner
     for number in (1, 3):
         [record] = await raw.history("done", after=number - 1, upto=number)
         await raw.put(Record(record.entry, record.body.replace(b'"place"', b'"plaec"')))
@@ -104,12 +104,12 @@ async def test_damaged_records_and_letters_are_found_each(every: Any) -> None:
 async def test_what_lists_say_and_heads_do_not_is_found() -> None:
     storage = InMemoryCheckpointStorage()
     await fill(storage)
-    head = await storage.store.head("waiting")
+    head = await storage._store.head("waiting")
     assert head is not None
-    await storage.store.put(Record(replace(head.entry, status="IDLE"), head.body))  # and nothing is asked
+    await storage._store.put(Record(replace(head.entry, status="IDLE"), head.body))  # and nothing is asked
     words = " ".join(one.what for one in (await looked(storage))[0])
     assert "is listed as something else than it is" in words
-    await storage.store.put(head)
+    await storage._store.put(head)
     assert [one.what for one in (await looked(storage))[0]] == [
         "the list of open questions and its head do not agree on golden question"
     ]
@@ -165,13 +165,13 @@ async def test_a_commit_that_is_not_listed_among_the_outputs_is_found(tmp_path: 
 async def test_runs_that_cannot_go_on_are_found_and_why() -> None:
     storage = InMemoryCheckpointStorage()
     await fill(storage)
-    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "nested")
-    await storage.store.drop(inside)
+    inside = next(run.run_id for run in await storage._store.runs(inner=True) if run.metadata.caller == "nested")
+    await storage._store.drop(inside)
     first = (await storage.list_checkpoint_ids(run_id="done"))[1]
     await build(storage, broken=False).run(checkpoint_id=first, run_id="fork")
-    await storage.store.drop("done")
+    await storage._store.drop("done")
     data = await export_run(storage, "failed", without=["messages"])
-    await storage.store.drop("failed")
+    await storage._store.drop("failed")
     await import_run(storage, data, to_look_at=True)
     found = {
         (one.run_id, one.severity, one.what.partition(",")[0].partition(":")[0]) for one in (await looked(storage))[0]
@@ -198,10 +198,10 @@ async def test_an_import_that_was_cut_short_is_found() -> None:
     storage, there = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
     await build_asking(storage).run("gold", run_id="waiting")
     await import_run(there, await export_run(storage, "waiting"))
-    await there.store.drop("waiting")
-    head = (await storage.store.history("waiting"))[0]
-    await there.store.send("waiting", PARTLY_HERE, b"{}")
-    await there.store.put(head)
+    await there._store.drop("waiting")
+    head = (await storage._store.history("waiting"))[0]
+    await there._store.send("waiting", PARTLY_HERE, b"{}")
+    await there._store.put(head)
     assert "its import was cut short" in (await looked(there))[0][0].what
 
 

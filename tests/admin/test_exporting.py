@@ -83,12 +83,12 @@ async def moved(stores: list[Any], run_id: str, tmp_path: Path) -> Any:
 @contextmanager
 def dying(storage: Any, at: int) -> Any:
     """The storage, until its process dies at the n-th durable write."""
-    whole = storage.store.inner
-    storage.store.inner = CrashingStore(whole, at)
+    whole = storage._store.inner
+    storage._store.inner = CrashingStore(whole, at)
     try:
         yield
     finally:
-        storage.store.inner = whole
+        storage._store.inner = whole
 
 
 class Worker(Executor):
@@ -126,7 +126,7 @@ async def killed(storage: Any, running: Any, run_id: str) -> None:
     """The run is gone in the middle of a superstep: one worker is done, the other has only paid."""
     place = 0 if run_id == "fork" else 1
     task = asyncio.ensure_future(running)
-    while len(await storage.store.read_log(run_id, place)) < 3:  # noqa: ASYNC110 - a store has no event for that
+    while len(await storage._store.read_log(run_id, place)) < 3:  # noqa: ASYNC110 - a store has no event for that
         await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -180,7 +180,7 @@ async def test_mail_that_was_not_taken_in_goes_along(stores: list[Any], tmp_path
     await build(stores[0]).run("x", run_id="r")
     with dying(stores[0], at=2), pytest.raises(Crash):  # the answer is posted, and never taken in
         await build(stores[0]).run(run_id="r", responses={"q": Ok(True)})
-    assert len(await stores[0].store.pending_signals("r")) == 1
+    assert len(await stores[0]._store.pending_signals("r")) == 1
     there = await moved(stores, "r", tmp_path)
     assert (await build(there).run(run_id="r")).get_outputs() == ["saw x", "x: True"]
 
@@ -217,7 +217,7 @@ async def test_the_runs_inside_that_wait_go_along(stores: list[Any], tmp_path: P
     book = Book()
     await build_nested(stores[0], book).run("x", run_id="r")
     there = await moved(stores, "r", tmp_path)
-    assert len(await there.store.runs(inner=True)) == 3
+    assert len(await there._store.runs(inner=True)) == 3
     result = await build_nested(there, book).run(run_id="r", responses={"q": Ok(True)})
     assert result.get_outputs() == ["saw x", "x: True"]
     assert book.times() == {"ask x": 1, "said x True": 1}
@@ -228,7 +228,7 @@ async def test_a_run_inside_that_no_checkpoint_names_yet_goes_along(stores: list
     book = Book()
     with dying(stores[0], at=5), pytest.raises(Crash):  # what the innermost did is committed, and nothing around it
         await build_nested(stores[0], book).run("x", run_id="r")
-    runs = {run.workflow: run.number for run in await stores[0].store.runs(inner=True)}
+    runs = {run.workflow: run.number for run in await stores[0]._store.runs(inner=True)}
     assert runs == {"nested": 0, "middle": 0, "inner": 1}
     there = await moved(stores, "r", tmp_path)
     await build_nested(there, book).run(run_id="r")
@@ -303,7 +303,7 @@ async def test_an_import_that_is_cut_short_anywhere_is_not_resumed_and_is_made_g
                 break
             except Crash:
                 pass
-        if await b.store.head("r") is not None:
+        if await b._store.head("r") is not None:
             with pytest.raises(CheckpointCorrupt, match="this run is only partly here: import it again"):
                 await build_nested(b, book).run(run_id="r")
             with pytest.raises(CheckpointCorrupt, match="only partly here"):
@@ -325,17 +325,17 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
     half = InMemoryCheckpointStorage()
     with dying(half, 3), pytest.raises(Crash):
         await import_run(half, data)
-    (run,) = await half.store.runs(inner=True)
+    (run,) = await half._store.runs(inner=True)
     other = this_process("another import")
-    await half.store.acquire(run.run_id, other, seconds=60)
+    await half._store.acquire(run.run_id, other, seconds=60)
     with pytest.raises(RunBusy):  # what somebody writes is not taken away under their hands
         await import_run(half, data)
-    assert await half.store.run(run.run_id) == run
-    await half.store.release(run.run_id, other)
+    assert await half._store.run(run.run_id) == run
+    await half._store.release(run.run_id, other)
     await import_run(half, data)
 
     late = InMemoryCheckpointStorage()
-    inner: Any = cast(VerifiedStore, late.store).inner
+    inner: Any = cast(VerifiedStore, late._store).inner
     looked = inner.acquire
 
     async def acquire(run_id: str, *known: Any, **options: Any) -> int:
@@ -360,7 +360,7 @@ async def test_a_sealed_run_is_written_open_only_if_that_is_asked_for(tmp_path: 
     data = await export_run(sealed, "r", unsealed=True)
     other = SQLiteCheckpointStorage(tmp_path / "b.db", seal=Seal(KEY, "k"))
     await import_run(other, data)
-    assert (await other.store.inner.head("r")).body.startswith(b'{"sealed":')  # type: ignore[attr-defined]
+    assert (await other._store.inner.head("r")).body.startswith(b'{"sealed":')  # type: ignore[attr-defined]
     assert (await build_work(other, Book()).run(run_id="r")).get_final_state() == IDLE
     await sealed.close()
     await other.close()
@@ -453,7 +453,7 @@ async def test_runs_that_are_not_there_or_work_for_others_are_refused(tmp_path: 
     with pytest.raises(CheckpointMissing, match="no run 'r' is stored here"):
         await export_to(tmp_path / "x", storage, "r")
     await build_nested(storage, Book()).run("x", run_id="r")
-    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "r")
+    inside = next(run.run_id for run in await storage._store.runs(inner=True) if run.metadata.caller == "r")
     with pytest.raises(RunError, match="works for run 'r': export that one"):
         await export_run(storage, inside)
     assert list(tmp_path.iterdir()) == []
@@ -462,8 +462,8 @@ async def test_runs_that_are_not_there_or_work_for_others_are_refused(tmp_path: 
 async def test_runs_inside_that_are_gone_are_named() -> None:
     storage = InMemoryCheckpointStorage()
     await build_nested(storage, Book()).run("x", run_id="r")
-    inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "r")
-    await storage.store.drop(inside)
+    inside = next(run.run_id for run in await storage._store.runs(inner=True) if run.metadata.caller == "r")
+    await storage._store.drop(inside)
     assert (await import_run(InMemoryCheckpointStorage(), await export_run(storage, "r"))).missing == (inside,)
 
 
@@ -489,11 +489,11 @@ async def test_outputs_that_outlived_their_checkpoints_go_along(storage: Any) ->
         .build()
     )
     outputs = (await flow.run(1, run_id="r")).get_outputs()
-    entries = await a.store.entries(run_id="r")
+    entries = await a._store.entries(run_id="r")
     assert len(entries) < 150
     assert not entries[0].is_snapshot
     await import_run(storage, await export_run(a, "r"))
-    assert sorted(await storage.store.entries(run_id="r"), key=lambda one: one.number) == entries
+    assert sorted(await storage._store.entries(run_id="r"), key=lambda one: one.number) == entries
     assert (await flow.run(run_id="r", checkpoint_storage=storage)).get_outputs() == outputs
     await import_run(InMemoryCheckpointStorage(), await export_run(a, "r", without=["outputs"]), to_look_at=True)
     await storage.close()

@@ -48,7 +48,7 @@ async def test_a_fork_has_the_lineage_of_one_that_a_workflow_makes(everywhere: A
         older = (await storage.list_checkpoint_ids(run_id="parent"))[1]
         await counting(storage).run(checkpoint_id=older, run_id="by-workflow")
         await fork(storage, "parent@1", run_id="by-hand")
-        archive = StoreArchive(storage.store, DEFAULT_CODEC)
+        archive = StoreArchive(storage._store, DEFAULT_CODEC)
 
         async def header(run_id: str) -> RunHeader:
             first = await archive.find((await storage.list_checkpoint_ids(run_id=run_id))[0])
@@ -129,10 +129,10 @@ async def test_a_run_that_somebody_is_making_is_left_to_him(everywhere: Any) -> 
         await counting(storage).run(1, run_id="parent")
         other = this_process("somebody else")
         other = type(other)(other.host, "another machine", other.pid, other.started, other.drive)
-        await storage.store.acquire("forked", other, seconds=30)
+        await storage._store.acquire("forked", other, seconds=30)
         with pytest.raises(RunBusy):
             await fork(storage, "parent@1", run_id="forked")
-        await storage.store.release("forked", other)
+        await storage._store.release("forked", other)
         await fork(storage, "parent@1", run_id="forked")
 
 
@@ -143,14 +143,14 @@ async def test_a_fork_that_dies_is_there_or_not_and_can_be_made_again(
 ) -> None:
     storage.retention = retention
     (id,) = ids(await deep(alone(Asker()), 2, storage).run("a", run_id="outer"))
-    whole = storage.store
-    counted = storage.store = CrashingStore(whole)
+    whole = storage._store
+    counted = storage._store = CrashingStore(whole)
     await fork(storage, "outer", run_id="counted")
     for at in range(1, counted.writes + 1):
-        storage.store = CrashingStore(whole, at, after=after)
+        storage._store = CrashingStore(whole, at, after=after)
         with pytest.raises(Crash):
             await fork(storage, "outer", run_id=f"fork-{at}")
-        storage.store = whole
+        storage._store = whole
         if after and at == counted.writes:
             assert (await find_run(storage, f"fork-{at}")).number == 0
         else:

@@ -54,12 +54,12 @@ async def exported() -> bytes:
     storage = InMemoryCheckpointStorage()
     await asking(storage).run(Order(7, ["tea " * 600]), run_id="r", tags={"team": "red"})
     letter = b'{"kind":"plain","format":1,"request_id":"refund-7","value":true}'
-    await storage.store.send("r", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
-    head = await storage.store.head("r")
+    await storage._store.send("r", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
+    head = await storage._store.head("r")
     assert head is not None
     place = json.loads(head.body)["place"]
     note = b'{"format":1,"due":"","value":"a receipt"}'
-    await storage.store.write_log("r", place, f"{place}.0/step/pay/0", note)
+    await storage._store.write_log("r", place, f"{place}.0/step/pay/0", note)
     return await export_run(storage, "r")
 
 

@@ -112,7 +112,7 @@ async def test_whole_ids_cost_the_same_however_much_is_stored(storage: Any) -> N
 
     for n in range(5):
         await counting(storage).run(1, run_id=f"run-{n}")
-    storage.store = Watched(storage.store)
+    storage._store = Watched(storage._store)
     await find_run(storage, "run-3")
     await find_checkpoint(storage, "run-3@1")
     assert not {"runs", "entries"} & set(asked)

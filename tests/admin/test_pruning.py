@@ -35,7 +35,7 @@ async def numbers(storage: Any, run_id: str) -> list[int]:
 
 
 async def runs(storage: Any) -> list[str]:
-    return sorted(run.run_id for run in await storage.store.runs(inner=True))
+    return sorted(run.run_id for run in await storage._store.runs(inner=True))
 
 
 async def test_old_checkpoints_go_and_the_rest_is_as_it_was(everywhere: Any) -> None:
@@ -144,13 +144,13 @@ async def test_a_run_that_is_driven_is_skipped_and_so_is_what_it_needs(everywher
         await fork(storage, "parent", run_id="forked")
         other = this_process("somebody else")
         other = type(other)(other.host, "another machine", other.pid, other.started, other.drive)
-        await storage.store.acquire("forked", other, seconds=30)
+        await storage._store.acquire("forked", other, seconds=30)
         report = await prune(storage, Keep(last=0))
         assert report.runs == ()
         assert report.skipped["forked"].startswith("it is being driven by")
         assert report.skipped["parent"] == "run 'forked' stays, and needs it"
         assert "left alone: parent: run 'forked' stays, and needs it" in report.lines()
-        await storage.store.release("forked", other)
+        await storage._store.release("forked", other)
         assert (await prune(storage, Keep(last=0))).runs == ("forked", "parent")
 
 
@@ -158,7 +158,7 @@ async def test_a_run_that_is_forked_while_others_are_looked_at_stays() -> None:
     storage = InMemoryCheckpointStorage()
     await counting(storage).run(1, run_id="parent")
     await counting(storage).run(1, run_id="other")
-    inner: Any = cast(VerifiedStore, storage.store).inner
+    inner: Any = cast(VerifiedStore, storage._store).inner
     listed = inner.pending
 
     async def pending(**known: Any) -> Any:  # asked for when the runs are listed already
@@ -223,16 +223,16 @@ async def test_wherever_it_ends_every_run_that_is_left_can_be_read(policy: Keep,
         return storage
 
     storage = await made()
-    counted = storage.store = CrashingStore(storage.store)
+    counted = storage._store = CrashingStore(storage._store)
     await prune(storage, policy)
     assert counted.writes > 1
     for at in range(1, counted.writes + 1):
         storage = await made()
-        whole = storage.store
-        storage.store = CrashingStore(whole, at, after=after)
+        whole = storage._store
+        storage._store = CrashingStore(whole, at, after=after)
         with pytest.raises(Crash):
             await prune(storage, policy)
-        storage.store = whole
+        storage._store = whole
         for run_id in await runs(storage):
             seen = await storage.list_checkpoints(run_id=run_id)
             assert [one.checkpoint_id for one in seen] == await storage.list_checkpoint_ids(run_id=run_id)
@@ -257,7 +257,7 @@ async def test_only_some_runs_are_pruned_and_the_others_are_heeded(everywhere: A
 async def test_a_run_is_deleted_whatever_it_is_and_takes_those_inside_along(everywhere: Any) -> None:
     async with everywhere() as storage:
         await asking(storage).run(Order(1, ["lamp"]), run_id="asks")
-        await storage.store.send("asks", "letter", b'{"format":1,"kind":"cancel","number":1}')
+        await storage._store.send("asks", "letter", b'{"format":1,"kind":"cancel","number":1}')
         await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
         await counting(storage).run(1, run_id="other")
         said = await delete_runs(storage, ["asks", "outer"], dry_run=True)
@@ -266,7 +266,7 @@ async def test_a_run_is_deleted_whatever_it_is_and_takes_those_inside_along(ever
         assert (report.runs, report.bytes) == (said.runs, said.bytes)
         assert len(report.runs) == 4
         assert await runs(storage) == ["other"]
-        assert (await storage.pending_requests(), await storage.store.pending_signals("asks")) == ([], [])
+        assert (await storage.pending_requests(), await storage._store.pending_signals("asks")) == ([], [])
 
 
 async def test_a_run_that_others_need_is_not_deleted_without_them(everywhere: Any) -> None:

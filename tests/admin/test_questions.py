@@ -39,11 +39,11 @@ async def test_a_question_is_there_until_its_answer_is_taken_in(everywhere: Any)
 async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() -> None:
     storage = InMemoryCheckpointStorage()
     await asking(storage).run(Order(1, ["lamp"]), run_id="refund")
-    at = await StoreArchive(storage.store, DEFAULT_CODEC).head("refund")
+    at = await StoreArchive(storage._store, DEFAULT_CODEC).head("refund")
     assert at is not None
     for epoch, answered in ((at.header.epoch + 1, False), (at.header.epoch, True)):
         key = plain_key(epoch, at.requests["refund-1"], "one")
-        await storage.store.send("refund", key, write_plain_response("refund-1", b"true"))
+        await storage._store.send("refund", key, write_plain_response("refund-1", b"true"))
         assert [one.answered for one in await open_questions(storage, "refund")] == [answered]
 
 
@@ -51,7 +51,7 @@ async def test_a_run_that_works_for_another_asks_nothing_itself() -> None:
     storage = InMemoryCheckpointStorage()
     await around(alone(Asker()), storage).run("tea", run_id="outer")
     assert len(await open_questions(storage, "outer")) == 1
-    inner = next(run.run_id for run in await storage.store.runs(inner=True) if run.run_id != "outer")
+    inner = next(run.run_id for run in await storage._store.runs(inner=True) if run.run_id != "outer")
     with pytest.raises(RunError, match="works for run 'outer'"):
         await open_questions(storage, inner)
     with pytest.raises(NotFound):

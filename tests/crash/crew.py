@@ -50,7 +50,7 @@ def main(what: str, place: str, seed: str, lease: str, manner: str) -> None:
     park_early()
     storage = shorten_lease(where.witnessed(), float(lease))
     if manner == "forgetful":
-        storage.store.inner.read_log = _nothing  # type: ignore[attr-defined]
+        storage._store.inner.read_log = _nothing  # type: ignore[attr-defined]
     asyncio.run({"drive": drive, "answer": answer}[what](where, storage, random.Random(seed)))
 
 

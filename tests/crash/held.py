@@ -116,9 +116,9 @@ def spoil(store: Any, manner: str) -> None:
 def main(place: str, me: str, lease: str, way: str, manner: str, shape: str) -> None:
     where = Place.told(place)
     storage = shorten_lease(where.open(), float(lease))
-    spoil(storage.store.inner, manner)  # type: ignore[attr-defined]
+    spoil(storage._store.inner, manner)  # type: ignore[attr-defined]
     if manner == "late":
-        delay(storage.store.inner, where, me)  # type: ignore[attr-defined]
+        delay(storage._store.inner, where, me)  # type: ignore[attr-defined]
     where.witness(storage)
     workflow = {"flat": build, "nested": build_nested}[shape](storage, where.ledger, where.path, me)
     if way == "once":

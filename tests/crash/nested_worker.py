@@ -75,7 +75,7 @@ def step(name: str) -> Executor:
 @executor(id="right")
 async def right(text: str, ctx: WorkflowContext[str]) -> None:
     """Begins when what its sibling did is on disk."""
-    while not await STORAGE.store.read_log(ctx.run_id, ctx.at.place):  # type: ignore[attr-defined]  # noqa: ASYNC110
+    while not await STORAGE._store.read_log(ctx.run_id, ctx.at.place):  # type: ignore[attr-defined]  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     await begin("right", ctx)
     await ctx.send_message(text)

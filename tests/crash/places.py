@@ -57,12 +57,12 @@ class Place:
         return storage
 
     def witness(self, storage: BuiltInStorage) -> None:
-        Witness(storage.store.inner, self.ledger).watch()  # type: ignore[attr-defined]
+        Witness(storage._store.inner, self.ledger).watch()  # type: ignore[attr-defined]
 
 
 def shorten_lease(storage: BuiltInStorage, seconds: float) -> BuiltInStorage:
     """The same storage, with a lease that is shorter than one may ask for: a test has little time."""
-    storage.store.lease = seconds  # type: ignore[attr-defined]
+    storage._store.lease = seconds  # type: ignore[attr-defined]
     return storage
 
 

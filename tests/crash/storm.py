@@ -94,7 +94,7 @@ class Storm:
         return self._runner.run(question)
 
     def archive(self) -> StoreArchive:
-        return StoreArchive(self._storage.store, DEFAULT_CODEC)
+        return StoreArchive(self._storage._store, DEFAULT_CODEC)
 
     def _bear(self, what: str) -> Child:
         seed = str(self._chance.random())
@@ -123,7 +123,7 @@ class Storm:
         for run_id in sorted(runs):
             at = self.ask(self.archive().head(run_id))
             if at is not None:
-                keys = self.ask(self._storage.store.read_log(run_id, at.place))
+                keys = self.ask(self._storage._store.read_log(run_id, at.place))
                 self._ledger.write("seen", run_id, place=at.place, keys=sorted(keys))
 
     def _until(self, fact: Callable[[], bool], what: str) -> None:

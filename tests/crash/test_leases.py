@@ -126,7 +126,7 @@ def test_a_lease_is_written_as_a_time_that_other_machines_understand(tmp_path: P
     from stepwell.storage.lease import this_process
 
     storage = FileCheckpointStorage(tmp_path / "runs")
-    run(storage.store.acquire("r", this_process("mine"), seconds=60))
+    run(storage._store.acquire("r", this_process("mine"), seconds=60))
     (owner,) = tmp_path.rglob("owner.json")
     assert json.loads(owner.read_text())["until"] == pytest.approx(time.time() + 60, abs=5)
     run(storage.close())

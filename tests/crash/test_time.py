@@ -136,7 +136,7 @@ class World:
         async def look() -> dict[str, bytes]:
             async with kinds[self.kind](self.path / "runs") as storage:
                 assert isinstance(storage, BuiltInStorage)
-                return await storage.store.read_log("r", 1)
+                return await storage._store.read_log("r", 1)
 
         return asyncio.run(look()) if (self.path / "runs").exists() else {}
 

@@ -68,16 +68,16 @@ class World:
         return taking_over
 
     def records(self) -> list[Record]:
-        found: list[Record] = self._ask(lambda storage: storage.store.history(RUN))
+        found: list[Record] = self._ask(lambda storage: storage._store.history(RUN))
         return found
 
     def memory(self) -> str:
         """What is remembered of the superstep in which the run is, as text."""
 
         async def look(storage: BuiltInStorage) -> str:
-            at = await StoreArchive(storage.store, DEFAULT_CODEC).head(RUN)
+            at = await StoreArchive(storage._store, DEFAULT_CODEC).head(RUN)
             assert at is not None
-            return str(await storage.store.read_log(RUN, at.place))
+            return str(await storage._store.read_log(RUN, at.place))
 
         found: str = self._ask(look)
         return found

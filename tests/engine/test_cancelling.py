@@ -47,12 +47,12 @@ def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 async def letters(storage: Any, run_id: str) -> list[str]:
-    return [key for key, _ in await storage.store.pending_signals(run_id)]
+    return [key for key, _ in await storage._store.pending_signals(run_id)]
 
 
 async def wish(storage: Any, run_id: str, number: int, *, epoch: int = 0) -> None:
     """Leave the wish to stop, as a program does that dies right after."""
-    assert await storage.store.send(run_id, cancel_key(epoch, number), write_cancel(number))
+    assert await storage._store.send(run_id, cancel_key(epoch, number), write_cancel(number))
 
 
 # ---------------------------------------------------------------------------------- where it is driven
@@ -502,7 +502,7 @@ async def test_a_wish_that_arrives_while_a_resumed_run_is_driven_is_overtaken_to
         gate.open.set()
         await later_gate.reached.wait()
         await wish(storage, "r", 0)
-        look = watching.local_drive(watching.key_of(workflow.archive_on(storage), "r"))
+        look = watching.local_drive(watching.key_of(workflow._archive_on(storage), "r"))
         await look._check_cancel()  # type: ignore[union-attr]  # as it does about once a second while there is mail
         script.let_go()
         assert (await running).get_outputs() == [1, 2, 3, 4]

@@ -17,7 +17,7 @@ async def test_it_is_refused_before_the_other_has_written_anything(storage: Any,
     async def work(number: int, ctx: WorkflowContext[int, int]) -> None:
         if number == 2:
             later(minutes=10)  # a pause: its lease is over
-            await storage.store.acquire("r", this_process("somebody else"), seconds=60)
+            await storage._store.acquire("r", this_process("somebody else"), seconds=60)
         if number < 4:
             await ctx.send_message(number + 1)
 

@@ -61,7 +61,7 @@ async def walk(storage: BuiltInStorage, then: str = "end", **options: Any) -> An
 
 
 async def numbers(storage: BuiltInStorage) -> list[int]:
-    return [record.entry.number for record in await storage.store.history("r")]
+    return [record.entry.number for record in await storage._store.history("r")]
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -142,15 +142,15 @@ async def test_mail_that_was_consumed_keeps_its_key_and_loses_its_body(place: Ba
 async def test_outputs_that_a_killed_program_left_whole_are_reduced(place: BackEnd) -> None:
     async with place.open() as storage:
         (asked,) = (await walk(storage, "ask")).get_request_info_events()
-        was = await storage.store.history("r", upto=20)
+        was = await storage._store.history("r", upto=20)
         whole = json.loads(was[0].body) | {"state": {"set": {"now": "mark-old-20"}}, "warnings": ["mark-old-21"]}
-        await storage.store.thin_out(
+        await storage._store.thin_out(
             "r", [], whole=[Record(was[0].entry, json.dumps(whole, separators=(",", ":")).encode())]
         )
         assert {"mark-old-20", "mark-old-21"} < place.marks()
         await walking().run(run_id="r", checkpoint_storage=storage, responses={asked.request_id: "mark-answer-1"})
         assert place.marks() == {*OUTPUTS, *latest(99)}
-        assert await storage.store.history("r", upto=20) == was
+        assert await storage._store.history("r", upto=20) == was
 
 
 async def test_a_run_that_keeps_all_keeps_all(place: BackEnd) -> None:
@@ -182,8 +182,8 @@ async def test_runs_inside_keep_what_their_caller_needs_and_no_more(place: BackE
         await outer().run("mark-message-1", run_id="r")
         for answers in range(4):
             assert place.marks() == interviewed(answers)
-            for run in await storage.store.runs(inner=True):
-                records = await storage.store.history(run.run_id)
+            for run in await storage._store.runs(inner=True):
+                records = await storage._store.history(run.run_id)
                 assert [one.entry.number for one in records if not one.entry.outputs] in ([], [run.number])
             if answers < 3:
                 result = await answered(outer, "r", 1)

@@ -28,14 +28,14 @@ class Worker(Executor):
 
 async def test_nothing_is_remembered_of_supersteps_that_are_committed(storage: Any) -> None:
     remembered = list[str]()
-    remember = storage.store.inner.write_log
+    remember = storage._store.inner.write_log
 
     async def watched(run_id: str, place: int, key: str, body: bytes, **more: Any) -> bool:
         remembered.append(key)
         kept: bool = await remember(run_id, place, key, body, **more)
         return kept
 
-    storage.store.inner.write_log = watched
+    storage._store.inner.write_log = watched
 
     @executor(id="start")
     async def start(text: str, ctx: WorkflowContext[str]) -> None:
@@ -55,4 +55,4 @@ async def test_nothing_is_remembered_of_supersteps_that_are_committed(storage: A
     assert len([key for key in remembered if "/" in key]) == 4
     assert len([key for key in remembered if "/" not in key]) >= 3
     head = await storage.get_latest(run_id="r")
-    assert [await storage.store.read_log("r", place) for place in range(head.number)] == [{}] * head.number
+    assert [await storage._store.read_log("r", place) for place in range(head.number)] == [{}] * head.number

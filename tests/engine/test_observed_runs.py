@@ -21,7 +21,7 @@ class Flaky(Executor):
         self.failures = failures
 
     def clone(self) -> Flaky:
-        return Flaky(self.id, self.failures, retry=self.limits_for(self.handlers.specs[0]).retry)
+        return Flaky(self.id, self.failures, retry=self._limits_for(self._handler_table.specs[0]).retry)
 
     @handler
     async def take(self, text: str, ctx: WorkflowContext[str, str]) -> None:

@@ -424,20 +424,20 @@ async def test_whoever_answers_what_is_being_moved_back_is_told_and_the_answer_d
     await handle.result()
     asked = (await handle.checkpoints())[-1]
     moved, slow = asyncio.Event(), workflow.attach("r")
-    post = storage.store.send
+    post = storage._store.send
 
     async def late(*given: Any) -> bool:
         await moved.wait()
         return bool(await post(*given))
 
-    storage.store.send = late
+    storage._store.send = late
     async with in_background(slow.respond({"a": True})) as answering:
         await asyncio.sleep(0)
         await handle.restore(asked)
         moved.set()
         with pytest.raises(RunError, match="was moved back meanwhile"):
             await answering
-    storage.store.send = post
+    storage._store.send = post
     assert (await handle.result()).get_final_state() is WAITING
     await handle.respond({"a": False})
     await handle.result()

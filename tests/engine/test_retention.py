@@ -103,10 +103,10 @@ async def test_several_runs_are_listed_with_the_latest_of_each(place: Places) ->
 async def test_what_is_stored_does_not_grow_with_the_run(place: Places) -> None:
     storage = place.open()
     await run(storage, 500)
-    assert len(await storage.store.history("r")) <= chain.SNAPSHOT_EVERY + 50 + 1  # the chain, and the outputs
+    assert len(await storage._store.history("r")) <= chain.SNAPSHOT_EVERY + 50 + 1  # the chain, and the outputs
     everything = place.open(FullHistory)
     await COUNTING.run(1, run_id="all", checkpoint_storage=everything, private={"last": 500})
-    assert len(await everything.store.history("all")) == 501
+    assert len(await everything._store.history("all")) == 501
 
 
 async def test_outputs_are_told_again_although_their_checkpoints_are_gone(place: Places) -> None:
@@ -139,7 +139,7 @@ async def test_deleting_the_only_checkpoint_deletes_the_run(place: Places) -> No
     assert await storage.delete(id)
     assert await storage.list_checkpoint_ids() == []
     assert await storage.list_runs() == []
-    assert await storage.store.history("r") == []
+    assert await storage._store.history("r") == []
     assert (await run(storage, 3)).get_final_state() is WorkflowRunState.IDLE
 
 

@@ -926,7 +926,7 @@ async def test_a_save_that_fails_fails_the_superstep_and_the_run_says_so(make: C
     if isinstance(chain.storage, Refusing):
         chain.storage.at = 99
     else:
-        chain.storage.store.inner.at = 99
+        chain.storage._store.inner.at = 99
     assert (await chain.build().run("x", run_id="r")).get_outputs() == ["x"]
 
 

@@ -174,13 +174,13 @@ async def test_answers_that_were_taken_in_together_lead_to_each_thing_once(stora
         failed = False
 
         def __getattr__(self, name: str) -> Any:
-            return self.append if name == "append" else getattr(storage.store.inner, name)
+            return self.append if name == "append" else getattr(storage._store.inner, name)
 
         async def append(self, record: Any, effects: Any) -> None:
             if record.entry.run_id != "r" and b'"kind":"intake"' in record.body and not self.failed:
                 self.failed = True
                 raise StoreUnavailable("a hiccup")
-            await storage.store.inner.append(record, effects)
+            await storage._store.inner.append(record, effects)
 
     await around(alone(Survey(Book())), storage).run("tea,milk", run_id="r")
     book = Book()
@@ -501,12 +501,12 @@ async def test_an_answer_that_comes_too_late_is_told_and_harms_nothing(storage: 
 @pytest.mark.long
 @pytest.mark.parametrize("after", [True, False])
 async def test_the_first_of_several_answers_counts_wherever_it_dies(after: bool, storage: Any) -> None:
-    whole = CrashingStore(storage.store.inner)
+    whole = CrashingStore(storage._store.inner)
     await with_boss(BuiltInStorage(whole), Boss("one"), Boss("two")).run("x", run_id="whole")
     for at in range(1, whole.writes + 1):
         book, run_id = Book(), f"{at}"
         try:
-            dying = BuiltInStorage(CrashingStore(storage.store.inner, at, after=after))
+            dying = BuiltInStorage(CrashingStore(storage._store.inner, at, after=after))
             await with_boss(dying, Boss("one"), Boss("two"), book=book).run("a", run_id=run_id)
         except Crash:
             pass

@@ -646,7 +646,7 @@ async def test_a_claim_that_died_with_another_machine_does_not_hold_up_the_insid
     book, broken = Book(), Flag()
     told = await until_it_fails(around(shaky(book, broken), storage).run("a", run_id="r", stream=True))
     gone = Owner("elsewhere", "another machine", 1, "long ago", "its drive")
-    await storage.store.acquire(inner_run(told), gone, seconds=3600)
+    await storage._store.acquire(inner_run(told), gone, seconds=3600)
     broken.put_down()
     assert (await around(shaky(book, broken), storage).run(run_id="r")).get_outputs() == ["first a", "last a"]
     assert book.lines == ["first", "shaky", "shaky", "last"]
@@ -669,7 +669,7 @@ async def test_outputs_are_neither_lost_nor_repeated_if_it_dies_after_the_inside
             return append
 
     with pytest.raises(Crash):
-        await around(stepping(book), BuiltInStorage(Dying(storage.store.inner))).run("a b", run_id="r")
+        await around(stepping(book), BuiltInStorage(Dying(storage._store.inner))).run("a b", run_id="r")
     assert (await around(stepping(book), storage).run(run_id="r")).get_outputs() == ["a after 3", "b after 3"]
     assert book.times() == {f"steps {n}": 2 for n in range(4)}
 
@@ -748,7 +748,7 @@ async def test_a_handle_tells_the_inside_live() -> None:
 async def test_a_run_in_progress_says_so_while_the_inside_works(storage: Any) -> None:
     """Also if the process is gone: the superstep that made the call is not over."""
     book, broken = Book(), Flag()
-    dying = BuiltInStorage(CrashingStore(storage.store.inner, at=4))
+    dying = BuiltInStorage(CrashingStore(storage._store.inner, at=4))
     with pytest.raises(Crash):
         await around(shaky(book, broken), dying).run("a", run_id="r")
     assert (await storage.get_latest(run_id="r")).status is WorkflowRunState.IN_PROGRESS

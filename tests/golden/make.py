@@ -57,9 +57,9 @@ async def fill_later(storage: BuiltInStorage) -> None:
     await moved.result()
     await counting.run(1, run_id="sent to")
     value = DEFAULT_CODEC.pack(10, "$.message")
-    await storage.store.send("sent to", input_key(0, "golden"), write_input(value))
+    await storage._store.send("sent to", input_key(0, "golden"), write_input(value))
     await build_asking(storage).run("gold", run_id="stopped")
-    await storage.store.send("stopped", cancel_key(0, 1), write_cancel(1))
+    await storage._store.send("stopped", cancel_key(0, 1), write_cancel(1))
 
 
 async def fill_migrated(storage: BuiltInStorage) -> None:

@@ -132,6 +132,6 @@ async def test_checkpoints_written_as_plain_data_are_taken_back(format: Path) ->
 async def test_runs_inside_are_not_thinned_out(storage: Any) -> None:
     report = await prune(storage, Keep(last=0))
     touched = {*report.runs, *(one.run_id for one in report.checkpoints)}
-    inside = {one.run_id for one in await storage.store.runs(inner=True) if one.workflow in ("market", "selling")}
+    inside = {one.run_id for one in await storage._store.runs(inner=True) if one.workflow in ("market", "selling")}
     assert len(inside) == 2
     assert not touched & inside

@@ -160,8 +160,8 @@ def test_a_clone_of_a_function_executor_is_one_too() -> None:
 
 def limits_of(one: Executor) -> Limits:
     """What a call of its only handler is allowed."""
-    (spec,) = one.handlers.specs
-    return one.limits_for(spec)
+    (spec,) = one._handler_table.specs
+    return one._limits_for(spec)
 
 
 TWICE = RetryPolicy(max_attempts=2)
@@ -342,7 +342,7 @@ def test_the_decorator_takes_an_id_and_types() -> None:
     async def anonymous(message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert anonymous.id == "named"
-    assert anonymous.handlers.problems == []
+    assert anonymous._handler_table.problems == []
     assert anonymous.input_types == [int]
     assert anonymous.output_types == [str, type(None)]
     assert anonymous.workflow_output_types == [list[int]]
@@ -357,7 +357,7 @@ def test_a_function_may_say_its_limits_with_or_without_its_types() -> None:
     @executor(retry=TWICE, timeout=timedelta(minutes=1), idle_timeout=5)
     async def annotated(message: int, ctx: WorkflowContext[str]) -> None: ...
 
-    assert (annotated.id, annotated.handlers.problems) == ("annotated", [])
+    assert (annotated.id, annotated._handler_table.problems) == ("annotated", [])
     assert (annotated.input_types, annotated.output_types) == ([int], [str])
     assert limits_of(annotated) == Limits(TWICE, 60.0, 5.0)
     assert limits_of(FunctionExecutor(len, input=str, timeout=2)) == Limits(timeout=2.0)
@@ -409,13 +409,13 @@ async def scale_later(number: int, ctx: WorkflowContext[int], factor: int) -> No
 
 async def test_a_partial_is_named_after_its_function_and_takes_what_is_left() -> None:
     one = executor(functools.partial(scale, 3, offset=1))
-    assert (one.id, one.handlers.problems, one.input_types, one.output_types) == ("scale", [], [int], [int])
+    assert (one.id, one._handler_table.problems, one.input_types, one.output_types) == ("scale", [], [int], [int])
     assert await outputs_of(one, 2) == [7]
 
 
 async def test_a_partial_of_an_async_function_is_async() -> None:
     one = executor(functools.partial(functools.partial(scale_later), factor=5))
-    assert (one.id, one.handlers.problems, one.output_types) == ("scale_later", [], [int])
+    assert (one.id, one._handler_table.problems, one.output_types) == ("scale_later", [], [int])
     assert await outputs_of(one, 2) == [10]
 
 

@@ -56,17 +56,17 @@ def given_by(annotation: Any) -> tuple[list[object], list[object]]:
 
 
 def problem_free(one: Executor) -> Executor:
-    assert one.handlers.problems == []
+    assert one._handler_table.problems == []
     return one
 
 
 def the_problem(one: Executor) -> str:
-    (problem,) = one.handlers.problems
+    (problem,) = one._handler_table.problems
     return problem
 
 
 def name_chosen(one: Executor, value: object) -> str | None:
-    spec = one.handlers.choose(value)
+    spec = one._handler_table.choose(value)
     return None if spec is None else spec.name
 
 
@@ -564,9 +564,9 @@ async def test_a_handler_may_send_and_yield_what_it_did_not_declare() -> None:
 
 def limits_of(one: Executor, value: object) -> Limits:
     """What a call with this message is allowed."""
-    spec = problem_free(one).handlers.choose(value)
+    spec = problem_free(one)._handler_table.choose(value)
     assert spec is not None
-    return one.limits_for(spec)
+    return one._limits_for(spec)
 
 
 TWICE = RetryPolicy(max_attempts=2)

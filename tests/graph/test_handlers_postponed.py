@@ -46,7 +46,7 @@ class Later:
 
 def test_postponed_annotations_are_read_like_any_other() -> None:
     one = AtTheTop()
-    assert one.handlers.problems == []
+    assert one._handler_table.problems == []
     assert one.input_types == [
         *(Order, int, str, bytes, type(None)),
         *(dict[str, list[Order]], Any, Literal["go", "stop"], Later),
@@ -66,7 +66,7 @@ async def test_types_that_are_local_to_a_function_are_found() -> None:
             await ctx.yield_output(message or Local(0))
 
     one = Worker()
-    assert one.handlers.problems == []
+    assert one._handler_table.problems == []
     assert one.input_types == [Local, type(None)]
     assert one.output_types == [list[Local]]
     assert (await WorkflowBuilder(start_executor=one).build().run(Local(3))).get_outputs() == [Local(3)]
@@ -121,7 +121,7 @@ def test_a_type_imported_for_type_checkers_only_is_a_problem_that_says_what_to_d
         @handler
         async def take(self, message: Ghost, ctx: WorkflowContext) -> None: ...
 
-    (problem,) = Haunted().handlers.problems
+    (problem,) = Haunted()._handler_table.problems
     assert "'Ghost'" in problem
     assert "not under TYPE_CHECKING" in problem
 
@@ -134,5 +134,5 @@ def test_a_local_type_can_be_given_in_the_decorator_as_a_string() -> None:
         @handler(input="Local", output="list[Local]")
         async def take(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
-    assert Worker().handlers.problems == []
+    assert Worker()._handler_table.problems == []
     assert (Worker().input_types, Worker().output_types) == ([Local], [list[Local]])

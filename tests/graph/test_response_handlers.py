@@ -47,7 +47,7 @@ class Several(Executor):
     ],
 )
 def test_the_most_specific_one_for_question_and_answer_is_chosen(question: Any, answer: Any, name: str | None) -> None:
-    chosen = Several("s").handlers.choose_reply(question, answer)
+    chosen = Several("s")._handler_table.choose_reply(question, answer)
     assert (chosen.name if chosen else None) == name
 
 
@@ -67,8 +67,8 @@ def test_types_may_be_given_in_the_decorator_instead() -> None:
         async def take(self, original_request: Any, response: Any, ctx: Any) -> None: ...
 
     executor = Explicit("e")
-    assert executor.handlers.choose_reply(Question("q"), [1]) is not None
-    assert executor.handlers.reply_types(Question("q")) == (list[int],)
+    assert executor._handler_table.choose_reply(Question("q"), [1]) is not None
+    assert executor._handler_table.reply_types(Question("q")) == (list[int],)
     assert executor.output_types == [str]
 
 
@@ -111,14 +111,14 @@ def test_a_response_handler_may_say_its_limits_with_or_without_its_types() -> No
         async def explicit(self, original_request: Any, response: Any, ctx: Any) -> None: ...
 
     executor = Limited("l", timeout=60)
-    assert executor.handlers.problems == []
-    annotated = executor.handlers.choose_reply(Question("q"), True)
-    explicit = executor.handlers.choose_reply(Question("q"), "text")
+    assert executor._handler_table.problems == []
+    annotated = executor._handler_table.choose_reply(Question("q"), True)
+    explicit = executor._handler_table.choose_reply(Question("q"), "text")
     assert annotated is not None
     assert explicit is not None
     assert annotated.output == (int,)
-    assert executor.limits_for(annotated) == Limits(twice, 3.0, None)
-    assert executor.limits_for(explicit) == Limits(None, 60.0, 4.0)
+    assert executor._limits_for(annotated) == Limits(twice, 3.0, None)
+    assert executor._limits_for(explicit) == Limits(None, 60.0, 4.0)
 
 
 @pytest.mark.parametrize(

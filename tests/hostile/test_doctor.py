@@ -38,8 +38,8 @@ async def fill(storage: Any) -> None:
         await counting(storage, name=f"count{n}").run(1, run_id=f"count-{n}", tags={"t": n})
         await asking(storage).run(Order(7, ["tea" * 500]), run_id=f"ask-{n}")
         letter = b'{"kind":"plain","format":1,"request_id":"refund-7","value":true}'
-        await storage.store.send(f"ask-{n}", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
-        await storage.store.write_log(f"ask-{n}", 1, "1.0/step/pay/0", b'{"format":1,"due":"","value":"a receipt"}')
+        await storage._store.send(f"ask-{n}", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
+        await storage._store.write_log(f"ask-{n}", 1, "1.0/step/pay/0", b'{"format":1,"due":"","value":"a receipt"}')
     await storage.close()
 
 
@@ -235,7 +235,7 @@ def test_records_in_memory_and_in_postgresql_are_named() -> None:
             for storage in (memory, postgres):
                 for run in "abcdefg":
                     await counting(storage).run(1, run_id=run)
-            store = memory.store.inner  # type: ignore[attr-defined]
+            store = memory._store.inner  # type: ignore[attr-defined]
             for run, body in zip("bcdefg", bodies, strict=True):
                 (record,) = await store.history(run, after=1, upto=2)
                 await store.put(type(record)(record.entry, body.encode()))

@@ -34,8 +34,8 @@ def sound() -> dict[Path, bytes]:
         store = FileStore(root)
         await Payment().drive(store, "other")
         await Payment().wait(store)
-        await BuiltInStorage(store).store.write_log(RUN, 1, "1.0/step/0/x", b'{"format":1,"due":""}')
-        await BuiltInStorage(store).store.send(RUN, "input/7/x", b'{"kind":"input","format":1,"value":1}')
+        await BuiltInStorage(store)._store.write_log(RUN, 1, "1.0/step/0/x", b'{"format":1,"due":""}')
+        await BuiltInStorage(store)._store.send(RUN, "input/7/x", b'{"kind":"input","format":1,"value":1}')
         await store.close()
         return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 

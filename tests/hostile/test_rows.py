@@ -32,7 +32,7 @@ async def fill(store: Any) -> None:
     """A run that waits, with memory, mail and tags, and another run that is done."""
     await Payment().drive(store, "other")
     await Payment().wait(store)
-    guarded = BuiltInStorage(store).store
+    guarded = BuiltInStorage(store)._store
     await guarded.write_log(RUN, 1, "1.0/step/0/x", b'{"format":1,"due":""}')
     await guarded.send(RUN, "input/7/x", b'{"kind":"input","format":1,"value":1}')
 

@@ -171,7 +171,7 @@ async def _moments() -> tuple[Moment, ...]:
         workflow = build(storage)
         await workflow.run(Order("cup", 3), run_id=RUN, tags={"team": "red"})
         found.append(await moment_of(store))
-        archive = workflow.archive_on(storage)
+        archive = workflow._archive_on(storage)
         head = await archive.head(RUN)
         assert head is not None
         await send_responses(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")})

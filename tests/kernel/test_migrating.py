@@ -32,7 +32,7 @@ AT = "2026-01-01T00:00:00+00:00"
 
 
 class Step(Executor):
-    keeps_under = ("kept/{id}/",)
+    _state_key_patterns = ("kept/{id}/",)
 
     @handler
     async def take(self, message: Any, ctx: WorkflowContext[Any]) -> None: ...
@@ -52,7 +52,7 @@ def graph(*joins: tuple[tuple[str, ...], str]) -> Any:
     builder.add_fan_out_edges(Step("s"), [Step(id) for id in ("a", "b", "c", "new")])
     for sources, target in joins:
         builder.add_fan_in_edges(list(sources), Step(target))
-    return builder.build().definition.graph
+    return builder.build()._definition.graph
 
 
 def run(**known: Any) -> Checkpoint:

@@ -60,7 +60,7 @@ class Lists(Executor):
 
 
 class Keeper(Step):
-    keeps_under = ("kept/{id}/",)
+    _state_key_patterns = ("kept/{id}/",)
 
 
 def closed(value: object) -> Payload:
@@ -248,21 +248,21 @@ REFUSED: dict[str, tuple[Checkpoint, Workflow, str]] = {
 @pytest.mark.parametrize("name", FINE)
 def test_a_run_goes_on_if_the_change_cannot_matter(name: str) -> None:
     at, workflow = FINE[name]
-    assert find_incompatibilities(workflow.definition.graph, at, RecalledLog()) == []
+    assert find_incompatibilities(workflow._definition.graph, at, RecalledLog()) == []
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_run_that_needs_what_is_not_there_is_refused_in_words(name: str) -> None:
     at, workflow, why = REFUSED[name]
-    assert find_incompatibilities(workflow.definition.graph, at, RecalledLog()) == [why]
+    assert find_incompatibilities(workflow._definition.graph, at, RecalledLog()) == [why]
 
 
 def test_what_is_finished_need_not_be_taken_again_but_what_it_sent_must() -> None:
     at = run(messages=(message("b", "c"),))
-    graph = four(cls=OnlyText, edges=without("x")).definition.graph
+    graph = four(cls=OnlyText, edges=without("x"))._definition.graph
     done = {"3.0": Outcome("3.0", "b"), "3.1": Outcome("3.1", "c")}
     assert find_incompatibilities(graph, at, RecalledLog(done)) == []
-    strict = WorkflowBuilder(start_executor="b").add_edge(OnlyText("b"), OnlyText("c")).build().definition.graph
+    strict = WorkflowBuilder(start_executor="b").add_edge(OnlyText("b"), OnlyText("c")).build()._definition.graph
     sent = {"3.0": Outcome("3.0", "b", sent=(Sent(closed(1), None), Sent(closed("x"), "a"))), "3.1": done["3.1"]}
     began = "'b' has finished in the superstep that is under way, and has sent a message"
     assert find_incompatibilities(strict, at, RecalledLog(sent)) == [
@@ -273,7 +273,7 @@ def test_what_is_finished_need_not_be_taken_again_but_what_it_sent_must() -> Non
 
 def test_what_is_finished_must_be_its_own() -> None:
     at = run(messages=(message("b"),))
-    found = find_incompatibilities(four().definition.graph, at, RecalledLog({"3.0": Outcome("3.0", "c")}))
+    found = find_incompatibilities(four()._definition.graph, at, RecalledLog({"3.0": Outcome("3.0", "c")}))
     assert found == [
         "'c' has finished in the superstep that is under way, and what it was called for (3.0) is somebody else's here"
     ]
@@ -282,7 +282,7 @@ def test_what_is_finished_must_be_its_own() -> None:
 def test_notes_of_what_is_under_way_belong_to_the_place_and_need_nobody() -> None:
     at = run(messages=(message("b"),))
     notes = {"3.0/timer/0": LogEntry("2026-01-01T00:00:00+00:00")}
-    assert find_incompatibilities(four(edges=rewired).definition.graph, at, RecalledLog({}, notes)) == []
+    assert find_incompatibilities(four(edges=rewired)._definition.graph, at, RecalledLog({}, notes)) == []
 
 
 @pytest.mark.parametrize(

@@ -376,8 +376,8 @@ EDGES = (
     Bug(
         "a workflow as an agent answers two messages at once",
         "workflows/subworkflow_agent.py",
-        "    takes_many = False  # its conversation is said in order\n",
-        "    takes_many = True\n",
+        "    _handles_concurrently = False  # its conversation is said in order\n",
+        "    _handles_concurrently = True\n",
         ("agents/test_as_agent.py",),
     ),
     Bug(
@@ -390,7 +390,7 @@ EDGES = (
     Bug(
         "a run that somebody drives may be started with another message",
         "workflows/background_drive.py",
-        "            check_same_start(self._workflow.definition, head, position.message)\n",
+        "            check_same_start(self._workflow._definition, head, position.message)\n",
         "",
         ("engine/test_starting.py",),
     ),

@@ -94,7 +94,7 @@ class Found:
 
 async def look(storage: BuiltInStorage, owed: Owed) -> Found:
     """What is there. Raises AssertionError if something is missing that is owed, or there is what never was."""
-    store = storage.store
+    store = storage._store
     records = await store.history(RUN)
     numbers = [record.entry.number for record in records]
     head = numbers[-1] if numbers else -1
@@ -119,7 +119,7 @@ async def look(storage: BuiltInStorage, owed: Owed) -> Found:
 async def _memory(storage: BuiltInStorage, owed: Owed, head: int) -> set[tuple[int, str]]:
     settled, found = owed.settled_by(head), set[tuple[int, str]]()
     for place in sorted({place for place, _ in owed.memory if place > settled}):
-        for key, body in (await storage.store.read_log(RUN, place)).items():
+        for key, body in (await storage._store.read_log(RUN, place)).items():
             assert owed.memory.get((place, key)) == json.loads(body), f"what is remembered as {key} never was so"
             found.add((place, key))
     missing = {(place, key) for place, key in owed.remembered if place > settled} - found
@@ -128,14 +128,14 @@ async def _memory(storage: BuiltInStorage, owed: Owed, head: int) -> set[tuple[i
 
 
 async def _mail(storage: BuiltInStorage, owed: Owed, head: int) -> set[str]:
-    consumed, found = owed.consumed_by(head), dict(await storage.store.pending_signals(RUN))
+    consumed, found = owed.consumed_by(head), dict(await storage._store.pending_signals(RUN))
     for key, body in found.items():
         assert owed.signals.get(key) == json.loads(body), f"the mail {key} never was so"
     again, missing = set(found) & consumed, owed.posted - consumed - set(found)
     assert not again, f"consumed, and there again: {sorted(again)}"
     assert not missing, f"acknowledged as posted, and lost: {sorted(missing)}"
     for key in owed.posted:
-        assert not await storage.store.send(RUN, key, b'{"second":true}'), (
+        assert not await storage._store.send(RUN, key, b'{"second":true}'), (
             f"a second {key} was taken after the first one"
         )
     return set(found)

@@ -113,7 +113,7 @@ def break_it(fault: str) -> None:
 async def drive(kind: str, folder: Path, *given: Any, **options: Any) -> dict[str, Any]:
     """One life of a process, from opening the store to closing it. The answers to what is asked then."""
     storage = storage_in(kind, folder)
-    storage.store = Marking(storage.store)
+    storage._store = Marking(storage._store)
     watch = Watch(stepped=lambda name: mark("stepped", name=name), pace=0.03)
     async with storage:
         stream: Any = build(storage, watch).run(*given, run_id=RUN, stream=True, **options)

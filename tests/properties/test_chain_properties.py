@@ -83,7 +83,7 @@ class Run:
         self.kept = [self.at]
 
     def open(self) -> StoreArchive:
-        return StoreArchive(self.storage.store, CODEC)
+        return StoreArchive(self.storage._store, CODEC)
 
     @staticmethod
     def stamp(number: int) -> Stamp:
@@ -104,7 +104,7 @@ class Run:
             await self._superstep(step)
 
     async def _move_back(self, number: int) -> None:
-        source = (await self.archive.at((await self.storage.store.entries(run_id="r"))[number]))[0]
+        source = (await self.archive.at((await self.storage._store.entries(run_id="r"))[number]))[0]
         self.epoch += 1
         header = replace(self.at.header, epoch=self.epoch)
         commit = restore(self.at, source, self.stamp(self.at.number + 1))
@@ -166,10 +166,10 @@ async def checked(terms: Terms, steps: list[Step]) -> None:
     await run.begin()
     for step in steps:
         await run.take(step)
-    entries = await run.storage.store.entries(run_id="r")
+    entries = await run.storage._store.entries(run_id="r")
     assert [entry.number for entry in entries] == list(range(len(steps) + 1))
     event(
-        f"{sum(b'splice' in one.body for one in await run.storage.store.history('r')) // 3 * 3}+ records with splices"
+        f"{sum(b'splice' in one.body for one in await run.storage._store.history('r')) // 3 * 3}+ records with splices"
     )
     event(f"{sum(entry.is_snapshot for entry in entries) * 10 // len(entries)} of 10 records are frames")
     listed = await run.storage.list_checkpoints(run_id="r")
@@ -202,7 +202,7 @@ def said(at: Checkpoint) -> tuple[Any, ...]:
 
 async def check_length(run: Run, terms: Terms, number: int) -> None:
     """A chain is never longer than it pays: it was asked every so often, and each time too little was read in vain."""
-    links = await run.storage.store.chain("r", number)
+    links = await run.storage._store.chain("r", number)
     first = links[0].entry.number
     assert [link.entry.number for link in links] == list(range(first, number + 1))
     assert [link.entry.is_snapshot for link in links] == [True] + [False] * (len(links) - 1)

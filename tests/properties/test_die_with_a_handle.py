@@ -91,7 +91,7 @@ def test_an_answer_that_was_accepted_is_taken_in_and_handled_once(make_store: An
                 await handle.respond({"a": True})
         assert (await handle.result()).get_outputs() == ["done a"], where
         assert await storage.pending_requests() == [], where
-        assert await storage.store.pending_signals("r") == [], where
+        assert await storage._store.pending_signals("r") == [], where
 
     for where, store, came in deaths(script, ask, answer, make_store):
         assert lived(script, partial(survive, where, came), store)
@@ -153,7 +153,7 @@ def test_a_run_whose_end_was_told_is_cancelled_and_what_finished_is_not_run_agai
     async def survive(where: str, came: list[str], storage: Any) -> None:
         script.forget()
         again = build(storage, script)
-        committed = await storage.store.head("r")
+        committed = await storage._store.head("r")
         if came:
             assert await again.attach("r").status() is CANCELLED, where
         handle = again.start(message, run_id="r")  # on purpose

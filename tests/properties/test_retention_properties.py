@@ -74,15 +74,15 @@ class Place:
 
     async def records(self) -> dict[str, list[Record]]:
         """Everything that is stored, by run; of runs inside, too."""
-        runs = await self.storage.store.runs(inner=True)
-        return {run.run_id: await self.storage.store.history(run.run_id) for run in runs}
+        runs = await self.storage._store.runs(inner=True)
+        return {run.run_id: await self.storage._store.history(run.run_id) for run in runs}
 
     async def callers(self) -> dict[str, str | None]:
-        return {run.run_id: run.metadata.caller for run in await self.storage.store.runs(inner=True)}
+        return {run.run_id: run.metadata.caller for run in await self.storage._store.runs(inner=True)}
 
     async def thin(self, run_id: str, which: int) -> None:
         """Delete one of the checkpoints that are not the newest. Outputs go with theirs, so these stay."""
-        older = [one for one in (await self.storage.store.entries(run_id=run_id))[:-1] if not one.outputs]
+        older = [one for one in (await self.storage._store.entries(run_id=run_id))[:-1] if not one.outputs]
         if older:
             id = older[which * 7 % len(older)].checkpoint_id
             assert await self.storage.delete(id)

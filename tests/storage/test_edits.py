@@ -108,7 +108,7 @@ async def written(turns: int) -> tuple[int, int]:
     head = await storage.get_latest(run_id="r")
     assert head is not None
     last = head.to_dict()
-    records = await storage.store.history("r")
+    records = await storage._store.history("r")
     return sum(len(one.body) for one in records), len(json.dumps([last["state"], last["executor_states"]]))
 
 
@@ -134,7 +134,7 @@ async def test_a_large_value_that_did_not_change_is_not_written_again() -> None:
     clerk = Clerk("clerk")
     builder = WorkflowBuilder(400, name="clerks", start_executor=clerk, checkpoint_storage=storage)
     await builder.add_edge(clerk, clerk).build().run(0, run_id="r")
-    records = await storage.store.history("r")
+    records = await storage._store.history("r")
     assert sum(len(one.body) for one in records) < 1_000_000 * 1.2
     head = await storage.get_latest(run_id="r")
     assert head is not None

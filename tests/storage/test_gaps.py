@@ -20,7 +20,7 @@ async def test_a_chain_with_a_gap_is_refused() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = WorkflowBuilder(name="counting", start_executor=count).add_edge(count, count).build()
     await workflow.run(1, run_id="r", checkpoint_storage=storage)
-    records = await storage.store.history("r")
+    records = await storage._store.history("r")
     assert fold(records, DEFAULT_CODEC)[-1][0].state["number"].open() == 5
     assert not records[3].entry.is_snapshot
     with pytest.raises(CheckpointCorrupt, match=f"{records[3].entry.checkpoint_id} of run 'r' tells only what changed"):

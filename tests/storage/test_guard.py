@@ -156,10 +156,10 @@ async def test_what_cannot_be_unsealed_is_told_apart_from_what_is_damaged(tmp_pa
 async def test_a_sealed_letter_and_memory_are_read_again() -> None:
     storage = InMemoryCheckpointStorage(seal=Seal(KEYS, "spring"))
     await build(storage).run("a", run_id="r")
-    assert await storage.store.send("r", "k", b'{"a":1}')
-    assert await storage.store.pending_signals("r") == [("k", b'{"a":1}')]
-    assert await storage.store.write_log("r", 9, "9.0", b'{"b":2}')
-    assert await storage.store.read_log("r", 9) == {"9.0": b'{"b":2}'}
+    assert await storage._store.send("r", "k", b'{"a":1}')
+    assert await storage._store.pending_signals("r") == [("k", b'{"a":1}')]
+    assert await storage._store.write_log("r", 9, "9.0", b'{"b":2}')
+    assert await storage._store.read_log("r", 9) == {"9.0": b'{"b":2}'}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 async def wake(storage: Any, run_id: str, at: datetime, workflow: str = "w") -> DueRun:
     """A run that wants to be moved on then."""
-    await storage.store.append(record(run_id, 0, workflow=workflow), CommitEffects(wake=at.isoformat()))
+    await storage._store.append(record(run_id, 0, workflow=workflow), CommitEffects(wake=at.isoformat()))
     return DueRun(run_id, workflow, at)
 
 
@@ -26,7 +26,7 @@ async def test_those_that_are_due_come_soonest_first(storage: Any) -> None:
     after = await wake(storage, "a", NOON + tick)
     sharp = await wake(storage, "b", NOON)  # a moment without microseconds
     before = await wake(storage, "c", NOON - tick, workflow="v")
-    await storage.store.append(record("never", 0))
+    await storage._store.append(record("never", 0))
     assert await storage.due_runs(by=NOON - 2 * tick) == []
     assert await storage.due_runs(by=NOON - tick) == [before]
     assert await storage.due_runs(by=NOON) == [before, sharp]
@@ -56,6 +56,6 @@ async def test_without_a_moment_it_is_now(storage: Any, later: Any) -> None:
 
 async def test_a_run_whose_newest_record_wants_nothing_is_not_due(storage: Any) -> None:
     await wake(storage, "r", NOON)
-    await storage.store.append(record("r", 1))
+    await storage._store.append(record("r", 1))
     assert await storage.due_runs() == []
     await storage.close()

@@ -39,8 +39,8 @@ async def fill(storage: Any) -> None:
     """A run that is done, one that waits, and an answer for it."""
     await counting(storage).run(1, run_id="count")
     await asking(storage).run(Order(7, ["tea"]), run_id="Ask/1", tags={"a": "b"})
-    await storage.store.send("Ask/1", "input/0/x", b'{"kind":"input","format":1,"value":1}')
-    await storage.store.write_log("Ask/1", 1, "1.0", b"{}")
+    await storage._store.send("Ask/1", "input/0/x", b'{"kind":"input","format":1,"value":1}')
+    await storage._store.write_log("Ask/1", 1, "1.0", b"{}")
 
 
 async def test_a_new_store_is_its_owners_alone(umask: int, tmp_path: Path) -> None:

@@ -741,7 +741,7 @@ async def test_a_person_reads_the_tables(store: PostgresStore, schema: str) -> N
 async def test_ids_of_every_kind_go_through_the_storage(schema: str) -> None:
     storage = PostgresCheckpointStorage(dsn(), schema=schema)
     for name in ODD_IDS:
-        await storage.store.append(record(name, 0, checkpoint_id=f"c{name}"))
+        await storage._store.append(record(name, 0, checkpoint_id=f"c{name}"))
     assert await storage.list_checkpoint_ids() == [f"c{name}" for name in ODD_IDS]
     await storage.close()
 

@@ -58,7 +58,7 @@ async def cancel(
     if reason is not None and not is_text(reason):
         raise ValueError(f"the reason {reason!r} holds half a character and cannot be stored")
     run_id = (await find_run(storage, run)).run_id
-    archive = StoreArchive(storage.store, DEFAULT_CODEC)
+    archive = StoreArchive(storage._store, DEFAULT_CODEC)
     before = await _load_head(archive, run_id)
     check_no_caller(before)
     if before.status in _OVER:

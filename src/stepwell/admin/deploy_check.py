@@ -85,8 +85,8 @@ async def check(
     """
     runs: dict[str, CheckedRun] = {}  # one that moves on while we look is listed twice
     name = workflow.name if stored_as is None else stored_as
-    async for entry in _entries(storage.store, name, UNFINISHED + FINISHED if every else UNFINISHED):
-        run = await _check_run(storage.store, entry, workflow)
+    async for entry in _entries(storage._store, name, UNFINISHED + FINISHED if every else UNFINISHED):
+        run = await _check_run(storage._store, entry, workflow)
         if run is not None:
             runs[run.run_id] = run
     return Checked(name, workflow.version, tuple(runs.values()))
@@ -117,7 +117,7 @@ async def _check_run(store: Store, entry: RunEntry, workflow: Workflow) -> Check
 
 async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdict, tuple[str, ...]]:
     try:
-        changes = await _Check(store).find_changes(run_id, workflow.definition)
+        changes = await _Check(store).find_changes(run_id, workflow._definition)
     except (CheckpointMissing, StoreUnavailable):
         raise
     except GraphChanged as changed:
@@ -201,7 +201,7 @@ class _Check:
 def _inner_definition(definition: Definition, executor: str) -> Definition | None:
     nesting = definition.graph.executors[executor]
     inner = nesting.workflow if isinstance(nesting, Nesting) else None
-    return inner.definition if isinstance(inner, Workflow) else None
+    return inner._definition if isinstance(inner, Workflow) else None
 
 
 def _name_inner_run(run_id: str, changes: list[str]) -> list[str]:

@@ -46,7 +46,7 @@ async def find_run(storage: BuiltInStorage, text: str) -> RunInfo:
 
     No payload is read, and the list of runs is not walked through: it costs a look or two, however many there are.
     """
-    return run_info(await _load_run(storage.store, text))
+    return run_info(await _load_run(storage._store, text))
 
 
 async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
@@ -66,7 +66,7 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
     Ids cost a look each, whole or shortened, `RUN@5` one record, `RUN@-2` a list of that run's checkpoints, however
     many runs and checkpoints there are. No state is read for that.
     """
-    store = storage.store
+    store = storage._store
     if not is_text(text):
         raise await _no_match(store, "checkpoint or run", text)
     if (entry := await store.locate(text)) is not None:

@@ -47,7 +47,7 @@ async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
     Raises NotFound or Ambiguous for the run, and RunError for one that works for another: that one asks its questions.
     """
     info = await find_run(storage, run)
-    archive = StoreArchive(storage.store, DEFAULT_CODEC)
+    archive = StoreArchive(storage._store, DEFAULT_CODEC)
     head = await archive.head(info.run_id)
     if head is None:
         raise NotFound(f"run {info.run_id!r} has gone meanwhile")
@@ -58,15 +58,15 @@ async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
 
 async def load_questions(storage: BuiltInStorage, place: CheckpointInfo) -> list[Question]:
     """What a run asked at a checkpoint of it. None counts as answered: a new run from there could answer them all."""
-    entry = await entry_of(storage.store, place)
-    checkpoint, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
+    entry = await entry_of(storage._store, place)
+    checkpoint, _ = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
     return [_make_question(checkpoint.run_id, request, answered=False) for request in checkpoint.requests.values()]
 
 
 async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[PendingRequest]) -> set[tuple[str, str]]:
     """Those whose answer has come and was not taken in yet, as pairs of run and request. Reads only runs with mail."""
     runs = list(dict.fromkeys(question.run_id for question in requests))
-    with_mail = await asyncio.to_thread(storage.store.runs_with_signals, runs) if runs else []
+    with_mail = await asyncio.to_thread(storage._store.runs_with_signals, runs) if runs else []
     questions = [question for run_id in with_mail for question in await open_questions(storage, run_id)]
     return {(question.run_id, question.request_id) for question in questions if question.answered}
 

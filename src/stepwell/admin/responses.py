@@ -32,7 +32,7 @@ async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any)
     works for another one, and EditRefused for what is no JSON.
     """
     info = await find_run(storage, run)
-    archive = StoreArchive(storage.store, DEFAULT_CODEC)
+    archive = StoreArchive(storage._store, DEFAULT_CODEC)
     head = await archive.head(info.run_id)
     if head is None:
         raise NotFound(f"run {info.run_id!r} has gone meanwhile")

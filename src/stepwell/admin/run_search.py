@@ -58,12 +58,12 @@ async def find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | 
 
 
 async def _parts(storage: BuiltInStorage, run_id: str) -> AsyncIterator[dict[str, Any]]:
-    head = await StoreArchive(storage.store, DEFAULT_CODEC).head(run_id)
+    head = await StoreArchive(storage._store, DEFAULT_CODEC).head(run_id)
     if head is None:
         return
     document = document_of(head)
     yield {name: document[name] for name in ("state", "executors", "requests", "messages", "held")}
-    records = await storage.store.history(run_id, upto=head.number, outputs_only=True)
+    records = await storage._store.history(run_id, upto=head.number, outputs_only=True)
     commits = drop_undone([read_commit(record, DEFAULT_CODEC)[0] for record in records])
     payloads = [output.payload for commit in commits for done in commit.done for output in done.outputs]
     yield {"outputs": [msgspec.json.decode(json_of(payload)) for payload in payloads]}

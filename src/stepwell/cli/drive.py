@@ -78,7 +78,7 @@ class _DriveSession:
                 listener.end("interrupted")
                 raise
             assert self.run_id is not None
-            head = await workflow.archive_on(storage).head(self.run_id)
+            head = await workflow._archive_on(storage).head(self.run_id)
             assert head is not None
             listener.end(head.status.value)
         if isinstance(listener, Picture):  # it would have been in the way

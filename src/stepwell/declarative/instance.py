@@ -192,7 +192,7 @@ class AgentWorkflowInstance:
         return None if self.storage is None else await self._archive_on(self.storage).head(execution_id)
 
     def _archive_on(self, storage: CheckpointStorage) -> Archive:
-        return open_archive(storage, self.definition.name, self.workflow.definition.codec)
+        return open_archive(storage, self.definition.name, self.workflow._definition.codec)
 
     def _node_states(self, head: Checkpoint) -> dict[str, str]:
         """Where the nodes of a stored run are. Raises GraphChanged if it was begun with other edges."""

@@ -86,7 +86,7 @@ class Superstep:
         branches.install(asyncio.get_running_loop())
         lanes: dict[str, list[Delivery]] = {}
         for delivery in self._plan.deliveries:
-            alone = not self._scope.graph.executors[delivery.executor].takes_many
+            alone = not self._scope.graph.executors[delivery.executor]._handles_concurrently
             lanes.setdefault(delivery.executor if alone else delivery.id, []).append(delivery)
         if len(lanes) == 1:
             await self._run_lane(lanes.popitem()[1])
@@ -243,12 +243,12 @@ class Superstep:
         value = delivery.payload.open()
         if delivery.reply is not None:
             question = delivery.reply.question.open()
-            arguments, spec = [question, value], executor.handlers.choose_reply(question, value)
+            arguments, spec = [question, value], executor._handler_table.choose_reply(question, value)
         else:
-            arguments, spec = [value], executor.handlers.choose(value)
+            arguments, spec = [value], executor._handler_table.choose(value)
         if spec is None:
             raise self._unroutable_error(executor, value)
-        return _Call(executor, spec, arguments, executor.limits_for(spec))
+        return _Call(executor, spec, arguments, executor._limits_for(spec))
 
     async def _call_within(self, limit: TimeLimit | None, call: _Call, context: HandlerContext) -> None:
         """Let the handler run, in the time it has. Raises Parked if it sleeps, whatever it made of that itself."""
@@ -265,7 +265,7 @@ class Superstep:
             raise Parked(context.parked)
 
     async def _call(self, call: _Call, context: HandlerContext, limit: TimeLimit | None) -> None:
-        function = call.executor.callable_of(call.spec)
+        function = call.executor._handler_function(call.spec)
         args = [*call.arguments, context] if call.spec.takes_context else call.arguments
         try:
             result: Any

@@ -121,9 +121,14 @@ class Executor:
     _executor_id: str | None = None
     _executor_limits: Limits = NO_LIMITS
     description: ClassVar[str | None] = None
-    takes_many: ClassVar[bool] = False  # it keeps nothing between messages, so that they are handled side by side
-    keeps_under: ClassVar[tuple[str, ...]] = ()  # how the keys begin that are its own in the state of a run: "x/{id}/"
-    speaks: ClassVar[bool] = False  # it tells what it says while it says it (`update` events), before it is committed
+    # What follows is for executors of ours. The names are private, and long, so that no attribute of a
+    # user's subclass meets them by accident.
+    # True if it keeps nothing between messages: then those of one superstep are handled concurrently.
+    _handles_concurrently: ClassVar[bool] = False
+    # Prefixes of the state keys that belong to this executor, such as "agents/{id}/".
+    _state_key_patterns: ClassVar[tuple[str, ...]] = ()
+    # True if it emits `update` events while it works, before what they show is committed.
+    _streams_updates: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -144,31 +149,31 @@ class Executor:
         return self._executor_id or type(self).__name__
 
     @property
-    def handlers(self) -> HandlerTable:
+    def _handler_table(self) -> HandlerTable:
         cls: Any = type(self)
         return table_of(cls)
 
     @property
     def input_types(self) -> list[object]:
-        return list(self.handlers.input_types)
+        return list(self._handler_table.input_types)
 
     @property
     def output_types(self) -> list[object]:
-        return list(self.handlers.output_types)
+        return list(self._handler_table.output_types)
 
     @property
     def workflow_output_types(self) -> list[object]:
-        return list(self.handlers.workflow_output_types)
+        return list(self._handler_table.workflow_output_types)
 
     def can_handle(self, message: object) -> bool:
-        return self.handlers.choose(message) is not None
+        return self._handler_table.choose(message) is not None
 
-    def callable_of(self, spec: HandlerSpec) -> Callable[..., Any]:
+    def _handler_function(self, spec: HandlerSpec) -> Callable[..., Any]:
         """The function to call for a handler."""
         function: Callable[..., Any] = getattr(self, spec.name)
         return function
 
-    def limits_for(self, spec: HandlerSpec) -> Limits:
+    def _limits_for(self, spec: HandlerSpec) -> Limits:
         """What a call of a handler is allowed: what the handler says, and where it says nothing, the executor."""
         return spec.limits.or_else(self._executor_limits)
 

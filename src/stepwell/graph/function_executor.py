@@ -41,10 +41,10 @@ class FunctionExecutor(Executor):
         self._table = _read_table(func, Declared(input, output, workflow_output, names))
 
     @property
-    def handlers(self) -> HandlerTable:
+    def _handler_table(self) -> HandlerTable:
         return self._table
 
-    def callable_of(self, spec: HandlerSpec) -> Callable[..., Any]:
+    def _handler_function(self, spec: HandlerSpec) -> Callable[..., Any]:
         return self.func
 
 

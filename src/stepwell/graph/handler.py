@@ -33,7 +33,7 @@ class HandlerSpec:
     takes_context: bool
     is_async: bool
     response: tuple[object, ...] | None = None  # what a response handler takes as an answer; None: it is none
-    limits: Limits = NO_LIMITS  # as its decorator says; `Executor.limits_for` adds those of the executor
+    limits: Limits = NO_LIMITS  # as its decorator says; `Executor._limits_for` adds those of the executor
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class Nesting(Executor):
     """An executor that is a workflow of its own."""
 
     workflow: InnerWorkflow
-    sends_on: Sequence[object] = ()  # the types of what it yields, if that is sent to the executors beside it
+    _forwarded_types: Sequence[object] = ()  # the types of what it yields, if that is sent to the executors beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,18 @@ def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> b
 def find_unrouted_outputs(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
     """The sub-workflows whose outputs nobody beside them could take, one sentence each."""
     for id, executor in executors.items():
-        if isinstance(executor, Nesting) and executor.sends_on and not _is_taken(executor, id, executors, edges):
+        types = executor._forwarded_types if isinstance(executor, Nesting) else ()
+        if types and not _is_taken(types, id, executors, edges):
+            output_types = " | ".join(map(describe, types))
             yield (
-                f"what the sub-workflow {id!r} yields ({' | '.join(map(describe, executor.sends_on))}) goes to nobody: "
+                f"what the sub-workflow {id!r} yields ({output_types}) goes to nobody: "
                 f"add an edge from it to an executor that takes it, or give it allow_direct_output=True"
             )
 
 
-def _is_taken(executor: Nesting, id: str, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> bool:
+def _is_taken(types: Sequence[object], id: str, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> bool:
     for edge in edges:
-        sent_types = [list[sent] for sent in executor.sends_on] if isinstance(edge, FanIn) else executor.sends_on  # type: ignore[valid-type]
+        sent_types = [list[sent] for sent in types] if isinstance(edge, FanIn) else types  # type: ignore[valid-type]
         for target in edge.targets if id in edge.sources else ():
             input_types = executors[target].input_types if target in executors else [Any]
             if any(is_type_compatible(sent, input_type) for sent in sent_types for input_type in input_types):

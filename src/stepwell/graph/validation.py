@@ -35,9 +35,9 @@ def _check_handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
     for id, executor in executors.items():
         if not is_text(id):
             yield f"the executor id {id!r} holds half a character and cannot be stored"
-        for problem in executor.handlers.problems:
+        for problem in executor._handler_table.problems:
             yield f"executor {id!r}: {problem}"
-        if not executor.handlers.specs and not executor.handlers.problems:
+        if not executor._handler_table.specs and not executor._handler_table.problems:
             yield f"executor {id!r} has no handler: mark a method with @handler"
 
 
@@ -99,14 +99,14 @@ def _check_types(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> It
 
 
 def _check_types_meet(source: Executor, target: Executor, is_fan_in: bool) -> Iterator[str]:
-    sent_types, input_types = _sent_types(source, is_fan_in), target.handlers.input_types
+    sent_types, input_types = _sent_types(source, is_fan_in), target._handler_table.input_types
     if sent_types and input_types and not any(_takes(input_type, sent_types) for input_type in input_types):
         yield f"{source.id!r} sends {_either(sent_types)}, but {target.id!r} takes only {_either(input_types)}"
 
 
 def _check_common_handler(sources: Sequence[Executor], target: Executor) -> Iterator[str]:
     """A fan-in delivers one list: one handler must take what all of its sources send."""
-    offers, input_types = [_sent_types(source, is_fan_in=True) for source in sources], target.handlers.input_types
+    offers, input_types = [_sent_types(source, is_fan_in=True) for source in sources], target._handler_table.input_types
     if input_types and not any(
         all(not sent_types or _takes(input_type, sent_types) for sent_types in offers) for input_type in input_types
     ):
@@ -119,7 +119,7 @@ def _check_common_handler(sources: Sequence[Executor], target: Executor) -> Iter
 
 def _sent_types(source: Executor, is_fan_in: bool) -> Sequence[object]:
     """What a source is declared to send; empty if it does not say, which is allowed: it is looked at when sent."""
-    types = source.handlers.output_types
+    types = source._handler_table.output_types
     return [list[type_] for type_ in types] if is_fan_in else types  # type: ignore[valid-type]
 
 

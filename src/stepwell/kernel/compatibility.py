@@ -53,7 +53,7 @@ def find_rejected_signals(graph: Graph, at: Checkpoint, arrived: Iterable[Receiv
                 yield f"a {type(value).__name__} was sent to this run, and the start {graph.start!r} does not take it"
         elif (request := at.requests.get(signal.request_id)) is not None:
             asker = graph.executors[request.executor]
-            if asker.handlers.choose_reply(request.payload.open(), value) is None:
+            if asker._handler_table.choose_reply(request.payload.open(), value) is None:
                 reason = f"{request.id!r} is answered with a {type(value).__name__}, which is not taken in"
                 yield f"{reason}, and {asker.id!r} has no handler for it"
 
@@ -64,7 +64,7 @@ def own_keys(graph: Graph, state: Mapping[str, Any], executor: str, new: str | N
     For each what it is if the executor is called `new`.
     """
     keys = {}
-    for pattern in {pattern for candidate in graph.executors.values() for pattern in candidate.keeps_under}:
+    for pattern in {pattern for candidate in graph.executors.values() for pattern in candidate._state_key_patterns}:
         begin, then = pattern.replace("{id}", executor), pattern.replace("{id}", new or executor)
         for key in state:
             if key == begin or (begin.endswith("/") and key.startswith(begin)):
@@ -126,7 +126,7 @@ def _find_undeliverable(graph: Graph, at: Checkpoint, log: RecalledLog) -> Itera
 
 def _can_deliver(executor: Executor, delivery: Delivery) -> bool:
     if delivery.reply is not None:
-        return executor.handlers.choose_reply(delivery.reply.question.open(), delivery.payload.open()) is not None
+        return executor._handler_table.choose_reply(delivery.reply.question.open(), delivery.payload.open()) is not None
     if Any in executor.input_types or object in executor.input_types:  # it need not be read to know that
         return True
     return executor.can_handle(delivery.payload.open())
@@ -167,7 +167,7 @@ def _find_unanswerable(graph: Graph, request: Request) -> Iterator[str]:
         yield f"executor {request.executor!r} is gone, and its question {request.id!r} is open"
         return
     question = request.payload.open()
-    accepted = {describe(reply_type) for reply_type in executor.handlers.reply_types(question)}
+    accepted = {describe(reply_type) for reply_type in executor._handler_table.reply_types(question)}
     missing = (
         [] if accepted & _OPEN else [words for words in split_union(request.response_type) if words not in accepted]
     )
@@ -175,7 +175,7 @@ def _find_unanswerable(graph: Graph, request: Request) -> Iterator[str]:
         takes = f"takes {' | '.join(sorted(accepted))}" if accepted else "takes no answer to that"
         wants = f"{request.executor!r} asks {request.id!r} and wants a {request.response_type}"
         yield f"{wants}, but {takes}"
-    elif request.default is not None and executor.handlers.choose_reply(question, request.default.open()) is None:
+    elif request.default is not None and executor._handler_table.choose_reply(question, request.default.open()) is None:
         yield f"{request.executor!r} does not take the default of its open question {request.id!r}"
 
 

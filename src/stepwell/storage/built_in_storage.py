@@ -47,20 +47,20 @@ class BuiltInStorage:
     ) -> None:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention is FullHistory or LatestOnly, not {retention!r}")
-        self.store = cast(Store, VerifiedStore(store, seal, lease=validate_lease(lease)))
+        self._store = cast(Store, VerifiedStore(store, seal, lease=validate_lease(lease)))
         self.retention = retention
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Keep a checkpoint that came from elsewhere; durable when it returns. Its id."""
         from stepwell.storage import checkpoint_bodies
 
-        return await checkpoint_bodies.save(self.store, checkpoint)
+        return await checkpoint_bodies.save(self._store, checkpoint)
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         """The checkpoint of that id. Raises CheckpointMissing, or CheckpointCorrupt if it is damaged."""
         from stepwell.storage import checkpoint_bodies
 
-        return await checkpoint_bodies.load(self.store, checkpoint_id)
+        return await checkpoint_bodies.load(self._store, checkpoint_id)
 
     async def list_checkpoints(
         self,
@@ -77,7 +77,7 @@ class BuiltInStorage:
         from stepwell.storage import checkpoint_bodies
 
         return await checkpoint_bodies.load_all(
-            self.store, await list_entries(self.store, workflow_name, run_id, before, limit)
+            self._store, await list_entries(self._store, workflow_name, run_id, before, limit)
         )
 
     async def list_checkpoint_ids(
@@ -89,7 +89,7 @@ class BuiltInStorage:
         limit: int | None = None,
     ) -> list[str]:
         """The ids of those checkpoints, oldest first by commit; no payload is read."""
-        return [entry.checkpoint_id for entry in await list_entries(self.store, workflow_name, run_id, before, limit)]
+        return [entry.checkpoint_id for entry in await list_entries(self._store, workflow_name, run_id, before, limit)]
 
     async def list_runs(
         self,
@@ -119,9 +119,9 @@ class BuiltInStorage:
         if not _are_storable(workflow_name, prefix, text, *(tags or {}), *(tags or {}).values()):
             return []
         wanted = None if status is None else WorkflowRunState(status).value
-        past = None if after is None else after.entry
+        past = None if after is None else after._entry
         times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
-        entries = await self.store.runs(
+        entries = await self._store.runs(
             workflow=workflow_name,
             status=wanted,
             tags=tags,
@@ -133,7 +133,7 @@ class BuiltInStorage:
 
     async def get_run(self, run_id: str) -> RunInfo | None:
         """The run of that id, also if it is that of a sub-workflow; None if there is none. No payload is read."""
-        entry = await self.store.run(run_id) if _are_storable(run_id) else None
+        entry = await self._store.run(run_id) if _are_storable(run_id) else None
         return None if entry is None else run_info(entry)
 
     async def get_latest(
@@ -142,7 +142,7 @@ class BuiltInStorage:
         """The newest commit of any run that matches, or the head of the run that is named; None if there is none."""
         from stepwell.storage import checkpoint_bodies
 
-        return await checkpoint_bodies.latest(self.store, workflow_name, run_id)
+        return await checkpoint_bodies.latest(self._store, workflow_name, run_id)
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint; False if there is none. Those before and after it stay readable.
@@ -152,7 +152,7 @@ class BuiltInStorage:
         """
         from stepwell.storage import checkpoint_bodies
 
-        return await checkpoint_bodies.delete(self.store, checkpoint_id)
+        return await checkpoint_bodies.delete(self._store, checkpoint_id)
 
     async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
         """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from.
@@ -162,13 +162,13 @@ class BuiltInStorage:
         """
         from stepwell.storage import checkpoint_bodies
 
-        return await checkpoint_bodies.messages(self.store, checkpoint_id)
+        return await checkpoint_bodies.messages(self._store, checkpoint_id)
 
     async def event_history(self, run_id: str) -> list[WorkflowEvent]:
         """The durable events of a run, told again from its commits, as far as they are kept."""
         from stepwell.storage import checkpoint_bodies
 
-        return await checkpoint_bodies.events_of(self.store, run_id)
+        return await checkpoint_bodies.events_of(self._store, run_id)
 
     async def pending_requests(
         self,
@@ -190,12 +190,12 @@ class BuiltInStorage:
 
         if not _are_storable(workflow_name, run_id):
             return []
-        pending = await self.store.pending(
+        pending = await self._store.pending(
             workflow=workflow_name,
             run_id=run_id,
             asked_by=None if asked_by is None else stored_moment(asked_by),
             due_by=None if due_by is None else stored_moment(due_by),
-            past=None if after is None else after.entry,
+            past=None if after is None else after._entry,
             limit=limit,
         )
         return [pending_request(request) for request in pending]
@@ -203,7 +203,7 @@ class BuiltInStorage:
     async def due_runs(self, *, by: datetime | None = None, workflow_name: str | None = None) -> list[DueRun]:
         """The runs that want to be moved on by then (default: now), soonest first; no payload is read."""
         before = stored_moment(clock.now() if by is None else by)
-        return [due_run(wake) for wake in await self.store.wakes(before=before, workflow=workflow_name)]
+        return [due_run(wake) for wake in await self._store.wakes(before=before, workflow=workflow_name)]
 
     async def compact(self) -> int:
         """Give back the disk space of what was deleted; how many bytes less the store takes.
@@ -214,11 +214,11 @@ class BuiltInStorage:
         asked to clean up its tables (nobody waits; what it frees it mostly keeps for itself, for what comes next). A
         directory loses its empty folders. Nothing that is stored changes.
         """
-        return await self.store.compact()
+        return await self._store.compact()
 
     async def close(self) -> None:
         """Finish what is under way and give back files. The storage opens again if it is used again."""
-        await self.store.close()
+        await self._store.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -239,7 +239,7 @@ def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Arc
 
     check_contract(storage)
     if isinstance(storage, BuiltInStorage) and not _overrides_contract(storage):
-        return StoreArchive(storage.store, codec, storage.retention)
+        return StoreArchive(storage._store, codec, storage.retention)
     return ContractArchive(storage, workflow, codec)
 
 

@@ -28,7 +28,7 @@ class PendingRequest:
     response_schema: dict[str, Any] = field(repr=False)
     asked_at: datetime
     deadline: datetime | None
-    entry: Pending = field(repr=False, compare=False)  # where the next page begins
+    _entry: Pending = field(repr=False, compare=False)  # where the next page begins
 
     @property
     def age(self) -> timedelta:

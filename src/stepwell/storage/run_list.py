@@ -25,7 +25,7 @@ class RunInfo:
     began_at: str
     changed_at: str
     tags: Mapping[str, str]
-    entry: RunEntry = field(repr=False, compare=False)  # where the next page begins
+    _entry: RunEntry = field(repr=False, compare=False)  # where the next page begins
 
 
 def run_info(entry: RunEntry) -> RunInfo:

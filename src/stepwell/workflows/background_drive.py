@@ -40,11 +40,11 @@ class Runnable(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def definition(self) -> Definition: ...
-    def drive(
+    def _definition(self) -> Definition: ...
+    def _drive(
         self, position: Position, storage: CheckpointStorage | None, streaming: bool, private: Mapping[str, Any]
     ) -> Drive: ...
-    def archive_on(self, storage: CheckpointStorage) -> Archive: ...
+    def _archive_on(self, storage: CheckpointStorage) -> Archive: ...
 
 
 Begun = asyncio.Future[Checkpoint | None]
@@ -66,10 +66,10 @@ class BackgroundDrive:
         self.drives_ended = 0  # that it has moved the run and come to an end
 
     def archive(self) -> Archive:
-        return self._workflow.archive_on(self._storage)
+        return self._workflow._archive_on(self._storage)
 
     def drive(self, position: Position) -> Drive:
-        return self._workflow.drive(position, self._storage, streaming=True, private=self._private)
+        return self._workflow._drive(position, self._storage, streaming=True, private=self._private)
 
     def is_driving(self) -> bool:
         return self._task is not None and not self._task.done()
@@ -200,7 +200,7 @@ class BackgroundDrive:
             head = await self.archive().head(self._run_id)
             if head is None:
                 return position  # it is just about to begin
-            check_same_start(self._workflow.definition, head, position.message)
+            check_same_start(self._workflow._definition, head, position.message)
             begun.set_result(None)
             return replace(self._onward, except_at=head.number)  # if it had stopped there, it is to go on
         return position if isinstance(position, Continue) else self._onward

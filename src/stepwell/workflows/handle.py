@@ -116,7 +116,7 @@ class RunHandle:
         it was sent, when the run is done or waits. Raises RunError if it failed or was cancelled."""
         head = await self._head()
         check_no_caller(head)
-        graph = self._workflow.definition.graph
+        graph = self._workflow._definition.graph
         start = graph.executors[graph.start]
         if not start.can_handle(message):
             raise RoutingFailed(
@@ -124,7 +124,7 @@ class RunHandle:
                 run_id=self.run_id,
             )
         self._check_active(head, "send to it")
-        payload = self._workflow.definition.codec.pack(message, "$.message")
+        payload = self._workflow._definition.codec.pack(message, "$.message")
         await self._archive().send(self.run_id, input_key(head.header.epoch, new_run_id()), write_input(payload))
         await self._continue_after_send(head)
 
@@ -136,7 +136,7 @@ class RunHandle:
         head = await self._head()
         check_no_caller(head)
         self._check_active(head, "answer it")
-        definition = self._workflow.definition
+        definition = self._workflow._definition
         answers = check_responses(definition.graph, head, responses, definition.codec.pack)
         await send_responses(self._archive(), head, answers)
         await self._continue_after_send(head)

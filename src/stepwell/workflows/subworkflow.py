@@ -57,7 +57,7 @@ class InnerTable(HandlerTable):
         types = (
             response_type
             for executor in self._inner.values()
-            for response_type in executor.handlers.reply_types(question)
+            for response_type in executor._handler_table.reply_types(question)
         )
         return tuple(dict.fromkeys(types))
 
@@ -65,7 +65,7 @@ class InnerTable(HandlerTable):
         yield from super().every_type()
         yield SubWorkflowRequestMessage
         for executor in self._inner.values():
-            yield from executor.handlers.every_type()
+            yield from executor._handler_table.every_type()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class WorkflowExecutor(Nesting):
     executor beside it that takes `SubWorkflowRequestMessage` gets them first and may answer.
     """
 
-    takes_many = True
+    _handles_concurrently = True
 
     def __init__(
         self,
@@ -112,14 +112,14 @@ class WorkflowExecutor(Nesting):
         self.workflow: Workflow = workflow
         self.allow_direct_output, self.propagate_request = allow_direct_output, propagate_request
         output_types = _output_types(workflow)
-        self.sends_on = () if allow_direct_output else output_types
-        self._table = _table(workflow, self.sends_on, output_types if allow_direct_output else ())
+        self._forwarded_types = () if allow_direct_output else output_types
+        self._table = _table(workflow, self._forwarded_types, output_types if allow_direct_output else ())
         self._suspended: dict[str, _SuspendedRun] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._answers: _Answers | None = None
 
     @property
-    def handlers(self) -> HandlerTable:
+    def _handler_table(self) -> HandlerTable:
         return self._table
 
     async def call(self, message: Any, ctx: HandlerContext) -> None:
@@ -226,7 +226,7 @@ class WorkflowExecutor(Nesting):
     def _drive(
         self, ctx: HandlerContext, position: Position, responses: Mapping[str, Any], child: Child | None = None
     ) -> Drive:
-        scope, definition, archive = ctx.scope, self.workflow.definition, self._archive(ctx)
+        scope, definition, archive = ctx.scope, self.workflow._definition, self._archive(ctx)
         if archive is not None and child is not None:  # what it commits is read again, also by an attempt after a crash
             # nor is it gone while the run around this one may still go back
             archive.needed = child.number if isinstance(position, Continue) and not scope.is_needed else 0
@@ -245,10 +245,10 @@ class WorkflowExecutor(Nesting):
         return Drive(definition, options, self._executors_for(position))
 
     def _archive(self, ctx: HandlerContext) -> Archive | None:
-        return ctx.scope.archive_for(self.workflow.name, self.workflow.definition.codec)
+        return ctx.scope.archive_for(self.workflow.name, self.workflow._definition.codec)
 
     def _executors_for(self, position: Position) -> Troupe:
-        pool = self.workflow.executor_pool
+        pool = self.workflow._executor_pool
         suspended = position.executors if isinstance(position, Suspended) else None
 
         def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, yielded: Sequence[Commit]) -> None:
@@ -363,7 +363,7 @@ class WorkflowExecutor(Nesting):
 
 def _output_types(workflow: Workflow) -> tuple[object, ...]:
     """The types of what a workflow is declared to yield as outputs; empty if it does not say."""
-    graph = workflow.definition.graph
+    graph = workflow._definition.graph
     executors = [e for id, e in graph.executors.items() if graph.output_kind(id) == "output"]
     return tuple(dict.fromkeys(output_type for executor in executors for output_type in executor.workflow_output_types))
 

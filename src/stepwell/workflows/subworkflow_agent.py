@@ -27,14 +27,14 @@ class WorkflowAgentExecutor(WorkflowExecutor):
     """A workflow that takes part as an agent: what it is told it adds to its conversation, which a run of the workflow
     answers. What that run asks, the workflow around it asks."""
 
-    takes_many = False  # its conversation is said in order
+    _handles_concurrently = False  # its conversation is said in order
 
     def __init__(self, agent: WorkflowAgent, id: str | None = None) -> None:
         if not isinstance(agent.workflow, Workflow):
             raise DefinitionError(f"{agent!r} is not made of a workflow that can stand inside another")
         super().__init__(agent.workflow, id or agent.name, propagate_request=True)
         self.agent: WorkflowAgent = agent
-        self.sends_on = ()
+        self._forwarded_types = ()
         common: dict[str, Any] = {
             "output": (AgentExecutorResponse, SubWorkflowRequestMessage),
             "workflow_output": (AgentResponse,),
@@ -54,7 +54,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
             forget(self.id, ctx)
         hear(self.id, _messages(message, ctx), ctx)
         if not isinstance(message, AgentExecutorRequest) or message.should_respond:
-            await self.call(self.agent.as_input(conversation_of(self.id, ctx)), ctx)
+            await self.call(self.agent._as_input(conversation_of(self.id, ctx)), ctx)
 
     async def _pass_on(
         self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint

@@ -53,11 +53,11 @@ class Workflow:
     ) -> None:
         self._signature = signature(graph)
         self._graph, self._storage = graph, checkpoint_storage
-        self.executor_pool = ExecutorPool(specs)
+        self._executor_pool = ExecutorPool(specs)
         self._waiting = WaitingRuns()
         self._description = description
         self._memory: CheckpointStorage | None = None  # of runs held by a handle, if no storage was given
-        types = [t for executor in graph.executors.values() for t in executor.handlers.every_type()]
+        types = [t for executor in graph.executors.values() for t in executor._handler_table.every_type()]
         self._definition = Definition(
             name=name or made_up_name(self._signature),
             graph=graph,
@@ -69,14 +69,9 @@ class Workflow:
         )
 
     @property
-    def definition(self) -> Definition:
-        """What the engine knows of it."""
-        return self._definition
-
-    @property
     def name(self) -> str:
         """As given, or made from the structure: the same structure has the same name in every process."""
-        return self.definition.name
+        return self._definition.name
 
     @property
     def description(self) -> str | None:
@@ -85,11 +80,11 @@ class Workflow:
     @property
     def version(self) -> int:
         """Which version of the workflow this is; a run is of the version that began it, or took it over last."""
-        return self.definition.version
+        return self._definition.version
 
     @property
     def max_iterations(self) -> int:
-        return self.definition.max_iterations
+        return self._definition.max_iterations
 
     @property
     def start_executor_id(self) -> str:
@@ -219,7 +214,7 @@ class Workflow:
         def begin() -> Drive:
             if waiting is not None:
                 self._waiting.take(waiting)
-            return self.drive(
+            return self._drive(
                 position,
                 storage,
                 streaming=stream,
@@ -280,7 +275,7 @@ class Workflow:
             self._memory = storage
         return storage
 
-    def drive(
+    def _drive(
         self,
         position: Position,
         storage: CheckpointStorage | None,
@@ -294,7 +289,7 @@ class Workflow:
     ) -> Drive:
         """One drive of a run, for `run` and for handles: they read its events."""
         archives = archives_on(storage)
-        archive = archives(self.name, self.definition.codec)
+        archive = archives(self.name, self._definition.codec)
         options = Options(
             position,
             archive,
@@ -305,11 +300,11 @@ class Workflow:
             durability=durability,
             recall_changed=recall_changed,
         )
-        return Drive(self.definition, options, self._executors_for(storage, waiting))
+        return Drive(self._definition, options, self._executors_for(storage, waiting))
 
-    def archive_on(self, storage: CheckpointStorage) -> Archive:
+    def _archive_on(self, storage: CheckpointStorage) -> Archive:
         """Where runs of this workflow are kept, for handles."""
-        return open_archive(storage, self.name, self.definition.codec)
+        return open_archive(storage, self.name, self._definition.codec)
 
     def _waiting_for(
         self, run_id: str | None, checkpoint_id: str | None, storage: CheckpointStorage | None
@@ -323,11 +318,11 @@ class Workflow:
         suspended = waiting.executors if waiting is not None else None
 
         def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, yielded: Sequence[Commit]) -> None:
-            self.executor_pool.release(executors)
+            self._executor_pool.release(executors)
             if at is not None:
                 self._waiting.note(at, yielded, executors, storage)
 
-        return Troupe(self.executor_pool.acquire if suspended is None else lambda: suspended, give_back)
+        return Troupe(self._executor_pool.acquire if suspended is None else lambda: suspended, give_back)
 
     def as_agent(
         self,

@@ -116,13 +116,13 @@ class WorkflowAgent:
         self.name = name or workflow.name
         self.description = description or workflow.description
         self._last: AgentSession | None = None  # for those who answer without naming a session
-        self.as_input(messages_of("hello"))
+        self._as_input(messages_of("hello"))
 
     def create_session(self, session_id: str | None = None) -> AgentSession:
         """A new conversation, or one that was begun under this id."""
         return AgentSession(session_id or new_run_id())
 
-    def as_input(self, messages: list[Message]) -> Any:
+    def _as_input(self, messages: list[Message]) -> Any:
         """Messages in the form that the start executor takes. Raises DefinitionError if it takes none."""
         start = self.workflow.executors[self.workflow.start_executor_id]
         for form in (messages, messages[-1], messages[-1].text):
@@ -220,7 +220,7 @@ class WorkflowAgent:
         except CheckpointMissing:
             if messages is None:
                 raise
-            handle = self.workflow.start(self.as_input(messages), run_id=session.session_id, **options)
+            handle = self.workflow.start(self._as_input(messages), run_id=session.session_id, **options)
         else:
             if messages is None and responses is None and status in _STOPPED:  # whoever asks for it wants it to go on
                 async for event in self._resume(session, {"run_id": session.session_id, **options}):
@@ -251,7 +251,7 @@ class WorkflowAgent:
                 run_id=handle.run_id,
             )
         elif messages is not None:
-            await handle.send(self.as_input(messages))
+            await handle.send(self._as_input(messages))
 
     def __repr__(self) -> str:
         return f"<WorkflowAgent {self.name!r}>"

@@ -195,7 +195,7 @@ def test_a_run_that_works_for_another_is_answered_there(here: Place, say: Say) -
 
     async def children() -> list[str]:
         async with here.storage as storage:
-            return [run.run_id for run in await storage.store.runs(inner=True) if run.run_id != "outer"]
+            return [run.run_id for run in await storage._store.runs(inner=True) if run.run_id != "outer"]
 
     (inner,) = asyncio.run(children())
     done = say("--store", here.address, "respond", inner, "--json", '{"yes": true}')

@@ -58,11 +58,11 @@ async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
     was begun with an input, and NotFound if that checkpoint of the parent is gone.
     """
     checkpoint = await find_checkpoint(storage, run)
-    content, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(await entry_of(storage.store, checkpoint))
+    content, _ = await StoreArchive(storage._store, DEFAULT_CODEC).at(await entry_of(storage._store, checkpoint))
     header = content.header
     if header.parent_id is None:
         raise NotForked(f"run {checkpoint.run_id!r} is no fork: it began with an input", run_id=checkpoint.run_id)
-    entry = await storage.store.locate(header.parent_id)
+    entry = await storage._store.locate(header.parent_id)
     if entry is None:
         raise NotFound(
             f"{header.parent_run}@{header.parent_number}, where run {checkpoint.run_id!r} was forked, "
@@ -75,8 +75,8 @@ async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
 
 async def load_document(storage: BuiltInStorage, at: CheckpointInfo) -> dict[str, Any]:
     """The document of a checkpoint that was found."""
-    entry = await entry_of(storage.store, at)
-    return document_of((await StoreArchive(storage.store, DEFAULT_CODEC).at(entry))[0])
+    entry = await entry_of(storage._store, at)
+    return document_of((await StoreArchive(storage._store, DEFAULT_CODEC).at(entry))[0])
 
 
 def _label(at: CheckpointInfo) -> str:

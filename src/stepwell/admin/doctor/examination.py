@@ -56,7 +56,7 @@ async def examine(
         if progress is not None:
             progress(totals)
 
-    examination = _Examination(storage.store, totals, by_name, report_progress)
+    examination = _Examination(storage._store, totals, by_name, report_progress)
     try:
         async for finding in examination.findings():
             totals.errors += finding.severity == "error"

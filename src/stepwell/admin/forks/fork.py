@@ -58,7 +58,7 @@ async def fork(
     UnknownRequest or RequestExpired for a question, RunError if a run of that id is stored already, and RunBusy if
     somebody drives one. Then there is no new run.
     """
-    archive = StoreArchive(storage.store, DEFAULT_CODEC, storage.retention)
+    archive = StoreArchive(storage._store, DEFAULT_CODEC, storage.retention)
     origin = await find_checkpoint(storage, checkpoint)
     position_of(OMITTED, run_id, origin.checkpoint_id, tags)  # no id and no tags that a run could not have
     source = await _load_source(archive, origin)
@@ -96,7 +96,7 @@ async def preview_fork(
     Raises as `fork` does, but for RunBusy. A run without a name is called `new` here. Answers are not in it: they are
     taken in when the new run is driven.
     """
-    archive = StoreArchive(storage.store, DEFAULT_CODEC)
+    archive = StoreArchive(storage._store, DEFAULT_CODEC)
     origin = await find_checkpoint(storage, checkpoint)
     position_of(OMITTED, run_id, origin.checkpoint_id, tags)
     source = await _load_source(archive, origin)

@@ -58,7 +58,7 @@ async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None
 
     Raises CheckpointMissing if there is no such run or commit, CheckpointCorrupt if a record is damaged.
     """
-    timeline = await load_timeline(storage.store, run_id, number, rows=_ROWS, changes=_CHANGES)
+    timeline = await load_timeline(storage._store, run_id, number, rows=_ROWS, changes=_CHANGES)
     return "".join(_render_page(timeline))
 
 

@@ -78,7 +78,7 @@ async def prune(
 
     Reads the list of runs, the list of each run's checkpoints, one frame of each run for its lineage, and what goes.
     """
-    store, now = storage.store, clock.now()
+    store, now = storage._store, clock.now()
     runs = await load_all_facts(store, only, lambda run: policy.of(run.status) is not None)
     removal = plan_removal(policy, runs, now, named, only)
     whole = set(removal.runs)
@@ -99,9 +99,9 @@ async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_
     unless the fork is named as well; a run that works for another goes with that one. It may end anywhere: what is
     left is whole.
     """
-    runs = await load_facts_for(storage.store, run_ids)
+    runs = await load_facts_for(storage._store, run_ids)
     removal = plan_deletion(run_ids, runs)
-    pruning = _Pruning(storage.store, runs, dry_run, discard_signals=True)
+    pruning = _Pruning(storage._store, runs, dry_run, discard_signals=True)
     await pruning.drop(removal.waves)
     return pruning.report(removal)
 

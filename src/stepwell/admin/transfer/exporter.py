@@ -112,7 +112,7 @@ async def _export(
         raise TypeError(f"without is a list of paths: without=[{without!r}]")
     redaction = Redaction(without)
     _check_readable(storage, unsealed)
-    bundle = await collect_runs(storage.store, run_id)
+    bundle = await collect_runs(storage._store, run_id)
     main = bundle.runs[-1]
     if main.at.header.caller is not None:
         raise RunError(
@@ -124,7 +124,7 @@ async def _export(
         for snapshot in bundle.runs:
             lines = _RunLines(snapshot, redaction)
             writer.write(RunLine(snapshot.run_id, snapshot.at.number, snapshot.role, snapshot.at.place))
-            async for page in read_records(storage.store, snapshot):
+            async for page in read_records(storage._store, snapshot):
                 await asyncio.to_thread(_write, writer, map(lines.make_record_line, page))
                 count += len(page)
             await asyncio.to_thread(_write, writer, lines.make_other_lines())
@@ -147,7 +147,7 @@ def _check_readable(storage: BuiltInStorage, unsealed: bool) -> None:
         raise DefinitionError(
             f"a run is exported from one of the built-in storages, not from a {type(storage).__name__}"
         )
-    if getattr(storage.store, "is_sealed", False) and not unsealed:
+    if getattr(storage._store, "is_sealed", False) and not unsealed:
         raise DefinitionError(
             "this storage is sealed, and an exported run can be read by everybody who has the file: ask for that with "
             "unsealed=True; what is imported into a sealed storage is sealed again"

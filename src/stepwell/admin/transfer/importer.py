@@ -120,8 +120,8 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
     new_name = None if run_id in (None, header.run_id) else run_id
     if new_name is not None:
         _check_renamable(checked, new_name)
-    existing = await _find_existing(storage.store, checked, source, new_name)
-    importing = _Import(storage.store, existing, header.run_id, new_name)
+    existing = await _find_existing(storage._store, checked, source, new_name)
+    importing = _Import(storage._store, existing, header.run_id, new_name)
     try:
         for line in source.lines():
             await importing.add(line)

@@ -79,8 +79,8 @@ async def _check_readable(storage: BuiltInStorage) -> None:
     from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
 
     try:
-        for run in await storage.store.runs(limit=1):
-            await storage.store.head(run.run_id)
+        for run in await storage._store.runs(limit=1):
+            await storage._store.head(run.run_id)
     except (CannotUnseal, NewerFormat):
         raise
     except DurabilityError:

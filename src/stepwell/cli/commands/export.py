@@ -76,7 +76,7 @@ async def _find(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, int
 
 
 def _check_open(storage: BuiltInStorage, unsealed: bool) -> None:
-    if getattr(storage.store, "is_sealed", False) and not unsealed:
+    if getattr(storage._store, "is_sealed", False) and not unsealed:
         problem = "this store is sealed, and everybody who has an exported file can read it"
         raise CommandFailed(problem, "--unsealed asks for that", USAGE)
 

@@ -87,7 +87,7 @@ def command(
 async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
     """Those whose answer has come and was not taken in yet. What it takes to know that is loaded if there is mail."""
     runs = list({request.run_id for request in page})
-    if not runs or not await asyncio.to_thread(storage.store.runs_with_signals, runs):
+    if not runs or not await asyncio.to_thread(storage._store.runs_with_signals, runs):
         return set()
     from stepwell.admin.requests import find_pending_answers
 

@@ -124,9 +124,9 @@ async def _explain_gone(storage: BuiltInStorage, run_id: str, request: str, ques
 
     there = ", ".join(repr(question.request_id) for question in questions) or "none"
     problem = f"run {run_id!r} does not ask {request!r}; open are: {there}"
-    head = await storage.store.head(run_id)
+    head = await storage._store.head(run_id)
     last = -1 if head is None else head.entry.number
-    for record in reversed(await storage.store.history(run_id, after=max(-1, last - _LOOK_BACK))):
+    for record in reversed(await storage._store.history(run_id, after=max(-1, last - _LOOK_BACK))):
         commit = read_commit(record, DEFAULT_CODEC)[0]
         if request in commit.closed:
             how = "answered" if commit.kind.value == "intake" else "withdrawn"

@@ -65,7 +65,7 @@ async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> 
     from stepwell.cli.hints import command_line
 
     checkpoint = await find_checkpoint(storage, name)
-    head = await workflow.archive_on(storage).head(checkpoint.run_id)
+    head = await workflow._archive_on(storage).head(checkpoint.run_id)
     if head is None:
         raise NotFound(f"run {checkpoint.run_id!r} has gone meanwhile")
     if checkpoint.number != head.number and not checkpoint.run_id.startswith(name):  # a run may move on while we look
@@ -90,7 +90,7 @@ async def _check_code(
 
     if head.status.value == "IDLE":
         return
-    why = await find_incompatibilities(storage.store, head.run_id, get_workflow(runnable))
+    why = await find_incompatibilities(storage._store, head.run_id, get_workflow(runnable))
     if not why and not isinstance(runnable, Workflow):
         try:
             runnable.check(head)

@@ -74,6 +74,6 @@ async def _make_message(
     from stepwell.workflows.workflow import Workflow
 
     if isinstance(runnable, Workflow):
-        return parse_message(text, runnable.input_types, runnable.definition.codec)
+        return parse_message(text, runnable.input_types, runnable._definition.codec)
     storage.retention = runnable.definition.retention
     return await runnable.beginning(parse_any_message(text), run_id, storage)

@@ -80,10 +80,10 @@ async def _read_checkpoint(
     from stepwell.storage.archive import StoreArchive
     from stepwell.storage.wire.format import read_commit
 
-    entry = await entry_of(storage.store, await find_checkpoint(storage, name))
-    at, commit = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
+    entry = await entry_of(storage._store, await find_checkpoint(storage, name))
+    at, commit = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
     after = -1 if recent is None else max(entry.number - recent, -1)
-    records = await storage.store.history(entry.run_id, after=after, upto=entry.number)
+    records = await storage._store.history(entry.run_id, after=after, upto=entry.number)
     return at, commit, [read_commit(record, DEFAULT_CODEC)[0] for record in records]
 
 

@@ -96,7 +96,7 @@ async def _read_checkpoint(storage: BuiltInStorage, run: RunInfo) -> Checkpoint:
     from stepwell.codec.codec import DEFAULT_CODEC
     from stepwell.storage.archive import StoreArchive
 
-    at = await StoreArchive(storage.store, DEFAULT_CODEC).head(run.run_id)
+    at = await StoreArchive(storage._store, DEFAULT_CODEC).head(run.run_id)
     if at is None:
         raise NotFound(f"run {run.run_id!r} has gone meanwhile")
     return at

@@ -157,11 +157,11 @@ class Directory(msgspec.Struct, frozen=True):
         from stepwell.storage.lease import this_process
 
         async with self.open_storage() as storage:
-            await storage.store.runs(limit=1)
+            await storage._store.runs(limit=1)
             # the first write marks the directory; a claim that is let go leaves nothing else
             migrating = this_process("migrate")
-            await storage.store.acquire("migrate", migrating, seconds=60)
-            await storage.store.release("migrate", migrating)
+            await storage._store.acquire("migrate", migrating, seconds=60)
+            await storage._store.release("migrate", migrating)
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -224,7 +224,7 @@ class Schema(msgspec.Struct, frozen=True):
 async def _open_once(storage: BuiltInStorage) -> None:
     """Open a store, which brings it up to date."""
     async with storage:
-        await storage.store.runs(limit=1)
+        await storage._store.runs(limit=1)
 
 
 def _check_name(path: Path) -> None:

@@ -97,7 +97,7 @@ def _plain(value: Any) -> Any:
 
 async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[TimedEvent]:
     """The events of a run, oldest first; a page of commits is read at a time."""
-    numbers = sorted(entry.number for entry in await storage.store.entries(run_id=run_id))
+    numbers = sorted(entry.number for entry in await storage._store.entries(run_id=run_id))
     for begin in range(0, len(numbers), PAGE):
         page = numbers[begin : begin + PAGE]
         for commit in await read_commits(storage, run_id, page[0] - 1, page[-1]):
@@ -137,7 +137,7 @@ async def read_commits(storage: BuiltInStorage, run_id: str, after: int, upto: i
     from stepwell.codec.codec import DEFAULT_CODEC
     from stepwell.storage.wire.format import read_commit
 
-    records = await storage.store.history(run_id, after=max(after, -1), upto=upto)
+    records = await storage._store.history(run_id, after=max(after, -1), upto=upto)
     return [read_commit(record, DEFAULT_CODEC)[0] for record in records]
 
 
