@@ -1,9 +1,10 @@
-"""Stepwell: agent workflows that do not lose their place.
+"""Stepwell: durable agent workflows that resume where they stopped.
 
-Every public name is at home in a module of its own, which is loaded when the name is asked for first: a program pays
-for what it uses. Type checkers read `__init__.pyi`.
+Public names are loaded on first use, each from the module that defines it, so that a program pays
+only for what it uses. Type checkers read `__init__.pyi` instead.
 """
 
+# imported for its effect: it registers what picks a store when none was named
 from stepwell import defaults as _defaults
 from stepwell.codec import modules as _modules
 
@@ -96,8 +97,9 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        found = globals()[name] = getattr(_modules.load(f"{__name__}.{_HOMES[name]}"), name)
-        return found
+        # kept in the module's globals, so that Python calls this function once for each name
+        value = globals()[name] = getattr(_modules.load(f"{__name__}.{_HOMES[name]}"), name)
+        return value
     if name in _ROOMS:
         return _modules.load(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

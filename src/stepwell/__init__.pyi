@@ -1,4 +1,7 @@
-"""What type checkers see of `stepwell`: every public name, and where it is at home. `__init__.py` says it to Python."""
+"""What type checkers see of `stepwell`: every public name and the module that defines it.
+
+At run time `__init__.py` loads the same names lazily; a test compares the two.
+"""
 
 from stepwell.agents.executor import AgentExecutor
 from stepwell.agents.messages import (

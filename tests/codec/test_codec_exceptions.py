@@ -229,7 +229,7 @@ REFUSED: list[tuple[BaseException, str, str]] = [
     (noticed(ExceptionGroup("a", [ValueError()]), args=("b", [KeyError()])), "$", "this `ExceptionGroup` cannot be"),
     (noticed(ValueError(), __notes__="x"), "$", "the `__notes__` of this `ValueError` are not a list of strings"),
     (noticed(ValueError(), __notes__=[1]), "$", "the `__notes__` of this `ValueError` are not a list of strings"),
-    (noticed(ValueError(), **{"a b": 1}), "$", "the attribute `a b` of this `ValueError` cannot be stored under its name"),
+    (noticed(ValueError(), **{"a b": 1}), "$", "the attribute `a b` of this `ValueError` cannot be stored"),
     (noticed(ValueError(), **{"\ud800": 1}), "$", "cannot be stored under its name"),
 ]  # fmt: skip
 

@@ -82,8 +82,8 @@ class AgentExecutor(Executor):
     usage costs, where the agent does not know.
     """
 
-    speaks = True
-    keeps_under: ClassVar[tuple[str, ...]] = ("agents/{id}/",)
+    streams_updates = True
+    state_key_patterns: ClassVar[tuple[str, ...]] = ("agents/{id}/",)
 
     def __init__(
         self,

@@ -238,7 +238,9 @@ class Drive:
         """Takes back what another drive may have told of a superstep before it died: its handlers speak again."""
         executors, done = self._definition.graph.executors, entered.log.outcomes
         again = [
-            delivery for delivery in plan.deliveries if executors[delivery.executor].speaks and delivery.id not in done
+            delivery
+            for delivery in plan.deliveries
+            if executors[delivery.executor].streams_updates and delivery.id not in done
         ]
         return [self._broadcast.emit("withdrawn", entered.at, executor_id=d.executor, delivery=d.id) for d in again]
 

@@ -51,7 +51,7 @@ def manner_of(member: Executor) -> Manner | None:
 class GroupChatOrchestrator(TeamEntry):
     """Leads a group chat by a selection function. A subclass may choose in another way: override `choose`."""
 
-    keeps_under = ("agents/{id}/", "group_chat/{id}")
+    state_key_patterns = ("agents/{id}/", "group_chat/{id}")
 
     def __init__(self, selection_func: SelectionFunction | None = None, *, id: str = "group_chat_orchestrator") -> None:
         super().__init__(id)

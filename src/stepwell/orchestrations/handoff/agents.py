@@ -70,7 +70,7 @@ class HandoffRoutes:
 class HandoffAgentExecutor(AgentExecutor):
     """An agent with tools to hand over. Whoever is handed over to hears the whole conversation."""
 
-    keeps_under = (*AgentExecutor.keeps_under, "handoff/{id}/")
+    state_key_patterns = (*AgentExecutor.state_key_patterns, "handoff/{id}/")
     routes: HandoffRoutes
 
     @classmethod
