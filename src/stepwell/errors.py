@@ -1,32 +1,32 @@
-"""Every error Stepwell raises on purpose, in one tree, split by who must act.
+"""Every error that Stepwell raises on purpose, in one tree, split by who must act.
 
 StepwellError
-├── DefinitionError          the graph is wrong; nothing has run      → fix the code
-├── RunError                 this run cannot go on; carries run_id    → look at the run
+├── DefinitionError          the graph is wrong; nothing has run         → fix the code
+├── RunError                 this run cannot continue; has a run_id      → look at the run
 │   ├── HandlerFailed
 │   ├── HandlerTimeout
 │   ├── StepFailed
-│   ├── StepChanged          another call than the one whose result is stored  → see its remedies
+│   ├── StepChanged          the stored result belongs to another call   → see its message
 │   ├── RoutingFailed
 │   ├── SuperstepLimit
 │   ├── StateConflict
 │   ├── InputMismatch
-│   ├── RequestError         carries request_id                       → answer again
+│   ├── RequestError         has a request_id                            → respond again
 │   │   ├── UnknownRequest
 │   │   ├── ResponseRejected
 │   │   └── RequestExpired
 │   └── PrivateMissing
-└── DurabilityError          what is stored cannot be trusted or reached  → operate
+└── DurabilityError          stored data cannot be trusted or reached    → operate
     ├── CheckpointMissing
     ├── CheckpointCorrupt
-    │   └── CannotUnseal     its key was not given                     → give the key
+    │   └── CannotUnseal     the key is missing or wrong                 → provide the key
     ├── CommitConflict
     ├── RunBusy
-    ├── GraphChanged         carries the differences
+    ├── GraphChanged         has the differences
     │   └── MigrationFailed
     ├── StoreUnavailable
-    │   └── NewerFormat      a newer Stepwell has written it           → upgrade
-    └── CodecError           carries the path of the value
+    │   └── NewerFormat      written by a newer Stepwell                 → upgrade
+    └── CodecError           has the path of the value
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from collections.abc import Sequence
 
 
 class StepwellError(Exception):
-    """Base of every error raised on purpose."""
+    """Base class of every error that Stepwell raises on purpose."""
 
 
 class DefinitionError(StepwellError):
-    """A definition was refused. `problems` holds every problem found, one sentence each."""
+    """A definition is invalid. `problems` lists every problem found, one sentence each."""
 
     def __init__(self, problems: str | Sequence[str]) -> None:
         self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
@@ -47,7 +47,7 @@ class DefinitionError(StepwellError):
 
 
 class RunError(StepwellError):
-    """This run cannot go on. `run_id` says which one."""
+    """A run cannot continue. `run_id` says which one."""
 
     def __init__(self, message: str, *, run_id: str) -> None:
         self.run_id = run_id
@@ -55,7 +55,7 @@ class RunError(StepwellError):
 
 
 class HandlerFailed(RunError):
-    """A handler raised; its exception is the `__cause__`. What its siblings finished is kept."""
+    """A handler raised an exception, which is the `__cause__`. The outcomes of its siblings are kept."""
 
     def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
         self.executor_id = executor_id
@@ -63,9 +63,10 @@ class HandlerFailed(RunError):
 
 
 class HandlerTimeout(RunError, TimeoutError):
-    """A handler took longer than it may, or gave no sign of life for longer than it may."""
+    """A handler exceeded its `timeout`, or gave no sign of life for its `idle_timeout`."""
 
-    abandoned = False  # the handler is a plain function whose thread could not be stopped
+    # True if the handler is a plain function: its thread cannot be stopped and may still be working
+    abandoned = False
 
     def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
         self.executor_id = executor_id
@@ -73,7 +74,7 @@ class HandlerTimeout(RunError, TimeoutError):
 
 
 class StepFailed(RunError):
-    """A step that had failed before was asked for again, and its error was remembered but can be made no more."""
+    """A step failed in the past with a remembered error that cannot be recreated, only described."""
 
     def __init__(self, message: str, *, run_id: str, executor_id: str) -> None:
         self.executor_id = executor_id
@@ -81,32 +82,33 @@ class StepFailed(RunError):
 
 
 class StepChanged(RunError):
-    """A step was asked for at a place where the result of another call is stored: other arguments, another function."""
+    """A step is called where the stored result belongs to another call: another function, or other arguments."""
 
     def __init__(self, message: str, *, run_id: str, executor_id: str, stored: str, asked: str) -> None:
         self.executor_id = executor_id
-        self.stored, self.asked = stored, asked  # both calls, as `charge(Order#3f0c9a1be27d)`: digests, no values
+        # Both calls in the form `charge(Order#3f0c9a1be27d)`: digests instead of values, which may be secret
+        self.stored, self.asked = stored, asked
         super().__init__(message, run_id=run_id)
 
 
 class RoutingFailed(RunError):
-    """A message has no taker, or a condition or selection could not decide."""
+    """Nobody receives a message, or a condition or selection failed."""
 
 
 class SuperstepLimit(RunError):
-    """The run took as many supersteps as it may since the last message from outside."""
+    """The run reached its limit of supersteps since the last message from outside."""
 
 
 class StateConflict(RunError):
-    """Two executors wrote one state key in one superstep, and no reducer joins them."""
+    """Two executors wrote one state key in one superstep, and no reducer combines the values."""
 
 
 class InputMismatch(RunError):
-    """A run of that id was started with another input."""
+    """A run with this id exists and was started with another input."""
 
 
 class RequestError(RunError):
-    """An answer was not accepted, or never came. `request_id` says to which question."""
+    """A response was not accepted, or never came. `request_id` says to which request."""
 
     def __init__(self, message: str, *, run_id: str, request_id: str) -> None:
         self.request_id = request_id
@@ -114,45 +116,45 @@ class RequestError(RunError):
 
 
 class UnknownRequest(RequestError):
-    """The run asks no such question."""
+    """The run has no request with this id."""
 
 
 class ResponseRejected(RequestError):
-    """The answer is not of the type asked for, or the question was answered already."""
+    """The response is not of the requested type, or the request already has a response."""
 
 
 class RequestExpired(RequestError):
-    """The deadline passed before an answer came."""
+    """The deadline of a request passed without a response."""
 
 
 class PrivateMissing(RunError, KeyError):
-    """A private value was read that this call of `run` was not given."""
+    """A handler read a private value that was not passed to this call of `run`."""
 
-    __str__ = Exception.__str__  # KeyError would show the repr of the sentence
+    __str__ = Exception.__str__  # KeyError would show the repr of the message
 
 
 class DurabilityError(StepwellError):
-    """What is stored cannot be trusted or reached."""
+    """Stored data cannot be trusted or reached."""
 
 
 class CheckpointMissing(DurabilityError):
-    """No such checkpoint or run is stored."""
+    """The checkpoint or run is not in the store."""
 
 
 class CheckpointCorrupt(DurabilityError):
-    """A stored record is damaged, or is not what its name says."""
+    """A stored record is damaged, or is not the one that its key names."""
 
 
 class CannotUnseal(CheckpointCorrupt):
-    """What is stored was sealed with a key that was not given, or is not sealed where a key was given."""
+    """A record is sealed with a key that is not available, or is not sealed although a key is configured."""
 
 
 class CommitConflict(DurabilityError):
-    """Someone else moved the run since it was read: this process must stop driving it."""
+    """Another process moved the run since it was read: this process must stop driving it."""
 
 
 class RunBusy(DurabilityError):
-    """Someone alive is driving the run. `owner` says who."""
+    """Another live process is driving the run. `owner` says which."""
 
     def __init__(self, message: str, *, run_id: str, owner: str, holder: object = None) -> None:
         self.run_id, self.owner, self.holder = run_id, owner, holder
@@ -160,7 +162,7 @@ class RunBusy(DurabilityError):
 
 
 class GraphChanged(DurabilityError):
-    """This code cannot go on with the stored run. `differences` says in words what the run needs and does not find."""
+    """This code cannot resume the stored run. `differences` lists what the run needs and does not find."""
 
     def __init__(self, message: str, *, differences: Sequence[str]) -> None:
         self.differences = tuple(differences)
@@ -168,19 +170,19 @@ class GraphChanged(DurabilityError):
 
 
 class MigrationFailed(GraphChanged):
-    """A migration could not be applied to the stored run. Nothing was changed."""
+    """A migration could not be applied to a stored run. Nothing was changed."""
 
 
 class StoreUnavailable(DurabilityError):
-    """The store could not be reached or could not write."""
+    """The store cannot be reached, or cannot write."""
 
 
 class NewerFormat(StoreUnavailable):
-    """What is stored is of a format that only a newer Stepwell knows. It was left as it is."""
+    """Stored data is in a format that only a newer Stepwell knows. Nothing was changed."""
 
 
 class CodecError(DurabilityError):
-    """A value cannot be written, or stored bytes cannot be read. `path` says where in the value."""
+    """A value cannot be encoded, or stored bytes cannot be decoded. `path` says where in the value."""
 
     def __init__(self, message: str, *, path: str) -> None:
         self.message, self.path = message, path

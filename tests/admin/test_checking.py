@@ -81,7 +81,7 @@ async def test_every_run_has_a_verdict_and_nothing_is_changed(everywhere: Any) -
         "done": "goes on",
     }
     (waits,) = [run for run in renamed.stranded if run.run_id == "waits"]
-    assert waits.why == ("executor 'desk' is gone, and its question 'is it waits?' is open",)
+    assert waits.why == ("executor 'desk' was removed, but its request 'is it waits?' is open",)
     step = Migration(2).rename_executor("desk", "front")
     migrating = await check(storage, desk(storage, "front", migrations=[step]))
     assert {run.verdict for run in migrating.runs} == {"migrates"}
@@ -169,7 +169,7 @@ async def test_runs_inside_are_looked_at_where_the_run_around_left_them() -> Non
     await around(desk(None), storage).run("x", run_id="r")
     await fork(storage, "r", run_id="fork")  # it refers to a checkpoint of the run inside the other
     changed = await check(storage, around(desk(None, "front"), storage))
-    words = "executor 'desk' is gone, and its question 'is it x?' is open"
+    words = "executor 'desk' was removed, but its request 'is it x?' is open"
     assert [(run.run_id, run.verdict, run.why) for run in sorted(changed.runs, key=lambda run: run.run_id)] == [
         ("fork", "stranded", (words,)),
         ("r", "stranded", (words,)),
@@ -200,7 +200,7 @@ async def test_a_run_inside_that_is_under_way_is_looked_at() -> None:
         await around(failing(True), storage).run("x", run_id="r")
     assert (await check(storage, around(failing(False), storage))).stranded == ()
     (run,) = (await check(storage, around(failing(False, "end"), storage))).stranded
-    assert run.why == ("executor 'last' is gone, and a message from 'first' is on its way to it",)
+    assert run.why == ("executor 'last' was removed, but a message from 'first' is in flight to it",)
 
 
 async def test_agents_by_name_that_were_begun_with_other_edges_are_told() -> None:

@@ -191,7 +191,7 @@ async def test_what_a_changed_workflow_cannot_go_on_with_is_found() -> None:
 
     changed = WorkflowBuilder(name="asking", start_executor=other).build()
     [finding] = (await looked(storage, workflows=[changed]))[0]
-    assert finding.what.startswith("this code cannot go on with it: executor 'asker' is gone, and its question")
+    assert finding.what.startswith("this code cannot go on with it: executor 'asker' was removed, but its request")
 
 
 async def test_an_import_that_was_cut_short_is_found() -> None:

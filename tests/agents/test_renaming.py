@@ -26,7 +26,9 @@ async def test_a_turn_that_waits_goes_on_under_the_new_name() -> None:
     storage, paid = InMemoryCheckpointStorage(), list[int]()
     (event,) = (await paying(storage, "clerk", paid).run("go", run_id="r")).get_request_info_events()
     answers = {event.request_id: event.data.approve()}
-    with pytest.raises(GraphChanged, match="executor 'clerk' is gone, and this run keeps state of it: 'agents/clerk/"):
+    with pytest.raises(
+        GraphChanged, match="executor 'clerk' was removed, but this run has state of it: 'agents/clerk/"
+    ):
         await paying(storage, "cashier", paid).run(run_id="r", responses=answers)
     renamed = paying(storage, "cashier", paid, Migration(2).rename_executor("clerk", "cashier"))
     result = await renamed.run(run_id="r", responses=answers)

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from stepwell.codec import registry as registry
 from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.codec.registry import REGISTRY
 
 
 @pytest.fixture
 def clean_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is registered, and nothing stays so."""
-    for name in ("registered", "renamed", "_terms"):
-        monkeypatch.setattr(registry, name, type(getattr(registry, name))())
-    DEFAULT_CODEC.forget()
+    for name in ("by_tag", "by_former_name", "_registrations"):
+        monkeypatch.setattr(REGISTRY, name, type(getattr(REGISTRY, name))())
+    DEFAULT_CODEC.clear_kinds()
     yield
-    DEFAULT_CODEC.forget()
+    DEFAULT_CODEC.clear_kinds()

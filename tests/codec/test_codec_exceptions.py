@@ -227,10 +227,10 @@ REFUSED: list[tuple[BaseException, str, str]] = [
     (Skipping(), "$", "this `Skipping` cannot be stored"),
     (noticed(OSError(), args=(2, "x")), "$", "these arguments belong to a `FileNotFoundError`, not a `OSError`"),
     (noticed(ExceptionGroup("a", [ValueError()]), args=("b", [KeyError()])), "$", "this `ExceptionGroup` cannot be"),
-    (noticed(ValueError(), __notes__="x"), "$", "the notes of `ValueError` should be a list of texts"),
-    (noticed(ValueError(), __notes__=[1]), "$", "the notes of `ValueError` should be a list of texts"),
-    (noticed(ValueError(), **{"a b": 1}), "$", "`ValueError` carries `a b`, a name that cannot be stored"),
-    (noticed(ValueError(), **{"\ud800": 1}), "$", "a name that cannot be stored"),
+    (noticed(ValueError(), __notes__="x"), "$", "the `__notes__` of this `ValueError` are not a list of strings"),
+    (noticed(ValueError(), __notes__=[1]), "$", "the `__notes__` of this `ValueError` are not a list of strings"),
+    (noticed(ValueError(), **{"a b": 1}), "$", "the attribute `a b` of this `ValueError` cannot be stored"),
+    (noticed(ValueError(), **{"\ud800": 1}), "$", "cannot be stored under its name"),
 ]  # fmt: skip
 
 

@@ -92,17 +92,17 @@ REFUSED = [
     (np.array(["a"], np.dtypes.StringDType()), "cannot be stored"),
     (np.zeros(1, np.dtype([("a", "i1"), ("b", "f8")], align=True)), "packed records"),
     (np.zeros(1, np.dtype([(("title", "a"), "i1")])), "packed records"),
-    (np.zeros(1, np.dtype("f8", metadata={"unit": "m"})), "says more than numpy does by itself"),
+    (np.zeros(1, np.dtype("f8", metadata={"unit": "m"})), "its dtype has metadata or a class of its own"),
     (np.zeros(1, np.longdouble), "numbers of at most 64 bits"),
     (np.longdouble(1), "numbers of at most 64 bits"),
     (np.zeros(2, "V0"), "no bytes"),
     (np.zeros(1, []), "no bytes"),
-    (np.str_("a\0"), "ends in zeros"),
-    (np.bytes_(b"a\0"), "ends in zeros"),
+    (np.str_("a\0"), "ends in null characters"),
+    (np.bytes_(b"a\0"), "ends in null characters"),
     (np.ma.masked_array([1], [True]), "`MaskedArray` extends `ndarray`"),
     (np.array([[1]]).view(np.matrix), "`matrix` extends `ndarray`"),
     (np.zeros(1, [("a", "i4")]).view(np.recarray), "`recarray` extends `ndarray`"),
-    (np.zeros(1, [("a", "i4")]).view(np.recarray)[0], "says more than numpy does by itself"),
+    (np.zeros(1, [("a", "i4")]).view(np.recarray)[0], "its dtype has metadata or a class of its own"),
     (np.dtype("f8"), "cannot be stored"),
     (np.float64, "`type` cannot be stored"),
     (np.random.default_rng(0), "`Generator` cannot be stored"),
@@ -168,4 +168,4 @@ def test_where_numpy_is_not_loaded_its_values_are_refused_and_it_stays_so() -> N
     told = subprocess.run(
         [sys.executable, "-c", program, array().decode()], capture_output=True, text=True, check=True
     ).stdout
-    assert told == "a value of numpy is stored, and numpy is not loaded: import it before this is read\nFalse\n"
+    assert told == "a numpy value is stored, but numpy is not loaded: import numpy before reading\nFalse\n"

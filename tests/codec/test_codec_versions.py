@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from stepwell import register_checkpoint_type
-from stepwell.codec import registry as registry
 from stepwell.codec.codec import DEFAULT_CODEC, Codec
+from stepwell.codec.registry import REGISTRY
 from stepwell.errors import CodecError
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
@@ -130,7 +130,7 @@ def test_every_kind_of_class_can_have_a_version() -> None:
 
 def test_a_version_that_is_newer_than_the_program_is_refused() -> None:
     register_checkpoint_type(Order, version=2, upcast={1: with_total})
-    sentence = re.escape("version 3 of `Order` is stored, and this program knows it up to version 2")
+    sentence = re.escape("`Order` was stored as version 3, but this program knows it only up to version 2")
     with pytest.raises(CodecError, match=sentence) as caught:
         DEFAULT_CODEC.decode(b'{"cart":[' + stored(Order, {"id": 1}, 3) + b"]}", "$.state")
     assert caught.value.path == "$.state.cart[0]"
@@ -151,12 +151,12 @@ def fails(fields: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        (fails, "version 1 of `Order` could not be made version 2: KeyError: 'number'"),
-        (lambda fields: None, "the function should give a `dict`, and gave a `NoneType`"),
-        (lambda fields: [1], "the function should give a `dict`, and gave a `list`"),
+        (fails, "the upcast of `Order` from version 1 to 2 failed: KeyError: 'number'"),
+        (lambda fields: None, "must return a `dict`, but returned a `NoneType`"),
+        (lambda fields: [1], "must return a `dict`, but returned a `list`"),
         (lambda fields: {"id": 1, "colour": 2}, "`Order` has no field `colour`"),
         (lambda fields: {1: 2}, "`Order` has no field `1`"),
-        (lambda fields: {}, "the field `id` of `Order` was not stored, and has no default"),
+        (lambda fields: {}, "the field `id` of `Order` is not stored and has no default"),
     ],
 )
 def test_what_a_function_does_wrong_is_a_codec_error_with_its_path(function: Any, sentence: str) -> None:
@@ -182,7 +182,7 @@ def test_a_version_that_is_none_is_refused(n: object) -> None:
 
 
 def test_types_of_the_engine_have_no_version() -> None:
-    with pytest.raises(CodecError, match=r"should have `[$]`, `v`, and has"):
+    with pytest.raises(CodecError, match=r"should have the keys `[$]`, `v`, but has"):
         DEFAULT_CODEC.decode(b'{"$":"tuple","n":1,"v":[]}')
 
 
@@ -216,7 +216,7 @@ def test_registering_a_known_class_without_more_leaves_its_terms_alone() -> None
     assert DEFAULT_CODEC.decode(b'{"$":"shop:Bought","n":2,"v":{"id":1}}') == Order(1)
     register_checkpoint_type(Order, version=3, upcast={2: with_total})
     assert b'"n":3' in DEFAULT_CODEC.encode(Order(1))
-    with pytest.raises(CodecError, match="not known here"):
+    with pytest.raises(CodecError, match="unknown type"):
         DEFAULT_CODEC.decode(b'{"$":"shop:Bought","v":{"id":1}}')
 
 
@@ -252,7 +252,7 @@ def test_an_old_name_leads_to_the_class_even_where_its_module_is_still_there(mon
 
 def test_two_classes_cannot_have_had_one_name() -> None:
     register_checkpoint_type(Order, names=["shop:Order"])
-    with pytest.raises(ValueError, match=r"`shop:Order` is an old name of `.*:Order` already"):
+    with pytest.raises(ValueError, match=r"`shop:Order` is already a former name of `.*:Order`"):
         register_checkpoint_type(Point, names=["shop:Order"])
     assert DEFAULT_CODEC.decode(b'{"$":"shop:Order","v":{"id":1}}') == Order(1)
 
@@ -293,7 +293,7 @@ def test_terms_that_make_no_sense_are_refused_at_once(terms: dict[str, Any], err
         register_checkpoint_type(Order, **terms)
     with pytest.raises(error):
         register_checkpoint_type(**terms)
-    assert not registry.registered
+    assert not REGISTRY.by_tag
 
 
 def test_reading_an_old_version_imports_nothing() -> None:

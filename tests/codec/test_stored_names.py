@@ -35,9 +35,9 @@ def test_every_public_class_that_can_be_stored_has_a_name() -> None:
     assert {name for name, cls in public_classes().items() if stored_name(cls) is None} == PROGRAM
 
 
-@pytest.mark.parametrize("name", sorted(stored_names._classes))
+@pytest.mark.parametrize("name", sorted(stored_names._PLACES))
 def test_a_stored_name_leads_to_its_class_and_back_and_so_do_the_fields_of_the_class(name: str) -> None:
-    module, _ = stored_names._classes[name]
+    module, _ = stored_names._PLACES[name]
     import_module(module)  # adapters are loaded by programs, not by reading
     cls = find_class(name)
     assert cls is not None
@@ -52,12 +52,12 @@ def test_a_value_is_written_under_its_stored_name() -> None:
 
 
 def test_the_name_of_a_module_of_ours_finds_nothing() -> None:
-    with pytest.raises(CodecError, match=r"`stepwell\.agents\.messages:Message` is not known here"):
+    with pytest.raises(CodecError, match=r"unknown type `stepwell\.agents\.messages:Message`"):
         Codec().decode(b'{"$":"stepwell.agents.messages:Message","v":{"role":"user","text":"x"}}')
 
 
 def test_what_only_the_library_works_with_is_not_stored() -> None:
-    with pytest.raises(CodecError, match="`Case` is a working part of the library, which is not stored"):
+    with pytest.raises(CodecError, match="`Case` is internal to Stepwell and cannot be stored"):
         Codec().encode(Case(condition=bool, target="x"))
 
 

@@ -119,7 +119,7 @@ async def test_a_run_that_is_done_is_told_again_by_whatever_became_of_its_workfl
     assert await storage.list_checkpoint_ids(run_id="r") == before
     handle = renamed.attach("r")
     await handle.send(CUP)  # then it is to go on
-    with pytest.raises(GraphChanged, match="executor 'till' is gone, and this run keeps state of it: 'seen'"):
+    with pytest.raises(GraphChanged, match="executor 'till' was removed, but this run has state of it: 'seen'"):
         await handle.result()
 
 
@@ -127,7 +127,7 @@ async def test_another_workflow_is_not_taken_for_the_same_even_if_the_run_is_don
     await first(storage).run(CUP, run_id="r")
     await first(storage).run(run_id="r", responses={"sure?": True})
     stranger = WorkflowBuilder(name="strange", start_executor=Audit("alone"), on_unroutable="drop").build()
-    with pytest.raises(GraphChanged, match="executor 'till' is gone"):
+    with pytest.raises(GraphChanged, match="executor 'till' was removed"):
         await stranger.run(run_id="r", checkpoint_storage=storage)
 
 
@@ -349,7 +349,7 @@ async def test_a_handler_that_takes_something_else_now_is_refused_before_it_is_c
 
     other = WorkflowBuilder(name="pair", start_executor="start", checkpoint_storage=storage, on_unroutable="drop")
     other.add_fan_out_edges(Texts("start"), [Texts("left"), Texts("right")])
-    with pytest.raises(GraphChanged, match="on its way to 'right' is a int, and 'right' takes str"):
+    with pytest.raises(GraphChanged, match="in flight to 'right' is of type int, but 'right' takes str"):
         await other.build().run(run_id="r")
 
 
@@ -400,7 +400,7 @@ def with_till(cls: type[Till], storage: Any, *steps: Migration) -> Workflow:
 
 async def test_what_an_executor_keeps_by_a_name_that_is_gone_is_not_forgotten_silently(storage: Any) -> None:
     await first(storage).run(CUP, run_id="r")
-    with pytest.raises(GraphChanged, match="does not keep any more what this run has of it: 'seen'"):
+    with pytest.raises(GraphChanged, match="no longer declares state that this run has of it: 'seen'"):
         await with_till(Forgetful, storage).run(run_id="r", responses={"sure?": True})
     step = Migration(2).change_executor_state("till", lambda kept: {"count": kept["seen"]})
     await with_till(Forgetful, storage, step).run(run_id="r", responses={"sure?": True})
@@ -441,7 +441,7 @@ async def test_a_run_inside_is_migrated_by_its_own_workflow_and_the_one_around_b
 
 async def test_a_run_inside_whose_workflow_cannot_go_on_says_so(storage: Any) -> None:
     await around(first(None), storage).run(CUP, run_id="r")
-    with pytest.raises(GraphChanged, match="executor 'till' is gone, and this run keeps state of it: 'seen'"):
+    with pytest.raises(GraphChanged, match="executor 'till' was removed, but this run has state of it: 'seen'"):
         await around(later(None, "cashier"), storage).run(run_id="r", responses={"sure?": True})
     result = await around(first(None), storage).run(run_id="r")  # the answer was taken in out here
     assert result.get_outputs() == [("cup", 300, None)]

@@ -319,9 +319,9 @@ async def test_a_graph_without_what_the_run_needs_is_refused_in_words(by: str) -
         "checkpoint_id": {"checkpoint_id": before[-1].checkpoint_id},
     }
     shorter = Chain(2, chain.storage)
-    with pytest.raises(GraphChanged, match="cannot go on with this code: executor 's3' is gone") as caught:
+    with pytest.raises(GraphChanged, match="cannot go on with this code: executor 's3' was removed") as caught:
         await shorter.build().run(**how.get(by, {"message": "x", "run_id": "r"}))
-    assert caught.value.differences == ("executor 's3' is gone, and a message from 's2' is on its way to it",)
+    assert caught.value.differences == ("executor 's3' was removed, but a message from 's2' is in flight to it",)
     assert shorter.calls == {}
     assert [one.number for one in await chain.heads("r")] == [one.number for one in before]
 

@@ -410,7 +410,7 @@ async def test_a_question_that_nobody_answers_is_not_passed_over_in_silence(stor
     result = await with_boss(storage, look).run("a")
     assert result.get_final_state() is IDLE
     (warning,) = [event.data for event in result if event.type == "warning"]
-    assert "inside 'sub' still waits: nobody answered it" in warning
+    assert "of 'sub' still waits for a response" in warning
 
 
 async def test_with_propagate_request_its_questions_go_outside_all_the_same(storage: Any) -> None:
@@ -562,7 +562,7 @@ def test_an_answer_of_the_type_asked_for_can_be_made(wanted: Any, answers: list[
 @pytest.mark.parametrize(("wanted", "answers"), WRONG, ids=[type_words(wanted) for wanted, _ in WRONG])
 def test_an_answer_of_another_type_is_refused_when_it_is_made(wanted: Any, answers: list[Any]) -> None:
     for answer in answers:
-        with pytest.raises(TypeError, match=r"'q' of 'sub' asks for .*, not for a "):
+        with pytest.raises(TypeError, match=r"'q' of 'sub' expects .*, not a "):
             question_for(wanted).create_response(answer)
 
 
@@ -595,7 +595,7 @@ async def test_an_answer_that_cannot_be_right_fails_whoever_makes_it(storage: An
         ) -> None:
             await ctx.send_message(question.create_response("yes"), target_id="sub")
 
-    with pytest.raises(HandlerFailed, match="asks for Ok, not for a str like 'yes'") as got:
+    with pytest.raises(HandlerFailed, match="expects Ok, not a str like 'yes'") as got:
         await with_boss(storage, Wrong()).run("a", run_id="r")
     assert isinstance(got.value.__cause__, TypeError)
     assert got.value.executor_id == "boss"

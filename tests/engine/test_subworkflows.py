@@ -309,7 +309,7 @@ async def test_a_storage_of_the_inside_is_not_used_and_the_one_around_it_is() ->
 
 
 def test_outputs_that_nobody_beside_it_could_take_are_refused_at_build() -> None:
-    words = r"what the sub-workflow 'sub' yields \(str\) goes to nobody: .* allow_direct_output=True"
+    words = r"no executor takes the outputs of the sub-workflow 'sub' \(str\): .* allow_direct_output=True"
     with pytest.raises(DefinitionError, match=words):
         alone(WorkflowExecutor(stepping(Book()), "sub"))
 
@@ -463,7 +463,9 @@ async def test_a_changed_graph_inside_is_named_and_the_old_one_still_goes_on(sto
     with pytest.raises(HandlerFailed):
         await around(shaky(book, broken), storage).run("a", run_id="r")
     broken.put_down()
-    with pytest.raises(GraphChanged, match="executor 'shaky' is gone, and a message from 'first' is on its way to it"):
+    with pytest.raises(
+        GraphChanged, match="executor 'shaky' was removed, but a message from 'first' is in flight to it"
+    ):
         await around(stepping(book), storage).run(run_id="r")
     assert (await around(shaky(book, broken), storage).run(run_id="r")).get_outputs() == ["first a", "last a"]
     assert book.lines == ["first", "shaky", "shaky", "last"]

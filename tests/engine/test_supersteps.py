@@ -141,7 +141,7 @@ async def test_a_fan_in_that_never_completes_is_warned_of() -> None:
     )
     result = await workflow.run(1)
     (warning,) = [e for e in result if e.type == "warning"]
-    assert warning.data == "the fan-in into 'end' still holds 1 message(s): nothing came from 'silent'"
+    assert warning.data == "the fan-in into 'end' still holds 1 message(s): no message from 'silent'"
 
 
 async def test_a_switch_takes_the_first_case_that_holds_else_the_default() -> None:

@@ -101,7 +101,7 @@ async def test_a_question_that_wants_another_answer_now_is_changed(golden: Any) 
         known = {"name": "asking", "checkpoint_storage": golden, "migrations": migrations}
         return WorkflowBuilder(start_executor=Strict("asker"), **known).build()
 
-    with pytest.raises(GraphChanged, match="wants a Verdict, but takes int"):
+    with pytest.raises(GraphChanged, match="expects Verdict, but 'asker' takes int"):
         await strict().run(run_id="waiting")
     reworded = strict(Migration(2).change_questions("asker", response_type=int))
     waiting = await reworded.run(run_id="waiting")

@@ -407,16 +407,16 @@ def start_of(**options: Any) -> WorkflowBuilder:
 PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     "no start": (
         lambda: WorkflowBuilder().add_edge(Step("a"), End("z")),
-        ["no start executor: give WorkflowBuilder(start_executor=...)"],
+        ["no start executor: pass WorkflowBuilder(start_executor=...)"],
     ),
-    "nothing at all": (lambda: WorkflowBuilder(), ["no start executor: give WorkflowBuilder(start_executor=...)"]),
+    "nothing at all": (lambda: WorkflowBuilder(), ["no start executor: pass WorkflowBuilder(start_executor=...)"]),
     "unknown start": (
         lambda: WorkflowBuilder(start_executor="ghost"),
         ["unknown start 'ghost': no executor has that id"],
     ),
     "unreachable": (
         lambda: start_of().add_edge(Step("b"), End("z")),
-        ["'b' can never be reached from the start, 'a'", "'z' can never be reached from the start, 'a'"],
+        ["'b' cannot be reached from the start, 'a'", "'z' cannot be reached from the start, 'a'"],
     ),
     "unknown target": (
         lambda: start_of().add_edge("a", "ghost"),
@@ -444,7 +444,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "twice in a group": (
         lambda: start_of().add_fan_out_edges("a", [End("z"), "z"]),
-        ["'z' stands twice in edge 'a -> each of z, z'"],
+        ["'z' appears twice in edge 'a -> each of z, z'"],
     ),
     "types": (lambda: start_of().add_edge("a", Numbers("n")), ["'a' sends str, but 'n' takes only int"]),
     "types in a group": (
@@ -469,7 +469,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "fan-in from one source twice": (
         lambda: start_of().add_fan_in_edges(["a", "a"], Join("z")),
-        ["'a' stands twice in edge 'all of a, a -> z'", "the fan-in into 'z' has one source, 'a': use add_edge"],
+        ["'a' appears twice in edge 'all of a, a -> z'", "the fan-in into 'z' has one source, 'a': use add_edge"],
     ),
     "empty fan-in": (
         lambda: start_of().add_edge("a", End("z")).add_fan_in_edges([], "z"),
@@ -508,15 +508,15 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "a condition that is no function": (
         lambda: start_of().add_edge("a", End("z"), condition="is_long"),  # type: ignore[arg-type]
-        ["'is_long' in edge 'a -> z if str' cannot be called: give a function"],
+        ["'is_long' in edge 'a -> z if str' is not callable: pass a function"],
     ),
     "a case that is no function": (
         lambda: start_of().add_switch_case_edge_group("a", [Case(True, End("z")), Default("z")]),  # type: ignore[arg-type]
-        ["True in edge 'a -> first of z if bool, z otherwise' cannot be called: give a function"],
+        ["True in edge 'a -> first of z if bool, z otherwise' is not callable: pass a function"],
     ),
     "a selection that is no function": (
         lambda: start_of().add_multi_selection_edge_group("a", [End("z")], ["z"]),  # type: ignore[arg-type]
-        ["['z'] in edge 'a -> those of z chosen by list' cannot be called: give a function"],
+        ["['z'] in edge 'a -> those of z chosen by list' is not callable: pass a function"],
     ),
     "no handlers": (
         lambda: start_of().add_edge("a", NoHandler("n")),
@@ -526,8 +526,8 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
         lambda: start_of().add_edge("a", BadHandler("n")),
         [
             "executor 'n': handler 'BadHandler.one' must take (self, message, ctx), not (self, message)",
-            "executor 'n': handler 'BadHandler.two' does not say what it takes: annotate 'message', "
-            "or give input=... in its decorator",
+            "executor 'n': handler 'BadHandler.two' does not declare what it takes: annotate 'message', "
+            "or pass input=... to its decorator",
         ],
     ),
     "unknown outputs": (
@@ -634,7 +634,7 @@ def test_one_error_carries_every_problem() -> None:
         "duplicate edge from 'a' to 'z'",
         "the fan-in into 'j' has one source",
         "'a' sends str, but 'n' takes only int",
-        "'bad' can never be reached",
+        "'bad' cannot be reached",
         "unknown output in output_from: 'nobody'",
         "max_iterations",
     ):
@@ -646,7 +646,7 @@ def test_one_error_carries_every_problem() -> None:
 
 def test_types_that_cannot_meet_are_told_also_without_a_start() -> None:
     assert problems_of(WorkflowBuilder().add_edge(Step("a"), Numbers("n"))) == [
-        "no start executor: give WorkflowBuilder(start_executor=...)",
+        "no start executor: pass WorkflowBuilder(start_executor=...)",
         "'a' sends str, but 'n' takes only int",
     ]
 

@@ -425,7 +425,7 @@ async def test_a_function_of_the_standard_library_can_be_one_if_its_type_is_give
 
 @pytest.mark.parametrize("wrong", [staticmethod(scale), classmethod(scale), Worker, int, 7, "scale", None])  # type: ignore[arg-type]
 def test_what_is_no_function_is_refused_at_once(wrong: Any) -> None:
-    with pytest.raises(DefinitionError, match="an executor is made of a function"):
+    with pytest.raises(DefinitionError, match="FunctionExecutor takes a function"):
         FunctionExecutor(wrong)
 
 
@@ -442,10 +442,10 @@ def no_context(message: int, ctx: int) -> None: ...
         (nothing, "must take (message) or (message, ctx), not ()"),
         (three, "must take (message) or (message, ctx), not (one, two, three)"),
         (any_number, "must take (message) or (message, ctx), not (*messages)"),
-        (unannotated, "annotate 'message', or give input=..."),
+        (unannotated, "annotate 'message', or pass input=..."),
         (no_context, "annotates its context as int"),
         (print, "handler 'print'"),
-        (iter, "handler 'iter' does not say its parameters"),
+        (iter, "handler 'iter' has no readable signature"),
     ],
 )
 def test_a_wrong_signature_is_told_at_build_with_all_the_other_problems(function: Any, words: str) -> None:

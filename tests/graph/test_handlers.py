@@ -289,7 +289,7 @@ def test_a_message_without_annotation_is_a_problem() -> None:
         @handler
         async def take(self, message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
 
-    assert "annotate 'message', or give input=..." in the_problem(Silent())
+    assert "annotate 'message', or pass input=..." in the_problem(Silent())
 
 
 @pytest.mark.parametrize("annotation", [T, list[T], dict[str, list[T]], T | None, Box[T]])  # type: ignore[valid-type]
@@ -323,7 +323,7 @@ def test_a_list_of_types_is_no_type() -> None:
         @handler(input=(int, str))
         async def take(self, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
 
-    assert "which is no type" in the_problem(Listed())
+    assert "which is not a type" in the_problem(Listed())
 
 
 def test_a_handler_that_yields_in_the_way_of_python_is_refused() -> None:

@@ -139,7 +139,7 @@ def test_retry_on_is_an_exception_class_a_tuple_of_them_or_a_function(wrong: Any
 
 @pytest.mark.parametrize("wrong", [worth_it_later, functools.partial(worth_it_later), WorthItLater()])
 def test_retry_on_is_no_async_function_because_what_it_returns_would_always_be_a_yes(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"^retry_on must be .* is async$"):
+    with pytest.raises(TypeError, match=r"^retry_on must be .*, and must not be async: "):
         RetryPolicy(retry_on=wrong)
 
 

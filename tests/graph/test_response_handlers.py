@@ -47,7 +47,7 @@ class Several(Executor):
     ],
 )
 def test_the_most_specific_one_for_question_and_answer_is_chosen(question: Any, answer: Any, name: str | None) -> None:
-    chosen = Several("s")._handler_table.choose_reply(question, answer)
+    chosen = Several("s")._handler_table.choose_response_handler(question, answer)
     assert (chosen.name if chosen else None) == name
 
 
@@ -67,8 +67,8 @@ def test_types_may_be_given_in_the_decorator_instead() -> None:
         async def take(self, original_request: Any, response: Any, ctx: Any) -> None: ...
 
     executor = Explicit("e")
-    assert executor._handler_table.choose_reply(Question("q"), [1]) is not None
-    assert executor._handler_table.reply_types(Question("q")) == (list[int],)
+    assert executor._handler_table.choose_response_handler(Question("q"), [1]) is not None
+    assert executor._handler_table.response_types(Question("q")) == (list[int],)
     assert executor.output_types == [str]
 
 
@@ -93,8 +93,8 @@ def test_problems_of_response_handlers_are_told_with_all_others_at_build() -> No
         WorkflowBuilder(start_executor=Wrong("w")).build()
     words = "\n".join(caught.value.problems)
     assert "(self, original_request, response, ctx)" in words
-    assert "does not say what answer it takes" in words
-    assert "'one' and 'other' both take bool as the answer to str" in words
+    assert "does not declare what response it takes" in words
+    assert "'one' and 'other' both take bool as the response to str" in words
 
 
 def test_a_response_handler_may_say_its_limits_with_or_without_its_types() -> None:
@@ -112,8 +112,8 @@ def test_a_response_handler_may_say_its_limits_with_or_without_its_types() -> No
 
     executor = Limited("l", timeout=60)
     assert executor._handler_table.problems == []
-    annotated = executor._handler_table.choose_reply(Question("q"), True)
-    explicit = executor._handler_table.choose_reply(Question("q"), "text")
+    annotated = executor._handler_table.choose_response_handler(Question("q"), True)
+    explicit = executor._handler_table.choose_response_handler(Question("q"), "text")
     assert annotated is not None
     assert explicit is not None
     assert annotated.output == (int,)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepwell import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
-from stepwell.graph.graph import differences, signature_hash
+from stepwell.graph.graph import describe_differences, signature_hash
 from stepwell.graph.retry import RetryPolicy
 
 
@@ -56,7 +56,7 @@ def around(add: Callable[[WorkflowBuilder], object]) -> Workflow:
 
 
 def changes(before: Workflow, after: Workflow) -> list[str]:
-    return differences(before.graph_signature, after.graph_signature)
+    return describe_differences(before.graph_signature, after.graph_signature)
 
 
 def test_limits_are_no_part_of_it_so_they_may_be_changed_while_runs_are_stored() -> None:
@@ -94,7 +94,7 @@ def test_the_signature_is_kept_in_parts_a_person_can_read() -> None:
 
 def test_the_signature_survives_being_stored() -> None:
     kept = json.loads(json.dumps(line("a", "b").graph_signature))
-    assert differences(kept, line("a", "b").graph_signature) == []
+    assert describe_differences(kept, line("a", "b").graph_signature) == []
     assert signature_hash(kept) == line("a", "b").graph_signature_hash
 
 

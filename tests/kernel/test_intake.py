@@ -86,5 +86,5 @@ def test_a_question_asked_in_a_superstep_is_told_and_stays_open() -> None:
 def test_two_open_questions_may_not_share_an_id() -> None:
     plan = Plan((Delivery("4.0", "asker", pack_copy(1, "$"), ()),), {})
     outcome = Outcome("4.0", "asker", requests=(request("q"),))
-    with pytest.raises(RunError, match="already asking"):
+    with pytest.raises(RunError, match="already has; leave out request_id"):
         merge(GRAPH, waiting("q"), plan, {"4.0": outcome}, {"4.0": ()}, pack_copy, AT)

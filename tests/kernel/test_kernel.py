@@ -216,7 +216,7 @@ def test_a_plan_without_joins_hands_on_what_is_held_as_it_is() -> None:
 
 def test_a_fan_in_that_still_waits_is_told_with_those_it_waits_for() -> None:
     (words,) = waiting_joins(graph(JOIN, joins="j"), {JOIN.key: {"a": (closed(1), closed(2)), "c": (closed(3),)}})
-    assert words == "the fan-in into 'j' still holds 3 message(s): nothing came from 'b'"
+    assert words == "the fan-in into 'j' still holds 3 message(s): no message from 'b'"
     assert waiting_joins(graph(JOIN, joins="j"), {}) == []
 
 
@@ -342,7 +342,7 @@ def test_a_run_that_is_idle_with_a_waiting_fan_in_warns_of_it() -> None:
     before = checkpoint(messages=(message("3.0.0", "s", 1, "a"),))
     found = merged(on, before, outcome("4.0", "a", 1), routes={"4.0": [Routed((), (AJ.key,))]})
     assert found.commit.status is State.IDLE
-    assert found.commit.warnings == ("the fan-in into 'j' still holds 1 message(s): nothing came from 'c'",)
+    assert found.commit.warnings == ("the fan-in into 'j' still holds 1 message(s): no message from 'c'",)
 
 
 def test_what_fan_ins_hold_is_written_only_where_it_changed() -> None:

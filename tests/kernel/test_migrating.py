@@ -100,7 +100,7 @@ def test_a_renamed_executor_takes_everything_along() -> None:
 
 def test_two_executors_never_become_one() -> None:
     before = run(executors={"a": closed({}), "b": closed({})})
-    with pytest.raises(MigrationFailed, match="'a' renamed to 'b': ValueError: the run has an executor 'b' already"):
+    with pytest.raises(MigrationFailed, match="'a' renamed to 'b': ValueError: the run already has an executor 'b'"):
         after(before, lambda m: m.rename_executor("a", "b"))
     swapped = after(
         run(executors={"a": closed({"x": 1}), "b": closed({"x": 2})}),
@@ -222,7 +222,7 @@ def test_a_function_that_fails_is_named_with_its_version_and_step() -> None:
     with pytest.raises(MigrationFailed, match=r"'r' .*: version 2, state\['total'\] changed: ValueError"):
         after(before, lambda m: m.change_state("total", int))
     kept = run(executors={"a": closed({"n": 1})})
-    with pytest.raises(MigrationFailed, match="what 'a' keeps is a dict, and the function gave a list"):
+    with pytest.raises(MigrationFailed, match="the function must return a dict as the state of 'a', not a list"):
         after(kept, lambda m: m.change_executor_state("a", list))
 
 
@@ -252,7 +252,7 @@ def test_what_was_finished_by_the_version_before_is_migrated_too() -> None:
         .remove_state("gone")
         .change_executor_state("new", lambda kept: {"count": kept["n"]})
     )
-    made = Migrator(graph(), pack_copy, lambda one: ("", "{}")).outcome(run(), outcome, [say])
+    made = Migrator(graph(), pack_copy, lambda one: ("", "{}")).migrate_outcome(run(), outcome, [say])
     assert (made.executor, made.version, [one.target for one in made.sent]) == ("new", 2, ["new"])
     assert {key: type(write).__name__ for key, write in made.writes.items()} == {
         "cents": "Assigned",
@@ -273,18 +273,21 @@ def test_what_was_finished_by_the_version_before_is_migrated_too() -> None:
     ],
 )
 def test_what_cannot_be_known_before_the_superstep_ends_is_refused(outcome: Outcome, say: Migration) -> None:
-    with pytest.raises(MigrationFailed, match=r"'a' has finished in the superstep that .* fork the run"):
-        Migrator(graph(), pack_copy, lambda one: ("", "{}")).outcome(run(), outcome, [say])
+    with pytest.raises(MigrationFailed, match=r"'a' has already finished in the current superstep, .* fork the run"):
+        Migrator(graph(), pack_copy, lambda one: ("", "{}")).migrate_outcome(run(), outcome, [say])
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"version": 0}, "a version of a workflow is a whole number from 1 on, not 0"),
-    ({"version": True}, "a version of a workflow is a whole number from 1 on, not True"),
-    ({"migrations": ["rename"]}, "migrations are a list of Migration"),
-    ({"migrations": Migration(2)}, "migrations are a list of Migration"),
-    ({"migrations": [Migration(1)]}, "nothing becomes version 1"),
-    ({"migrations": [Migration(2), Migration(4)]}, "after the one to 2 comes 4"),
-    ({"migrations": [Migration(2)], "version": 3}, "the last migration leads to version 2, and the workflow is of 3"),
+    ({"version": 0}, "the version of a workflow must be an integer of 1 or more, not 0"),
+    ({"version": True}, "the version of a workflow must be an integer of 1 or more, not True"),
+    ({"migrations": ["rename"]}, "migrations must be a list of Migration"),
+    ({"migrations": Migration(2)}, "migrations must be a list of Migration"),
+    ({"migrations": [Migration(1)]}, "a migration leads to version 2 or more, not to 1"),
+    ({"migrations": [Migration(2), Migration(4)]}, "version 2 is followed by version 4"),
+    (
+        {"migrations": [Migration(2)], "version": 3},
+        "the last migration leads to version 2, but the workflow has version 3",
+    ),
 ]
 
 

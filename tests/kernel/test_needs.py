@@ -160,87 +160,87 @@ REFUSED: dict[str, tuple[Checkpoint, Workflow, str]] = {
     "gone with its state": (
         run(executors={"c": closed({"count": 2})}),
         four(edges=without("c")),
-        "executor 'c' is gone, and this run keeps state of it: 'count'",
+        "executor 'c' was removed, but this run has state of it: 'count'",
     ),
     "gone with what is kept for it in the state of the run": (
         run(state={"kept/c/notes": closed([1])}),
         four(edges=without("c"), cls=Keeper),
-        "executor 'c' is gone, and this run keeps state of it: 'kept/c/notes'",
+        "executor 'c' was removed, but this run has state of it: 'kept/c/notes'",
     ),
     "gone with a message": (
         run(messages=(message("b", "c"),)),
         four(edges=without("c")),
-        "executor 'c' is gone, and a message from 'a' is on its way to it",
+        "executor 'c' was removed, but a message from 'a' is in flight to it",
     ),
     "gone with an answer": (
         run(messages=(message("c", value=True, source=None, reply=Reply("q", closed("sure?"))),)),
         four(edges=without("c")),
-        "executor 'c' is gone, and the answer to a question is on its way to it",
+        "executor 'c' was removed, but a response is in flight to it",
     ),
     "gone with a question": (
         run(requests={"q": question("c")}),
         four(edges=without("c")),
-        "executor 'c' is gone, and its question 'q' is open",
+        "executor 'c' was removed, but its request 'q' is open",
     ),
     "gone with a run inside": (
         run(children={"k": CHILD}),
         four(edges=without("c")),
-        "executor 'c' is gone, and run 'inner' inside it waits for an answer",
+        "executor 'c' was removed, but its run 'inner' waits for a response",
     ),
     "no sub-workflow any more": (
         run(children={"k": CHILD}),
         four(),
-        "executor 'c' is no sub-workflow any more, and run 'inner' inside it waits for an answer",
+        "executor 'c' is no longer a sub-workflow, but its run 'inner' waits for a response",
     ),
     "a handler that takes something else": (
         run(messages=(message("b"),)),
         four(cls=OnlyText, edges=without("x")),
-        "a message from 'a' on its way to 'b' is a int, and 'b' takes str",
+        "a message from 'a' in flight to 'b' is of type int, but 'b' takes str",
     ),
     "a handler that takes another answer, which is on its way": (
         run(messages=(message("b", value=True, source=None, reply=Reply("q", closed("sure?"))),)),
         four(cls=OnlyText, edges=without("x")),
-        "the answer to a question on its way to 'b' is a bool, and 'b' has no handler for it",
+        "a response in flight to 'b' is of type bool, but 'b' has no handler for it",
     ),
     "a question that wants another answer": (
         run(requests={"q": question("b")}),
         four(cls=OnlyText, edges=without("x")),
-        "'b' asks 'q' and wants a bool, but takes str",
+        "the open request 'q' of 'b' expects bool, but 'b' takes str",
     ),
     "a question of which half an answer is taken": (
         run(requests={"q": question("b", "bool | str")}),
         four(),
-        "'b' asks 'q' and wants a bool | str, but takes bool",
+        "the open request 'q' of 'b' expects bool | str, but 'b' takes bool",
     ),
     "a default nobody takes": (
         run(requests={"q": question("b", default=closed("yes"))}),
         four(),
-        "'b' does not take the default of its open question 'q'",
+        "'b' does not take the default of its open request 'q'",
     ),
     "half-full fan-in with a source less": (
         run(held={JOIN: {"b": (closed(1), closed(2))}}),
         four(edges=joined_by("b", "a")),
-        f"the fan-in {JOIN!r} is gone, and messages of this run wait in it: 2 from 'b'",
+        f"the fan-in {JOIN!r} was removed, but it holds messages of this run: 2 from 'b'",
     ),
     "half-full fan-in with a source more": (
         run(held={JOIN: {"b": (closed(1),)}}),
         four(edges=joined_by("b", "c", "a")),
-        f"the fan-in {JOIN!r} is gone, and messages of this run wait in it: 1 from 'b'",
+        f"the fan-in {JOIN!r} was removed, but it holds messages of this run: 1 from 'b'",
     ),
     "half-full fan-in in another order": (
         run(held={JOIN: {"b": (closed(1),)}}),
         four(edges=joined_by("c", "b")),
-        f"the fan-in {JOIN!r} is gone, and messages of this run wait in it: 1 from 'b'",
+        f"the fan-in {JOIN!r} was removed, but it holds messages of this run: 1 from 'b'",
     ),
     "half-full fan-in into one that takes something else": (
         run(held={JOIN: {"b": (closed(1),)}}),
         four(cls=lambda id: Lists(id) if id == "d" else OnlyText(id), edges=joined_by("b", "c")),
-        f"the fan-in {JOIN!r} holds a int, and 'd' takes list[str]",
+        f"the fan-in {JOIN!r} holds a value of type int, but 'd' takes list[str]",
     ),
     "a message on its way into a fan-in that is gone": (
         run(messages=(message(source="c", joins=(JOIN,)),)),
         four(edges=rewired),
-        f"the fan-in {JOIN!r} is gone, and messages of this run wait in it: 1 from 'c'",
+        f"the fan-in {JOIN!r} was removed, but it holds messages of this run: 1 from 'c'",
     ),
 }
 
@@ -264,10 +264,10 @@ def test_what_is_finished_need_not_be_taken_again_but_what_it_sent_must() -> Non
     assert find_incompatibilities(graph, at, RecalledLog(done)) == []
     strict = WorkflowBuilder(start_executor="b").add_edge(OnlyText("b"), OnlyText("c")).build()._definition.graph
     sent = {"3.0": Outcome("3.0", "b", sent=(Sent(closed(1), None), Sent(closed("x"), "a"))), "3.1": done["3.1"]}
-    began = "'b' has finished in the superstep that is under way, and has sent a message"
+    began = "'b' has already finished in the current superstep and sent a message"
     assert find_incompatibilities(strict, at, RecalledLog(sent)) == [
-        f"{began} of class int: none of those it leads to takes that",
-        f"{began} to 'a': no edge leads there",
+        f"{began} of type int, but no target of its edges takes it",
+        f"{began} to 'a', but no edge leads there",
     ]
 
 
@@ -275,7 +275,8 @@ def test_what_is_finished_must_be_its_own() -> None:
     at = run(messages=(message("b"),))
     found = find_incompatibilities(four()._definition.graph, at, RecalledLog({"3.0": Outcome("3.0", "c")}))
     assert found == [
-        "'c' has finished in the superstep that is under way, and what it was called for (3.0) is somebody else's here"
+        "'c' has already finished in the current superstep, "
+        "but its delivery 3.0 belongs to another executor in this graph"
     ]
 
 

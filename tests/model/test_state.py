@@ -125,7 +125,7 @@ def test_only_a_list_can_be_appended_to() -> None:
     state = view(count=1)
     with pytest.raises(TypeError, match=r"state\['count'\] is a int"):
         state.append("count", [2])
-    assert state.take_page() == {}
+    assert state.take_writes() == {}
 
 
 def test_an_appended_item_that_is_changed_later_stays_as_it_was() -> None:
@@ -140,9 +140,9 @@ def test_a_page_holds_the_writes_of_one_delivery_and_the_next_delivery_still_see
     state = view(log=[0])
     state.set("a", 1)
     state.append("log", [1])
-    first = state.take_page()
+    first = state.take_writes()
     state.append("log", [2])
-    second = state.take_page()
+    second = state.take_writes()
     assert {key: type(write) for key, write in first.items()} == {"a": Assigned, "log": Appended}
     assert set(second) == {"log"}
     assert state.get("a") == 1
@@ -153,7 +153,7 @@ def test_the_writes_of_a_recalled_delivery_are_seen_and_not_written_again() -> N
     state = view(log=[0], gone=1)
     state.recall({"a": sets(1), "log": appends(1), "gone": Deleted()})
     assert (state.get("a"), state.get("log"), state.get("gone")) == (1, [0, 1], None)
-    assert state.take_page() == {}
+    assert state.take_writes() == {}
 
 
 def test_growing_a_grown_list_keeps_one_base() -> None:
@@ -247,7 +247,7 @@ def test_a_reducer_is_not_asked_for_what_one_executor_deletes_or_appends() -> No
 @pytest.mark.parametrize("case", ["set, delete", "delete, set", "set, append", "append, set", "delete, append"])
 def test_a_reducer_cannot_join_a_value_with_a_deletion_or_an_append_of_another(case: str) -> None:
     first, second = CONFLICTS[case]
-    with pytest.raises(StateConflict, match="its reducer joins only values that were set"):
+    with pytest.raises(StateConflict, match="its reducer combines only values that were set"):
         folded(("a", {"k": first}), ("b", {"k": second}), reducers={"k": add})
 
 

@@ -425,8 +425,8 @@ EDGES = (
     Bug(
         "dicts that contain each other are compared",
         "codec/cycles.py",
-        "circle.repeated is value",
-        "circle.repeated == value",
+        "cycle.repeated is value",
+        "cycle.repeated == value",
         ("codec/test_codec_cycles.py",),
     ),
     Bug(

@@ -120,7 +120,7 @@ class Run:
         for edit in step.saves:
             saved[edit.key] = edit.made_to(saved[edit.key])
         done = [Outcome(f"x.{id}", id, saved=CODEC.pack(saved[id], "$")) for id in EXECUTORS]
-        done.append(Outcome("x.c", "c", writes=view.take_page()))
+        done.append(Outcome("x.c", "c", writes=view.take_writes()))
         plan = Plan(tuple(Delivery(one.delivery, one.executor, CODEC.pack(None, "$"), ()) for one in done), {})
         outcomes, routes = {one.delivery: one for one in done}, {one.delivery: () for one in done}
         commit = merge(GRAPH, self.at, plan, outcomes, routes, CODEC.pack, self.stamp(self.at.number + 1)).commit

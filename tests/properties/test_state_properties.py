@@ -42,10 +42,10 @@ class Superstep:
         views: dict[str, StateView] = {}
         sights: dict[str, Sight] = {}
         for n, turn in enumerate(plan):
-            view = views.setdefault(turn.executor, StateView(self.at.state, pack)).new_page()
+            view = views.setdefault(turn.executor, StateView(self.at.state, pack)).for_attempt()
             sight = sights.setdefault(turn.executor, Sight(dict(before)))
             self._do(turn, view, sight)
-            writes = view.take_page()
+            writes = view.take_writes()
             self.pages.append((turn.executor, sight.turn_page()))
             self.outcomes[f"4.{n}"] = Outcome(f"4.{n}", turn.executor, writes=writes)
 

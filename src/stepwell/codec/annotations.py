@@ -1,4 +1,8 @@
-"""Which storable classes an annotation leads to."""
+"""Discovery of the storable classes that annotations mention.
+
+A codec must know the classes it may meet before it reads anything, because reading never imports.
+The annotations of handlers name nearly all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,16 @@ from stepwell.codec.class_kinds import is_model, is_named_tuple, is_storable
 
 
 def reachable_types(annotations: Iterable[object]) -> set[type]:
-    """The storable classes of users that these annotations name, themselves or in the fields of another.
+    """Return the users' storable classes that these annotations name, directly or in fields of others.
 
-    A name that cannot be resolved leads nowhere; it is no error.
+    A name that cannot be resolved is skipped without an error.
     """
     types: set[type] = set()
     seen: set[int] = set()
     pending = list(annotations)
-    alive = []  # what was seen must stay alive, or its id may be given to another
+    # Annotations need not be hashable, so they are remembered by id. They must stay alive meanwhile:
+    # Python gives the id of a freed object to the next one, which would then be skipped.
+    alive = []
     while pending:
         annotation = pending.pop()
         if id(annotation) in seen:
@@ -30,13 +36,13 @@ def reachable_types(annotations: Iterable[object]) -> set[type]:
         alive.append(annotation)
         if isinstance(annotation, type) and is_storable(annotation):
             types.add(annotation)
-        pending.extend(_next(annotation))
+        pending.extend(_expand(annotation))
     return types
 
 
-def _next(annotation: Any) -> Iterator[Any]:
-    """One step on from an annotation."""
-    if isinstance(annotation, (list, tuple)):  # the arguments of a Callable
+def _expand(annotation: Any) -> Iterator[Any]:
+    """Yield the annotations directly inside this one."""
+    if isinstance(annotation, (list, tuple)):  # the parameters of a Callable
         yield from annotation
         return
     origin = typing.get_origin(annotation)
@@ -47,7 +53,8 @@ def _next(annotation: Any) -> Iterator[Any]:
     if isinstance(annotation, typing.TypeVar):
         yield annotation.__bound__
         yield from annotation.__constraints__
-    for name in ("__supertype__", "__value__"):  # NewType, and the `type` statement
+    # NewType has a `__supertype__`, an alias made by the `type` statement a `__value__`
+    for name in ("__supertype__", "__value__"):
         if not isinstance(annotation, type) and hasattr(annotation, name):
             yield getattr(annotation, name)
     if isinstance(annotation, type):
@@ -56,7 +63,7 @@ def _next(annotation: Any) -> Iterator[Any]:
 
 def _arguments(origin: Any, arguments: tuple[Any, ...]) -> Iterable[Any]:
     if origin is typing.Literal:
-        return map(type, arguments)  # an enum's member leads to the enum
+        return map(type, arguments)  # the member of an enum leads to the enum
     return arguments[:1] if origin is typing.Annotated else arguments
 
 
@@ -74,18 +81,19 @@ def _hints(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except Exception:  # noqa: BLE001  an annotation may be any expression, and fail in any way
-        return _hints_one_by_one(cls)
+        return _resolvable_hints(cls)
 
 
-def _hints_one_by_one(cls: type) -> dict[str, Any]:
-    """The hints that can be resolved, when one of them cannot."""
+def _resolvable_hints(cls: type) -> dict[str, Any]:
+    """Resolve the hints of a class one by one, leaving out those that fail."""
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         scope = getattr(sys.modules.get(base.__module__), "__dict__", {})
         for name, annotation in vars(base).get("__annotations__", {}).items():
+            # `get_type_hints` is all or nothing: a class with a single annotation makes it one at a time
             holder = type(base.__name__, (), {"__annotations__": {name: annotation}})
             try:
                 hints |= typing.get_type_hints(holder, scope, {**vars(base), base.__name__: base}, include_extras=True)
-            except Exception:  # noqa: BLE001  as above: this one leads nowhere
+            except Exception:  # noqa: BLE001  as above
                 continue
     return hints

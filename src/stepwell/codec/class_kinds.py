@@ -1,8 +1,8 @@
-"""The classes of users that can be stored: dataclasses, enums, named tuples, pydantic models, msgspec structs,
-and exceptions, which have a module of their own.
+"""The users' classes that can be stored: dataclasses, enums, named tuples, pydantic models, msgspec
+structs, and exceptions (in `exceptions`).
 
-Reading fills an object; it never calls `__init__` or `__post_init__`, because data must not make
-code run. (A msgspec struct is the exception: msgspec offers no other way to make one.)
+Reading fills an object without calling `__init__` or `__post_init__`: stored data must not make
+code run. (A msgspec struct is the exception, because msgspec offers no other way to make one.)
 """
 
 from __future__ import annotations
@@ -17,25 +17,36 @@ import msgspec
 
 from stepwell.codec.classes import computed_names, hides_nothing, slots_of, tag_of
 from stepwell.codec.exceptions import ExceptionKind, is_exception
-from stepwell.codec.plain_json import AS_THEY_ARE
-from stepwell.codec.traversal import Close, Open, Refused, ValueKind, open_fields, open_items, shorten
+from stepwell.codec.plain_json import VERBATIM
+from stepwell.codec.traversal import (
+    Close,
+    Open,
+    Refused,
+    ValueKind,
+    describe_json,
+    open_fields,
+    open_items,
+    shorten,
+)
 from stepwell.codec.versions import FIRST, Versions
 
 _UNDEFINED = object()
 
 
 def is_storable(cls: object) -> bool:
-    """Is this a class of one of the kinds users define?"""
+    """Return whether instances of a user's class can be stored."""
     return isinstance(cls, type) and _kind_class(cls) is not None
 
 
 def kind_of(cls: type, versions: Versions = FIRST) -> ValueKind | None:
-    """How the instances of a user's class are stored; None if they cannot be."""
+    """Return how instances of a user's class are stored; None if they cannot be."""
     kind = _kind_class(cls)
     return None if kind is None else kind(cls, versions)
 
 
 def _kind_class(cls: type) -> type[EnumKind] | type[FieldsKind] | type[ExceptionKind] | None:
+    # The order matters where a class is of two kinds: an enum may be a dataclass too, and so may an
+    # exception. The more particular way of storing comes first.
     if issubclass(cls, Enum):
         return EnumKind if cls.__members__ or issubclass(cls, Flag) else None
     if is_model(cls):
@@ -46,13 +57,15 @@ def _kind_class(cls: type) -> type[EnumKind] | type[FieldsKind] | type[Exception
         return ExceptionKind if is_exception(cls) else None
     if is_named_tuple(cls):
         return NamedTupleKind
+    # A dataclass that extends, say, `dict` has content that is not in its fields. `object`, the last
+    # class of the MRO, need not be asked.
     if dataclasses.is_dataclass(cls) and all(map(hides_nothing, cls.__mro__[:-1])):
         return DataclassKind
     return None
 
 
 def is_model(cls: type) -> bool:
-    """Is this a pydantic model? Where pydantic was never imported, nothing is."""
+    """Return whether a class is a pydantic model. Pydantic is never imported for the question."""
     base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     return base is not None and issubclass(cls, base)
 
@@ -62,7 +75,7 @@ def is_named_tuple(cls: type) -> bool:
 
 
 class EnumKind:
-    """An enum member by its name; a flag by its value, since combinations have no name."""
+    """An enum member by its name; a flag by its value, because combinations of flags have no name."""
 
     members = frozenset({"$", "n", "v"})
 
@@ -79,19 +92,21 @@ class EnumKind:
         stored = self._versions.upgrade(tree, open(tree["v"], depth + 1), self._cls.__qualname__)
         if self._is_flag:
             if type(stored) is not int:
-                raise Refused(f"`{self._cls.__qualname__}` is stored by its number, and this is none")
+                raise Refused(
+                    f"expected the number of a `{self._cls.__qualname__}` flag, found {describe_json(stored)}"
+                )
             return self._cls(stored)
         try:
             return self._cls.__members__[stored]
         except KeyError:
             raise Refused(
-                f"`{self._cls.__qualname__}` has no member `{shorten(stored)}` any more: add it again, "
-                f"as an alias of the member that took its place"
+                f"`{self._cls.__qualname__}` has no member `{shorten(stored)}`: if it was removed, add it again "
+                f"as an alias of the member that replaces it"
             ) from None
 
 
 class FieldsKind:
-    """A class with named fields; each kind says how it is read, filled and made."""
+    """A class with named fields. Subclasses say which fields there are and how an instance is made."""
 
     members = frozenset({"$", "n", "v"})
 
@@ -107,14 +122,15 @@ class FieldsKind:
         raise NotImplementedError
 
     def default(self, name: str, fields: dict[str, Any]) -> Any:
-        """What a field holds that was added after the value was stored; `_UNDEFINED` if nothing says."""
+        """Return the default of a field that is missing in stored data; `_UNDEFINED` if there is none."""
         raise NotImplementedError
 
     def make(self, fields: dict[str, Any]) -> Any:
+        """Make an instance with these fields, running as little of the class's code as possible."""
         raise NotImplementedError
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
-        self.refuse_strangers(value)
+        self.check_attributes(value)
         tree = self.head.copy()
         tree["v"] = self.close_fields(value, close, depth)
         return tree
@@ -125,18 +141,18 @@ class FieldsKind:
             stored = self.versions.upgrade(tree, stored, self.cls.__qualname__)
         return self.make(self.reconcile(stored))
 
-    def refuse_strangers(self, value: Any) -> None:
-        """Refuse what hangs on the instance without being a field: it would be lost in silence."""
+    def check_attributes(self, value: Any) -> None:
+        """Raise Refused if the instance has an attribute that is not a field: it would be lost in silence."""
         attributes = getattr(value, "__dict__", None)
         if attributes and not attributes.keys() <= self._own:
-            self._refuse_stranger(next(name for name in attributes if name not in self._own))
+            self._refuse_attribute(next(name for name in attributes if name not in self._own))
         for name in self._slots:
             if hasattr(value, name):
-                self._refuse_stranger(name)
+                self._refuse_attribute(name)
 
-    def _refuse_stranger(self, name: str) -> None:
+    def _refuse_attribute(self, name: str) -> None:
         raise Refused(
-            f"`{self.cls.__qualname__}` carries `{name}`, which is not one of its fields and would be lost: "
+            f"the attribute `{name}` of this `{self.cls.__qualname__}` is not one of its fields and would be lost: "
             f"declare it as a field, or keep it elsewhere"
         )
 
@@ -146,36 +162,37 @@ class FieldsKind:
         try:
             for name in self.names:
                 item = getattr(value, name)
-                closed[name] = item if type(item) in AS_THEY_ARE else close(item, depth + 1)
+                closed[name] = item if type(item) in VERBATIM else close(item, depth + 1)
         except Refused as refused:
             refused.at(f".{name}")
             raise
         except AttributeError as error:
             raise Refused(
-                f"the field `{name}` of `{self.cls.__qualname__}` was never set: give it a value, or a default"
+                f"the field `{name}` of this `{self.cls.__qualname__}` was never set: give it a value or a default"
             ) from error
         return closed
 
-    def refuse_unknown(self, fields: dict[str, Any]) -> None:
+    def check_known(self, fields: dict[str, Any]) -> None:
+        """Raise Refused if data is stored for a field that the class no longer has."""
         for name in fields:
             if name not in self.names:
                 raise Refused(
-                    f"`{self.cls.__qualname__}` has no field `{shorten(name)}`, and one is stored: "
-                    f"keep the field until no stored run holds it"
+                    f"`{self.cls.__qualname__}` has no field `{shorten(name)}`, but a value of it is stored: "
+                    f"keep the field until no stored run uses it"
                 )
 
     def reconcile(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields as today's shape of the class has them, if an older one stored others; or refuse."""
+        """Return stored fields in the present shape of the class, with defaults for new ones."""
         if fields.keys() == self._names:
             return fields
-        self.refuse_unknown(fields)
+        self.check_known(fields)
         for name in self.names:
             if name in fields:
                 continue
             fields[name] = self.default(name, fields)
             if fields[name] is _UNDEFINED:
                 raise Refused(
-                    f"the field `{name}` of `{self.cls.__qualname__}` was not stored, and has no default: give it one"
+                    f"the field `{name}` of `{self.cls.__qualname__}` is not stored and has no default: give it one"
                 )
         return fields
 
@@ -194,7 +211,7 @@ class DataclassKind(FieldsKind):
     def make(self, fields: dict[str, Any]) -> Any:
         instance = object.__new__(self.cls)
         for name, item in fields.items():
-            object.__setattr__(instance, name, item)  # frozen ones too
+            object.__setattr__(instance, name, item)  # a frozen dataclass refuses plain assignment
         return instance
 
 
@@ -217,18 +234,24 @@ class StructKind(FieldsKind):
         return names
 
     def reconcile(self, fields: dict[str, Any]) -> dict[str, Any]:
-        self.refuse_unknown(fields)
-        return fields  # what is missing, its constructor fills
+        self.check_known(fields)
+        return fields  # the constructor fills in defaults for missing fields
 
     def make(self, fields: dict[str, Any]) -> Any:
         instance = self.cls(**fields)
-        for name, item in fields.items():  # whatever __post_init__ made of them was already stored
+        # The constructor runs `__post_init__`, which already changed the fields before they were
+        # stored. Setting them again undoes a second change.
+        for name, item in fields.items():
             msgspec.structs.force_setattr(instance, name, item)
         return instance
 
 
 class ModelKind(FieldsKind):
-    """A pydantic model by its state, not by `model_dump`: so fields keep their types, and nothing is validated."""
+    """A pydantic model by its internal state.
+
+    `model_dump` would turn nested values into plain data, and reading would need validation, which
+    runs code. This way fields keep their types and nothing is validated.
+    """
 
     members = frozenset({"$", "n", "v", "set", "extra", "private"})
 
@@ -247,7 +270,7 @@ class ModelKind(FieldsKind):
         return field.get_default(call_default_factory=True)
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
-        self.refuse_strangers(value)
+        self.check_attributes(value)
         tree = self.head.copy()
         tree["v"] = self.close_fields(value, close, depth)
         tree["set"] = sorted(value.__pydantic_fields_set__)
@@ -265,7 +288,7 @@ class ModelKind(FieldsKind):
         if self.versions is not FIRST or "n" in tree:
             before = frozenset(fields)
             fields = self.versions.upgrade(tree, fields, self.cls.__qualname__)
-            were_set = self._set_since(were_set, before, frozenset(fields))
+            were_set = self._update_set(were_set, before, frozenset(fields))
         fields = self.reconcile(fields)
         instance = object.__new__(self.cls)
         object.__setattr__(instance, "__dict__", {name: fields[name] for name in self.names})
@@ -275,16 +298,19 @@ class ModelKind(FieldsKind):
         return instance
 
     def _open_set(self, tree: Any, open: Open, depth: int) -> set[str]:
-        """The names of the fields that were set; an extra one may have a name that UTF-8 cannot say."""
-        return set(_all_text(open_items(tree, open, depth)))
+        # opened, not just copied: the name of an extra field may contain a surrogate and be tagged
+        return set(_check_names(open_items(tree, open, depth)))
 
-    def _set_since(self, were_set: set[str], before: frozenset[str], after: frozenset[str]) -> set[str]:
-        """The fields that count as set, after an older version became today's: those it was given, too."""
+    def _update_set(self, were_set: set[str], before: frozenset[str], after: frozenset[str]) -> set[str]:
+        """Return the fields that count as set after an upcast: what it added was set, what it removed is gone."""
         return were_set if before == after else (were_set - (before - after)) | (after - before)
 
     def _open_extra(self, tree: Any, open: Open, depth: int) -> dict[str, Any] | None:
         if tree is not None and not self._takes_extra:
-            raise Refused(f"`{self.cls.__qualname__}` takes no extra fields any more, and some are stored: allow them")
+            raise Refused(
+                f"`{self.cls.__qualname__}` does not allow extra fields, but some are stored: "
+                f'set extra="allow" in its model_config'
+            )
         return self._open_dict(tree, open, depth) if self._takes_extra else None
 
     def _open_private(self, tree: Any, open: Open, depth: int) -> dict[str, Any] | None:
@@ -292,8 +318,8 @@ class ModelKind(FieldsKind):
         for name in stored:
             if name not in self._private:
                 raise Refused(
-                    f"`{self.cls.__qualname__}` has no private attribute `{shorten(name)}`, and one is stored: "
-                    f"keep it until no stored run holds it"
+                    f"`{self.cls.__qualname__}` has no private attribute `{shorten(name)}`, but a value of it is "
+                    f"stored: keep the attribute until no stored run uses it"
                 )
         undefined = sys.modules["pydantic_core"].PydanticUndefined
         for name, attribute in self._private.items():
@@ -304,13 +330,13 @@ class ModelKind(FieldsKind):
     def _open_dict(self, tree: Any, open: Open, depth: int) -> dict[str, Any]:
         opened = {} if tree is None else open(tree, depth + 1)
         if type(opened) is not dict:
-            raise Refused("a dict of named values belongs here, and something else is stored")
-        _all_text(opened)
+            raise Refused(f"expected an object, found {describe_json(opened)}")
+        _check_names(opened)
         return opened
 
 
-def _all_text(names: Iterable[Any]) -> Iterable[str]:
+def _check_names(names: Iterable[Any]) -> Iterable[str]:
     for name in names:
         if type(name) is not str:
-            raise Refused(f"a name belongs here, and a `{type(name).__name__}` is stored")
+            raise Refused(f"expected a name, found {describe_json(name)}")
     return names

@@ -1,4 +1,8 @@
-"""Where a value contains itself: asked only when one was too deep to be written."""
+"""Detection of values that contain themselves.
+
+A cycle shows first as a value that is too deep. Only then is it looked for, so that ordinary values
+pay nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +14,32 @@ from stepwell.codec.traversal import DEPTH, TOO_DEEP, Refused, ValueKind, close_
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
-class Circle(Refused):
-    """A part of the value is inside itself; `length` steps lead from it to it."""
+class Cycle(Refused):
+    """A part of the value is inside itself; `length` steps lead from it back to it."""
 
     def __init__(self, repeated: object) -> None:
         super().__init__("the value contains itself")
         self.repeated, self.length = repeated, 0
 
     def describe(self, root: str) -> str:
-        """The sentence for people: what is met again, and where it was met first."""
+        """Return the message for people: what repeats, and where it is first."""
         first = self.path(root, above=self.length)
-        return f"{self.message}: this is `{first}` again. Send what it holds without the way back"
+        return f"{self.message}: this is `{first}` again. Remove the reference back to it"
 
 
-def circle_in(value: object, kind_of: Callable[[type], ValueKind]) -> Circle | None:
-    """The first place where a value contains itself; None if it does not, or is too deep to tell."""
+def find_cycle(value: object, kind_of: Callable[[type], ValueKind]) -> Cycle | None:
+    """Return the first place where a value contains itself; None if it does not, or is too deep to tell."""
     try:
         _CycleWalk(kind_of).close(value, 0)
-    except Circle as circle:
-        return circle
+    except Cycle as cycle:
+        return cycle
     except (Refused, RecursionError):
         return None
     return None
 
 
 class _CycleWalk:
-    """Walks a value like the codec, in the same order, and knows what it is inside of."""
+    """A walk over a value in the order of the codec that knows which objects it is inside of."""
 
     def __init__(self, kind_of: Callable[[type], ValueKind]) -> None:
         self._kind_of = kind_of
@@ -48,7 +52,7 @@ class _CycleWalk:
         if depth >= DEPTH:
             raise Refused(TOO_DEEP)
         if id(value) in self._inside:
-            raise Circle(value)
+            raise Cycle(value)
         self._inside.add(id(value))
         try:
             if kind is list:
@@ -56,9 +60,11 @@ class _CycleWalk:
             if kind is dict:
                 return close_pairs(value.items(), self.close, depth)
             return self._kind_of(kind).close(value, self.close, depth)
-        except Circle as circle:
-            if circle.repeated is value:
-                circle.length = circle.steps
+        except Cycle as cycle:
+            # the unwinding error passes the first occurrence: the steps collected so far are the cycle
+            if cycle.repeated is value:
+                cycle.length = cycle.steps
             raise
         finally:
+            # the same object may well occur twice side by side; only one inside itself is a cycle
             self._inside.discard(id(value))

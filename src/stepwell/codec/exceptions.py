@@ -1,8 +1,8 @@
 """Exceptions as values: type, arguments, attributes, notes and cause.
 
-Where an exception was raised (its traceback), and what was being handled then (its context), belong to
-the process that raised it and are not stored. Reading fills an exception; only what Python itself does
-to make one of a built-in class is done, never the `__new__` or `__init__` of a user's.
+The traceback and the context of an exception belong to the process that raised it and are not
+stored. Reading fills an exception by calling the `__new__` and `__init__` of built-in classes only,
+never those of a user's class.
 """
 
 from __future__ import annotations
@@ -13,26 +13,33 @@ from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from stepwell.codec.classes import computed_names, hides_nothing, slots_of, tag_of
-from stepwell.codec.traversal import Close, Open, Refused, close_items, open_fields, open_items, shorten
+from stepwell.codec.traversal import (
+    Close,
+    Open,
+    Refused,
+    close_items,
+    describe_json,
+    open_fields,
+    open_items,
+    shorten,
+)
 from stepwell.codec.versions import Versions
 
 _NOTES = "__notes__"
+# The descriptors of Python itself: a user's class may define properties under the same names
 _ARGUMENTS, _CAUSE, _ATTRIBUTES = (vars(BaseException)[name] for name in ("args", "__cause__", "__dict__"))
 _UNSET: Any = object()
-_NOT_STORED = vars(AttributeError)["obj"]  # the object that lacks it: any object at all, and pickle leaves it out too
+# `AttributeError.obj` is the object that lacks the attribute, which may be anything. Pickle skips it too.
+_NOT_STORED = vars(AttributeError)["obj"]
 _SIMPLE = frozenset({str, int, float, bool, bytes})
 
 Descriptor = MemberDescriptorType | GetSetDescriptorType
 
 
 def is_exception(cls: type) -> bool:
-    """Is this an exception whose instances can be filled again?"""
-    return issubclass(cls, BaseException) and all(map(hides_nothing, _above(cls)))
-
-
-def _above(cls: type) -> list[type]:
-    """A class and its ancestors, up to those that Python itself brings."""
-    return [base for base in cls.__mro__ if not _is_built_in(base)]
+    """Return whether this is an exception class whose instances can be stored."""
+    user_classes = [base for base in cls.__mro__ if not _is_built_in(base)]
+    return issubclass(cls, BaseException) and all(map(hides_nothing, user_classes))
 
 
 def _is_built_in(cls: type) -> bool:
@@ -40,15 +47,16 @@ def _is_built_in(cls: type) -> bool:
 
 
 def _makers(cls: Any) -> tuple[Any, Any]:
-    """The built-in `__new__` and `__init__` that make instances of `cls`, were it not for code of a user's."""
-    shape = cls
-    while not _is_built_in(shape):
-        shape = shape.__base__  # of several bases, the one whose instances have the room
-    return shape.__new__, next(filter(_is_built_in, cls.__mro__)).__init__
+    """Return the built-in `__new__` and `__init__` that apply to instances of `cls`, skipping users' code."""
+    layout = cls
+    while not _is_built_in(layout):
+        # of several bases, `__base__` is the one that decides the memory layout, and so whose `__new__` fits
+        layout = layout.__base__
+    return layout.__new__, next(filter(_is_built_in, cls.__mro__)).__init__
 
 
 def _descriptors(cls: type) -> dict[str, Descriptor]:
-    """The attributes that instances keep outside their `__dict__`: those of built-in exceptions, and slots."""
+    """Return the attributes that instances keep outside `__dict__`: slots, and those of built-in exceptions."""
     slots = slots_of(cls)
     return {
         name: attribute
@@ -62,7 +70,7 @@ def _descriptors(cls: type) -> dict[str, Descriptor]:
 
 
 class ExceptionKind:
-    """An exception: `v` holds `args` and every attribute that the arguments alone do not bring back."""
+    """An exception. `v` holds `args` and every attribute that the arguments alone do not bring back."""
 
     members = frozenset({"$", "n", "v", "notes", "cause"})
 
@@ -89,25 +97,35 @@ class ExceptionKind:
 
     def _fields(self, value: BaseException) -> dict[str, Any]:
         arguments = _ARGUMENTS.__get__(value)
-        fields = {"args": list(arguments), **self._beside(value, arguments)}
+        fields = {"args": list(arguments), **self._find_changed(value, arguments)}
         for name, item in _ATTRIBUTES.__get__(value).items():
             if name in self._computed or name == _NOTES:
                 continue
             if name in fields or name in self._descriptors or not name.isidentifier():
-                raise Refused(f"`{self.cls.__qualname__}` carries `{shorten(name)}`, a name that cannot be stored")
+                raise Refused(
+                    f"the attribute `{shorten(name)}` of this `{self.cls.__qualname__}` cannot be stored under its name"
+                )
             fields[name] = item
         return fields
 
-    def _beside(self, value: BaseException, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """The attributes outside `__dict__` that a twin made from the arguments would not have."""
+    def _find_changed(self, value: BaseException, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the attributes outside `__dict__` that the arguments alone would not bring back.
+
+        Which ones the arguments set differs by class and by Python version, so a twin is made from
+        the same arguments and compared.
+        """
         twin, attributes = self._make(arguments), {}
         for name, descriptor in self._descriptors.items():
             item, expected = _value_of(descriptor, value), _value_of(descriptor, twin)
             if _same(item, expected):
                 continue
             if item is _UNSET:
-                raise Refused(f"`{self.cls.__qualname__}` has lost its `{name}`, which its arguments would bring back")
-            descriptor.__set__(twin, item)  # what cannot be set could not be read
+                raise Refused(
+                    f"the attribute `{name}` of this `{self.cls.__qualname__}` was deleted, "
+                    f"and its arguments would set it again"
+                )
+            # try it on the twin: an attribute that cannot be set could not be read back
+            descriptor.__set__(twin, item)
             attributes[name] = item
         return attributes
 
@@ -123,7 +141,7 @@ class ExceptionKind:
 
     def _close_notes(self, notes: Any, close: Close, depth: int) -> list[Any]:
         if type(notes) is not list or any(type(note) is not str for note in notes):
-            raise Refused(f"the notes of `{self.cls.__qualname__}` should be a list of texts")
+            raise Refused(f"the `__notes__` of this `{self.cls.__qualname__}` are not a list of strings")
         return close_items(notes, close, depth)
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -133,7 +151,7 @@ class ExceptionKind:
         fields = self.versions.upgrade(tree, stored, self.cls.__qualname__)
         arguments = fields.pop("args", None)
         if type(arguments) is not list:
-            raise Refused(f"the arguments of `{self.cls.__qualname__}` should be a list, under `args`")
+            raise Refused(f"expected a list in `args` of a `{self.cls.__qualname__}`, found {describe_json(arguments)}")
         instance = self._make(tuple(arguments))
         for name, item in fields.items():
             self._set(instance, name, item)
@@ -144,14 +162,15 @@ class ExceptionKind:
         return instance
 
     def _make(self, arguments: tuple[Any, ...]) -> BaseException:
-        """An instance as Python makes it, and nobody else."""
+        """Make an instance with the built-in constructors only."""
         instance: BaseException = self._new(self.cls, *arguments)
-        if type(instance) is not self.cls:  # OSError and BaseExceptionGroup choose the class by the arguments
+        # OSError and BaseExceptionGroup choose the class by the arguments
+        if type(instance) is not self.cls:
             raise Refused(
                 f"these arguments belong to a `{type(instance).__qualname__}`, not a `{self.cls.__qualname__}`"
             )
         self._init(instance, *arguments)
-        _ARGUMENTS.__set__(instance, arguments)
+        _ARGUMENTS.__set__(instance, arguments)  # some `__init__`s rewrite them: OSError drops the file name
         return instance
 
     def _set(self, instance: BaseException, name: Any, item: Any) -> None:
@@ -160,12 +179,12 @@ class ExceptionKind:
         elif type(name) is str and name.isidentifier() and name != _NOTES:
             _ATTRIBUTES.__get__(instance)[name] = item
         else:
-            raise Refused(f"`{self.cls.__qualname__}` cannot have an attribute of the name that is stored")
+            raise Refused(f"`{shorten(name)}` is not a valid attribute name for a `{self.cls.__qualname__}`")
 
     def _open_notes(self, tree: Any, open: Open, depth: int) -> list[str]:
         notes = open_items(tree, open, depth)
         if any(type(note) is not str for note in notes):
-            raise Refused(f"the notes of `{self.cls.__qualname__}` should be texts, and something else is stored")
+            raise Refused(f"expected a list of strings as the notes of a `{self.cls.__qualname__}`")
         return notes
 
     def _open_cause(self, tree: Any, open: Open, depth: int) -> BaseException:
@@ -175,12 +194,12 @@ class ExceptionKind:
             refused.at(".__cause__")
             raise
         if not isinstance(cause, BaseException):
-            raise Refused(f"the cause should be an exception, and a `{type(cause).__name__}` is stored")
+            raise Refused(f"expected an exception as the cause, found {describe_json(cause)}")
         return cause
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Are these the same, as far as can be told without asking a class of a user's?"""
+    """Return whether two values are the same, without calling the `__eq__` of a user's class."""
     if type(left) is tuple and type(right) is tuple:  # the exceptions of a group
         return len(left) == len(right) and all(map(operator.is_, left, right))
     return left is right or (type(left) is type(right) and type(left) in _SIMPLE and left == right)
@@ -189,5 +208,5 @@ def _same(left: Any, right: Any) -> bool:
 def _value_of(descriptor: Descriptor, value: BaseException) -> Any:
     try:
         return descriptor.__get__(value, type(value))
-    except (AttributeError, TypeError):  # how Python says that it was never set
+    except (AttributeError, TypeError):  # both are raised for an attribute that was never set
         return _UNSET

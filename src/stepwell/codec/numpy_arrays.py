@@ -1,7 +1,7 @@
-"""Arrays and scalars of numpy: their type, their shape, their order and their bytes.
+"""Arrays and scalars of numpy: their type, shape, memory order and bytes.
 
-numpy is never imported here. Where the program has not loaded it, no value can be one of its own, and a
-stored one is refused.
+numpy is never imported here. If the program has not loaded it, no value to be stored can be an
+array, and reading a stored one fails with advice.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import sys
 from base64 import b64decode, b64encode
 from typing import Any
 
-from stepwell.codec.standard_values import Value, exactly
+from stepwell.codec.standard_values import Value, require
 from stepwell.codec.traversal import Close, Open, Refused, ValueKind, shorten
 
 _ARRAY, _SCALAR = "numpy.ndarray", "numpy.generic"
+# A closed list of element types, always with their byte order. Types that depend on the machine
+# (`longdouble`) or contain Python objects (`O`, which numpy can store only by pickle) are not in it.
 _NAME = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16|[SUV]\d{1,10}|[mM]8(\[\d{0,9}([YMWDhms]|[munpfa]s)\])?)")
-_MOST_DIMENSIONS = 64
+_MAX_DIMENSIONS = 64  # the limit of numpy 2; numpy 1 stops at 32 and says so itself
 
 
 def numpy_kind(cls: type) -> ValueKind | None:
-    """How instances of a class of numpy are stored; None for every other class."""
+    """Return how instances of a numpy class are stored; None for every other class."""
     numpy = sys.modules.get("numpy")
     if cls.__module__ != "numpy" or numpy is None:
         return None
@@ -31,7 +33,7 @@ def numpy_kind(cls: type) -> ValueKind | None:
 
 
 def is_special_array(cls: type) -> bool:
-    """Is this a class that adds something to the arrays of numpy, like a mask?"""
+    """Return whether a class extends `ndarray`, as masked arrays and matrices do."""
     array = getattr(sys.modules.get("numpy"), "ndarray", None)
     return array is not None and cls is not array and issubclass(cls, array)
 
@@ -39,7 +41,7 @@ def is_special_array(cls: type) -> bool:
 def _loaded_numpy() -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is None:
-        raise Refused("a value of numpy is stored, and numpy is not loaded: import it before this is read")
+        raise Refused("a numpy value is stored, but numpy is not loaded: import numpy before reading")
     return numpy
 
 
@@ -47,15 +49,22 @@ def _loaded_numpy() -> Any:
 
 
 def _name_of(dtype: Any) -> Any:
-    """What says the type of the elements: its text, or for a record a list of fields; or refuse."""
+    """Return the stored form of an element type: its code, or for a record a list of fields.
+
+    Raises Refused unless reading that form gives the same type.
+    """
     name = _fields_of(dtype) if dtype.names is not None else dtype.str
     if dtype.metadata or dtype.type.__module__ != "numpy" or dtype.type is sys.modules["numpy"].record:
-        raise Refused(f"an array of `{shorten(dtype)}` cannot be stored: its type says more than numpy does by itself")
+        raise Refused(
+            f"an array of `{shorten(dtype)}` cannot be stored: its dtype has metadata or a class of its own, "
+            f"which would be lost"
+        )
     try:
         restored = _read_dtype(name)
     except (Refused, TypeError, ValueError):
         restored = None
-    if restored is None or restored != dtype:  # numpy takes None for a type
+    # None is checked apart, because numpy compares it as the default type float64
+    if restored is None or restored != dtype:
         raise Refused(
             f"an array of `{shorten(dtype)}` cannot be stored: use numbers of at most 64 bits (complex: 128), bool, "
             f"text, bytes, dates, or packed records of these"
@@ -73,24 +82,25 @@ def _fields_of(dtype: Any) -> list[list[Any]]:
 
 
 def _read_dtype(name: Any) -> Any:
-    """The type of elements that a text or a list of fields says."""
+    """Return the element type of a stored code or list of fields."""
     if type(name) is list and name:
-        dtype = _loaded_numpy().dtype([_read_field(*exactly(list, field)) for field in name])
+        dtype = _loaded_numpy().dtype([_read_field(*require(list, field)) for field in name])
+        # numpy makes up names for fields whose name is empty
         if dtype.names != tuple(field[0] for field in name):
-            raise Refused("the fields of a record should have names, each its own")
+            raise Refused("every field of a stored record needs a name")
         return dtype
     if type(name) is not str or not _NAME.fullmatch(name):
-        raise Refused(f"`{shorten(name)}` is no type that elements of an array are stored as")
+        raise Refused(f"`{shorten(name)}` is not a supported element type of an array")
     return _loaded_numpy().dtype(name)
 
 
 def _read_field(name: Any, kind: Any, shape: Any = ()) -> tuple[Any, ...]:
-    return (exactly(str, name), _read_dtype(kind), *([_shape(shape)] if shape else []))
+    return (require(str, name), _read_dtype(kind), *([_read_shape(shape)] if shape else []))
 
 
-def _shape(tree: Any) -> tuple[int, ...]:
-    if len(exactly(list, tree)) > _MOST_DIMENSIONS or any(exactly(int, length) < 0 for length in tree):
-        raise Refused(f"the shape of an array should be at most {_MOST_DIMENSIONS} lengths, none of them negative")
+def _read_shape(tree: Any) -> tuple[int, ...]:
+    if len(require(list, tree)) > _MAX_DIMENSIONS or any(require(int, length) < 0 for length in tree):
+        raise Refused(f"an array must have at most {_MAX_DIMENSIONS} dimensions, none of them negative")
     return tuple(tree)
 
 
@@ -102,7 +112,8 @@ def _close_array(value: Any, close: Close, depth: int) -> dict[str, Any]:
         raise Refused("an array whose elements have no bytes cannot be stored")
     tree = {
         "$": _ARRAY,
-        "v": b64encode(value.tobytes("A")).decode("ascii"),  # as they lie, if that is an order at all
+        # "A" keeps Fortran order where the array has it, so that nothing is transposed
+        "v": b64encode(value.tobytes("A")).decode("ascii"),
         "dtype": close(_name_of(value.dtype), depth + 1),
         "shape": list(value.shape),
     }
@@ -111,39 +122,40 @@ def _close_array(value: Any, close: Close, depth: int) -> dict[str, Any]:
 
 def _close_scalar(value: Any, close: Close, depth: int) -> dict[str, Any]:
     name, data = _name_of(value.dtype), value.tobytes()[: value.dtype.itemsize]
-    if value.dtype.kind in "SU" and _array(data, value.dtype, ())[()] != value:
+    if value.dtype.kind in "SU" and _make_array(data, value.dtype, ())[()] != value:
         raise Refused(
-            f"this `{type(value).__name__}` ends in zeros, which numpy would drop: use plain `str` or `bytes`"
+            f"this `{type(value).__name__}` ends in null characters, which numpy would drop: use plain `str` or `bytes`"
         )
     return {"$": _SCALAR, "v": b64encode(data).decode("ascii"), "dtype": close(name, depth + 1)}
 
 
 def _open_array(tree: dict[str, Any], open: Open, depth: int) -> Any:
     if "dtype" not in tree or "shape" not in tree:
-        raise Refused("a stored array should have `dtype` and `shape`")
+        raise Refused("a stored array must have `dtype` and `shape`")
     dtype = _read_dtype(open(tree["dtype"], depth + 1))
     if not dtype.itemsize:
-        raise Refused("an array whose elements have no bytes cannot be stored, and one is")
+        raise Refused("the elements of a stored array have no bytes")
     order = tree.get("order", "C")
     if "order" in tree and order != "F":
-        raise Refused("the order of a stored array should be `F` or not be said, and is something else")
-    return _array(_data(tree["v"]), dtype, _shape(tree["shape"]), order).copy("K")  # one that can be written to
+        raise Refused(f"expected no `order` or `F`, found `{shorten(order)}`")
+    array = _make_array(_decode_bytes(tree["v"]), dtype, _read_shape(tree["shape"]), order)
+    return array.copy("K")  # an array over `bytes` is read-only; its owner may want to change it
 
 
 def _open_scalar(tree: dict[str, Any], open: Open, depth: int) -> Any:
     if "dtype" not in tree:
-        raise Refused("a stored scalar should have `dtype`")
-    return _array(_data(tree["v"]), _read_dtype(open(tree["dtype"], depth + 1)), ()).copy()[()]
+        raise Refused("a stored scalar must have `dtype`")
+    return _make_array(_decode_bytes(tree["v"]), _read_dtype(open(tree["dtype"], depth + 1)), ()).copy()[()]
 
 
-def _data(text: Any) -> bytes:
-    return b64decode(exactly(str, text), validate=True)
+def _decode_bytes(text: Any) -> bytes:
+    return b64decode(require(str, text), validate=True)
 
 
-def _array(data: bytes, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
-    """The array these bytes are; asked for before numpy could take memory for what is not there."""
+def _make_array(data: bytes, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+    # Compared before numpy sees the shape: a hostile one could make it allocate any amount of memory
     if math.prod(shape) * dtype.itemsize != len(data):
-        raise Refused("the shape of a stored array does not fit its bytes")
+        raise Refused("the shape of a stored array does not match the number of its bytes")
     return _loaded_numpy().ndarray(shape, dtype, buffer=data, order=order)
 
 

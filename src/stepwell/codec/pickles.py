@@ -1,8 +1,9 @@
-"""Pickle, for a class whose author named it so, and for no other.
+"""Pickle, for the classes that were registered with `pickle=True` and for no other.
 
-Unpickling runs code of the classes that a pickle names. So a pickle is read only for a class that this
-program registered with `pickle=True`, and it may name nothing but that class, the others registered so,
-what the registration lists in `pickle_needs`, and the built-in types that the codec stores anyway.
+Unpickling runs code of the classes that a pickle names. Therefore a pickle is read only for a class
+that this program registered with `pickle=True`, and it may name nothing but that class, the other
+classes registered that way, what its registration lists in `pickle_needs`, and the built-in types
+that the codec stores anyway.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any
 
-from stepwell.codec import registry
 from stepwell.codec.classes import import_path, tag_of
-from stepwell.codec.standard_values import VALUES, exactly
+from stepwell.codec.registry import REGISTRY
+from stepwell.codec.standard_values import VALUES, require
 from stepwell.codec.traversal import Close, Open, Refused, ValueKind, shorten
 
-_PROTOCOL = 4  # every Python that Stepwell runs on reads it
+_PROTOCOL = 4  # fixed, so that every Python version that Stepwell supports can read it
 _BUILT_IN: dict[str, Any] = {tag_of(cls): cls for cls in (str, bool, int, float, list, *VALUES)}
 
 
 class PickleKind:
-    """A class stored by pickle. What was stored of it before, as another kind, is still read as that."""
+    """A class stored by pickle. Instances that were stored before it was registered so are still read."""
 
     def __init__(self, cls: type, before: ValueKind | None) -> None:
         self.cls, self.tag, self._before = cls, tag_of(cls), before
@@ -31,34 +32,38 @@ class PickleKind:
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
         data = pickle.dumps(value, _PROTOCOL)
-        self._load(data, self.tag)  # what could not be read is refused now
+        # read it back now: a pickle that could not be loaded must fail the superstep that writes it,
+        # not a resume weeks later
+        self._load(data, self.tag)
         return {"$": self.tag, "by": "pickle", "v": b64encode(data).decode("ascii")}
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
         if "by" not in tree and self._before is not None:
             return self._before.open(tree, open, depth)
         if tree.get("by") != "pickle" or tree.keys() != {"$", "v", "by"}:
-            raise Refused(f"a `{self.cls.__qualname__}` should be stored by pickle, and is not")
-        return self._load(b64decode(exactly(str, tree["v"]), validate=True), tree["$"])
+            raise Refused(f"expected a pickled `{self.cls.__qualname__}`, found one stored in another way")
+        return self._load(b64decode(require(str, tree["v"]), validate=True), tree["$"])
 
     def _load(self, data: bytes, tag: str) -> Any:
         instance = _Unpickler(data, self._find_allowed(tag), self.cls).load()
         if type(instance) is not self.cls:
-            raise Refused(f"the pickle of a `{self.cls.__qualname__}` holds a `{type(instance).__qualname__}`")
+            raise Refused(f"the pickle of a `{self.cls.__qualname__}` contains a `{type(instance).__qualname__}`")
         return instance
 
     def _find_allowed(self, tag: str) -> dict[str, Any]:
-        """All that a pickle of this class may name; each class also by the names it had before."""
-        needs: list[Callable[..., Any]] = [*registry.terms_of(self.cls).needs]
+        """Return everything that a pickle of this class may name, classes by their former names too."""
+        needs: list[Callable[..., Any]] = [*REGISTRY.registration_of(self.cls).pickle_needs]
         allowed = _BUILT_IN | {import_path(need): need for need in needs}
-        for cls in (*registry.registered.values(), self.cls):
-            if registry.terms_of(cls).pickled:
-                allowed |= dict.fromkeys((import_path(cls), *registry.terms_of(cls).names), cls)
+        for cls in (*REGISTRY.by_tag.values(), self.cls):
+            registration = REGISTRY.registration_of(cls)
+            if registration.pickled:
+                allowed |= dict.fromkeys((import_path(cls), *registration.names), cls)
+        # the tag it was stored under, in case a script's `__main__` is a module by now
         return allowed | {tag: self.cls}
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows what it is given, and imports nothing."""
+    """Finds only the allowed classes and functions, and never imports."""
 
     def __init__(self, data: bytes, allowed: dict[str, Any], cls: type) -> None:
         super().__init__(io.BytesIO(data))
@@ -68,7 +73,7 @@ class _Unpickler(pickle.Unpickler):
         tag = f"{module}:{name}"
         if tag not in self._allowed:
             raise Refused(
-                f"the pickle of a `{self._cls.__qualname__}` needs `{shorten(tag)}`, which nobody allowed: "
-                f"list it in `pickle_needs` when registering `{self._cls.__qualname__}`"
+                f"the pickle of a `{self._cls.__qualname__}` uses `{shorten(tag)}`, which is not allowed: "
+                f"add it to `pickle_needs` when registering `{self._cls.__qualname__}`"
             )
         return self._allowed[tag]

@@ -1,19 +1,23 @@
-"""The names under which classes of this library are stored: `stepwell:Message`, wherever the class lives.
+"""The names under which classes of this library are stored, such as `stepwell:Message`.
 
-Stored data says what a value is, not which file defines it, so a module may be renamed or split without touching a
-stored byte. A name in this table is part of the storage format: it is never given to another class, and never changed.
-`Name=Class` gives a stored name to a class whose own name would be ambiguous or has changed.
+Stored data says what a value is, not which file defines it, so that a module can be renamed or
+split without touching a stored byte. A name in this table is part of the storage format: it never
+changes and is never given to another class. `Name=Class` gives a stored name to a class whose own
+name would be ambiguous or has changed.
 
-Reading never imports a module because data says so: the modules it may load are those of this table.
+Reading never imports a module because data asks for it; it loads only modules of this table.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from stepwell.codec.modules import ROOT, load
 
-_CLASSES = {
+_Place = tuple[str, str]  # a module and the name of a class in it
+
+_TABLE = {
     "agents.adapters.pydantic_ai": "PydanticAIReturn=RichReturn PydanticAIToolFailure=ToolFailure",
     "agents.requests": """
         AgentInputRequest AgentInputResponse BudgetRequest BudgetResponse
@@ -87,33 +91,41 @@ _CLASSES = {
     "testing.trial": "NotTheSame",
     "workflows.workflow_agent": "AgentSession",
 }
-_OPTIONAL = f"{ROOT}.agents.adapters."  # loaded by programs that have the libraries they adapt, never by reading
 
-_classes: dict[str, tuple[str, str]] = {}  # by stored name: module and class
-_names: dict[tuple[str, str], str] = {}  # the other way round
+# An adapter imports the library that it adapts, which may not be installed. Reading a value must not
+# import it, so classes of adapters are found only once the program itself has loaded the adapter.
+_OPTIONAL = f"{ROOT}.agents.adapters."
 
-for _module, _entries in _CLASSES.items():
-    for _entry in _entries.split():
-        _name, _, _class = _entry.partition("=")
-        _place = f"{ROOT}.{_module}", _class or _name
-        _classes[f"{ROOT}:{_name}"], _names[_place] = _place, f"{ROOT}:{_name}"
+
+def _parse_table(table: Mapping[str, str]) -> dict[str, _Place]:
+    places = {}
+    for module, entries in table.items():
+        for entry in entries.split():
+            name, _, cls = entry.partition("=")
+            places[f"{ROOT}:{name}"] = (f"{ROOT}.{module}", cls or name)
+    return places
+
+
+# Constants: both directions of the table, computed once because every value written or read asks.
+_PLACES = _parse_table(_TABLE)
+_NAMES = {place: name for name, place in _PLACES.items()}
 
 
 def is_ours(cls: type) -> bool:
-    """Whether a class is defined in this library."""
+    """Return whether a class is defined in this library."""
     return cls.__module__.partition(".")[0] == ROOT
 
 
 def stored_name(cls: type) -> str | None:
-    """The name a class of ours is stored under; None if it is not stored, or is not ours."""
-    return _names.get((cls.__module__, cls.__qualname__))
+    """Return the name one of our classes is stored under; None if it is never stored, or is not ours."""
+    return _NAMES.get((cls.__module__, cls.__qualname__))
 
 
 def find_class(name: str) -> type | None:
-    """The class of a stored name, its module loaded if it must be; None if the name is not in the table."""
-    if name not in _classes:
+    """Return the class of a stored name, loading its module if necessary; None for an unknown name."""
+    if name not in _PLACES:
         return None
-    module, cls = _classes[name]
+    module, cls = _PLACES[name]
     if module.startswith(_OPTIONAL) and module not in sys.modules:
         return None
     return getattr(load(module), cls)  # type: ignore[no-any-return]

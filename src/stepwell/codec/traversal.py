@@ -1,45 +1,55 @@
-"""What every part of the codec shares: refusals that learn their path, and walks over items and pairs."""
+"""What every part of the codec shares: errors that collect their path, and walks over items, pairs
+and fields.
+
+To *close* a value is to turn it into a JSON tree; to *open* a tree is to make the value again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+# Deep enough for any real document, and shallow enough that writing and reading stay below Python's
+# default recursion limit of 1000: see `ValueKind` for the frames that one level costs.
 DEPTH = 200
-TOO_DEEP = f"the value is nested deeper than {DEPTH} levels: send it flat, or by reference"
-NO_ROOM = "the value is nested deeper than Python's stack has room for here: send it flat, or by reference"
+TOO_DEEP = f"the value is nested deeper than {DEPTH} levels: flatten it, or send a reference to it"
+STACK_EXHAUSTED = "the value is nested deeper than Python's stack allows here: flatten it, or send a reference to it"
 
 _SHOWN_STEPS = 12
 _SHOWN_TEXT = 60
 
 Close = Callable[[Any, int], Any]
-"""From a value and its depth to what JSON can say."""
+"""Turns a value, at a depth, into a JSON tree."""
 
 Open = Callable[[Any, int], Any]
-"""From a JSON tree and its depth to a value."""
+"""Turns a JSON tree, at a depth, into a value."""
 
 
 class Refused(Exception):
-    """A value cannot be stored or read; the path grows while the error unwinds, and costs nothing before."""
+    """A value that cannot be stored or read.
+
+    The path to the offending part is collected while the error unwinds, so that values without an
+    error pay nothing for it.
+    """
 
     def __init__(self, message: str) -> None:
         self.message = message
-        self._steps: list[str] = []
+        self._steps: list[str] = []  # innermost first
         super().__init__(message)
 
     def at(self, step: str) -> None:
-        """Say where the refused part sits in the value around it."""
+        """Add the step that leads from the enclosing value to the refused part."""
         self._steps.append(step)
 
     @property
     def steps(self) -> int:
-        """How far up the error has come."""
+        """The number of levels that the error has passed on its way out."""
         return len(self._steps)
 
     def path(self, root: str, above: int = 0) -> str:
-        """The way from the root to the refused part, or to what is so many steps above it."""
+        """Return the path from the root to the refused part, or to its ancestor `above` levels up."""
         steps = self._steps[above:][::-1]
-        if len(steps) > 2 * _SHOWN_STEPS:  # it would fill a screen
+        if len(steps) > 2 * _SHOWN_STEPS:  # a full path of 200 steps would fill a screen
             steps = [*steps[:_SHOWN_STEPS], "…", *steps[-_SHOWN_STEPS:]]
         return root + "".join(steps)
 
@@ -47,8 +57,9 @@ class Refused(Exception):
 class ValueKind(Protocol):
     """How one type is written as an object with a `$` tag, and read back.
 
-    A level of nesting costs three frames at most, in both directions: 200 levels must fit into
-    Python's recursion limit together with whoever called, and what was written must be readable.
+    One level of nesting may cost at most three Python frames in either direction: `DEPTH` levels
+    must fit into the recursion limit together with the caller's own frames, and what was written
+    must be readable.
     """
 
     @property
@@ -56,7 +67,7 @@ class ValueKind(Protocol):
 
     @property
     def members(self) -> frozenset[str]:
-        """The keys its object may have."""
+        """The keys that its object may have."""
 
     @property
     def close(self) -> Callable[[Any, Close, int], dict[str, Any]]: ...
@@ -66,21 +77,22 @@ class ValueKind(Protocol):
 
 
 def key_step(key: object) -> str:
-    """The path step to what is kept under `key`."""
+    """Return the path step that leads to the value under `key`."""
     if type(key) is str:
         return f".{key}" if key.isidentifier() and len(key) <= _SHOWN_TEXT else f"[{shorten(key)!r}]"
     if key is None or type(key) is bool or (type(key) is int and key.bit_length() < 64):
         return f"[{key!r}]"
-    return f"[{type(key).__name__}]"  # the repr of anything else may be long, secret or code
+    return f"[{type(key).__name__}]"  # any other repr may be long, secret, or run a user's code
 
 
 def shorten(text: object) -> str:
-    """A text from outside, short enough for a sentence."""
+    """Cut a text of unknown origin to a length that fits into a sentence."""
     text = str(text)
     return text if len(text) <= _SHOWN_TEXT else text[:_SHOWN_TEXT] + "…"
 
 
 def close_items(items: Iterable[Any], close: Close, depth: int) -> list[Any]:
+    """Close each item of an ordered collection."""
     closed: list[Any] = []
     try:
         for item in items:
@@ -92,9 +104,9 @@ def close_items(items: Iterable[Any], close: Close, depth: int) -> list[Any]:
 
 
 def open_items(tree: Any, open: Open, depth: int) -> list[Any]:
-    """The items of a list, opened where they lie: the tree is fresh and ours."""
+    """Open the items of a list in place: the tree comes fresh from the parser, and nobody shares it."""
     if type(tree) is not list:
-        raise Refused("a list belongs here, and something else is stored")
+        raise Refused(f"expected a list, found {describe_json(tree)}")
     index = 0
     try:
         for index, item in enumerate(tree):
@@ -107,7 +119,7 @@ def open_items(tree: Any, open: Open, depth: int) -> list[Any]:
 
 
 def close_members(items: Iterable[Any], close: Close, depth: int) -> list[Any]:
-    """The elements of something without an order."""
+    """Close each element of an unordered collection, in which no index could say where one is."""
     try:
         return [close(item, depth + 1) for item in items]
     except Refused as refused:
@@ -116,6 +128,7 @@ def close_members(items: Iterable[Any], close: Close, depth: int) -> list[Any]:
 
 
 def close_pairs(pairs: Iterable[tuple[Any, Any]], close: Close, depth: int) -> list[list[Any]]:
+    """Close the keys and values of a mapping."""
     closed = []
     for key, item in pairs:
         try:
@@ -132,12 +145,14 @@ def close_pairs(pairs: Iterable[tuple[Any, Any]], close: Close, depth: int) -> l
 
 
 def open_pairs(tree: Any, open: Open, depth: int) -> list[tuple[Any, Any]]:
+    """Open the keys and values of a mapping."""
     if type(tree) is not list:
-        raise Refused("a list of pairs belongs here, and something else is stored")
+        raise Refused(f"expected a list of [key, value] pairs, found {describe_json(tree)}")
     opened = []
     for pair in tree:
         if type(pair) is not list or len(pair) != 2:
-            raise Refused("a pair of key and value belongs here, and something else is stored")
+            actual = f"{len(pair)} items" if type(pair) is list else describe_json(pair)
+            raise Refused(f"expected a [key, value] pair, found {actual}")
         try:
             key = open(pair[0], depth + 1)
         except Refused as refused:
@@ -152,9 +167,9 @@ def open_pairs(tree: Any, open: Open, depth: int) -> list[tuple[Any, Any]]:
 
 
 def open_fields(tree: Any, open: Open, depth: int) -> dict[str, Any]:
-    """The fields of an object, opened where they lie."""
+    """Open the fields of an object in place."""
     if type(tree) is not dict:
-        raise Refused("an object of named fields belongs here, and something else is stored")
+        raise Refused(f"expected an object with named fields, found {describe_json(tree)}")
     name = ""
     try:
         for name, item in tree.items():
@@ -164,3 +179,24 @@ def open_fields(tree: Any, open: Open, depth: int) -> dict[str, Any]:
         refused.at(key_step(name))
         raise
     return tree
+
+
+_JSON_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a float",
+    type(None): "null",
+}
+
+
+def describe_json(tree: object) -> str:
+    """Return what a part of stored data is, in the words of JSON and with an article."""
+    return describe_type(type(tree))
+
+
+def describe_type(kind: type) -> str:
+    """Return the name of a type in the words of JSON where it has any, with an article."""
+    return _JSON_NAMES.get(kind) or f"a `{kind.__name__}`"

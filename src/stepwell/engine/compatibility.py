@@ -12,8 +12,8 @@ from stepwell.engine.definition import Definition
 from stepwell.engine.signals import decode_pending
 from stepwell.errors import CheckpointCorrupt, GraphChanged
 from stepwell.graph.edges import fan_in_of
-from stepwell.graph.graph import differences
-from stepwell.graph.migration import ChangeFanIn, Migration, follow_renames, in_words
+from stepwell.graph.graph import describe_differences
+from stepwell.graph.migration import ChangeFanIn, Migration, describe_step, follow_renames
 from stepwell.model.superstep import Checkpoint, RecalledLog
 from stepwell.storage.response_types import schema_of, type_words
 
@@ -84,7 +84,7 @@ def check_same_workflow(definition: Definition, at: Checkpoint) -> None:
     stored = [str(id) for id in at.header.signature.get("executors", ())]
     migrations = [migration for migration in definition.migrations if migration.version > at.header.version]
     if stored and not any(follow_renames(id, migrations) in definition.graph.executors for id in stored):
-        raise _incompatible_error(at, differences(at.header.signature, definition.signature))
+        raise _incompatible_error(at, describe_differences(at.header.signature, definition.signature))
 
 
 def _find_migrations(definition: Definition, at: Checkpoint) -> tuple[Migration, ...]:
@@ -176,7 +176,7 @@ def _migrate_log(definition: Definition, at: Checkpoint, log: RecalledLog, migra
                 f"{outcome.executor!r} of version {outcome.version} has finished in the superstep that is under way"
             )
             raise _incompatible_error(at, [f"{finished}, and no migration leads from that version to the next"])
-        outcomes[id] = migrator.outcome(at, outcome, ahead)
+        outcomes[id] = migrator.migrate_outcome(at, outcome, ahead)
     return RecalledLog(outcomes, log.entries)
 
 
@@ -193,8 +193,8 @@ def _find_unordered_fan_ins(definition: Definition, at: Checkpoint) -> Iterator[
 def _describe_changes(definition: Definition, at: Checkpoint, migrations: Sequence[Migration]) -> Iterator[str]:
     for migration in migrations:
         yield f"version {migration.version - 1} became version {migration.version}"
-        yield from map(in_words, migration.steps)
-    yield from differences(at.header.signature, definition.signature)
+        yield from map(describe_step, migration.steps)
+    yield from describe_differences(at.header.signature, definition.signature)
 
 
 def _incompatible_error(at: Checkpoint, why: Sequence[str]) -> GraphChanged:

@@ -363,7 +363,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
             self.delivery.executor,
             tuple(self._sent),
             tuple(self._outputs),
-            self._state.take_page(),
+            self._state.take_writes(),
             saved,
             tuple(self._requests),
             self._children,

@@ -16,7 +16,7 @@ from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.graph.retry import limits
-from stepwell.model.superstep import Delivery, stated_step_key, step_key
+from stepwell.model.superstep import Delivery, explicit_step_key, step_key
 from stepwell.storage.step_calls import describe_call, name_of
 
 _UNLIMITED = limits(None, None, None)
@@ -40,7 +40,7 @@ class HandlerSteps:
         """Where a step stands that is asked for now, and in which branch. Raises Unplaced if nobody can say."""
         if key is not None:
             digest = blake2b(key.encode(), digest_size=8).hexdigest()
-            return stated_step_key(self._delivery.id, name, digest), self._handler  # whichever branch asks
+            return explicit_step_key(self._delivery.id, name, digest), self._handler  # whichever branch asks
         branch = branches.find_current(self._handler)
         if branch is None or branch.is_run_by_another():
             raise Unplaced(

@@ -14,7 +14,7 @@ from stepwell.engine.definition import Definition
 from stepwell.engine.executors import RunExecutors
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch, RoutingFailed, RunError
 from stepwell.graph.executor import Executor
-from stepwell.graph.graph import is_made_up
+from stepwell.graph.graph import is_default_name
 from stepwell.graph.type_matching import describe
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.payload import Pack
@@ -392,7 +392,7 @@ def plan_next(definition: Definition, at: Checkpoint, log: RecalledLog) -> Plan:
 def _check_name(definition: Definition, head: Checkpoint) -> None:
     """To start a run is to start it in this workflow; only a resume may find it renamed."""
     names = (head.header.workflow, definition.name)
-    if names[0] != names[1] and not all(map(is_made_up, names)):  # those that nobody gave follow the graph
+    if names[0] != names[1] and not all(map(is_default_name, names)):  # those that nobody gave follow the graph
         raise RunError(
             f"run {head.run_id!r} is stored already, and it is one of the workflow {head.header.workflow!r}, not of "
             f"{definition.name!r}; give the new run an id of its own, or leave the message out to go on with that one",

@@ -24,7 +24,7 @@ def check_answerable(executor: Executor, question: object, response_type: object
 
     It must name the very types that are asked for: after a restart, they are all that is known of the answer.
     """
-    accepted = executor._handler_table.reply_types(question)
+    accepted = executor._handler_table.response_types(question)
     words = {describe(reply_type) for reply_type in accepted}
     missing = [
         reply_type
@@ -143,7 +143,7 @@ def convert_response(graph: Graph, at: Checkpoint, request: Request, value: Any,
 
 
 def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
-    accepted = graph.executors[request.executor]._handler_table.reply_types(request.payload.open())
+    accepted = graph.executors[request.executor]._handler_table.response_types(request.payload.open())
     wanted = [reply_type for reply_type in accepted if named_in(request.response_type, reply_type)] or [Any]
     try:
         return answer_as(value, wanted)

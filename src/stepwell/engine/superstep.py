@@ -151,7 +151,7 @@ class Superstep:
 
     def _remember_soon(self) -> None:
         """The last outcome travels in the commit itself, unless the commit is held up by a condition or a reader."""
-        if self._archive is not None and (self._scope.streaming or self._scope.graph.asks):
+        if self._archive is not None and (self._scope.streaming or self._scope.graph.has_conditions):
             self._soon = asyncio.get_running_loop().call_later(PATIENCE, self._remember_all)
 
     def _stop_waiting(self) -> None:
@@ -219,7 +219,7 @@ class Superstep:
         limit = None
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
             limit = TimeLimit(call.limits, self._at.run_id, delivery.executor)
-        context = HandlerContext(self._scope, delivery, state.new_page(), self._at, self._log, limit, number)
+        context = HandlerContext(self._scope, delivery, state.for_attempt(), self._at, self._log, limit, number)
         self._emit("executor_invoked", delivery.executor, delivery.payload, attempt=number, delivery=delivery.id)
         try:
             with self._observe(delivery.executor, call, number):
@@ -243,7 +243,7 @@ class Superstep:
         value = delivery.payload.open()
         if delivery.reply is not None:
             question = delivery.reply.question.open()
-            arguments, spec = [question, value], executor._handler_table.choose_reply(question, value)
+            arguments, spec = [question, value], executor._handler_table.choose_response_handler(question, value)
         else:
             arguments, spec = [value], executor._handler_table.choose(value)
         if spec is None:

@@ -1,4 +1,5 @@
-"""What a handler may do to the world. Declared here, where handlers need its type; done in `engine`."""
+"""The interface through which a handler acts. Declared here, where handlers need its type; implemented
+in `engine`."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     OutT = TypeVar("OutT", contravariant=True, default=Never)
     WorkflowOutT = TypeVar("WorkflowOutT", contravariant=True, default=Never)
 else:
-    # At run time the parameters are only read from annotations; `WorkflowContext[int]` must be as
-    # good as `WorkflowContext[int, str]`, which `typing` learnt only in Python 3.13.
+    # At run time the parameters are only read from annotations. `WorkflowContext[int]` must be as
+    # valid as `WorkflowContext[int, str]`, but `typing` has defaults only since Python 3.13.
     from typing import TypeVar
 
     OutT = TypeVar("OutT")
@@ -31,14 +32,15 @@ class _NoDefault:
 
 
 NO_DEFAULT: Any = _NoDefault()
+"""Marks a request without a default, because None may be one."""
 
 
 class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
-    """The handler's hands: `WorkflowContext[Out, WorkflowOut]` says what it sends and what it yields.
+    """What a handler uses to act. `WorkflowContext[Out, WorkflowOut]` declares what it sends and yields.
 
-    Everything done through it is staged and happens all at once, when the superstep commits. The
-    methods that return an awaitable take effect when they are called: a plain function that runs in a
-    thread calls them without `await`.
+    Everything done through it is staged and takes effect at once when the superstep commits. Methods
+    that return an awaitable act when they are called, so a plain function that runs in a thread calls
+    them without `await`.
     """
 
     if not TYPE_CHECKING:
@@ -49,42 +51,46 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     @property
     @abstractmethod
     def run_id(self) -> str:
-        """The run this call belongs to."""
+        """The id of the run."""
 
     @property
     @abstractmethod
     def executor_id(self) -> str:
-        """The executor that is being called."""
+        """The id of the executor whose handler is being called."""
 
     @property
     @abstractmethod
     def idempotency_key(self) -> str:
-        """The same for every attempt at this delivery, and for no other delivery anywhere."""
+        """A key that every attempt at this delivery shares, and no other delivery of any run."""
 
     @property
     @abstractmethod
     def source_executor_ids(self) -> list[str]:
-        """Who sent the message: several for a fan-in, none if it came from outside."""
+        """The executors that sent the message: several for a fan-in, none if it came from outside."""
 
     @abstractmethod
     def get_source_executor_id(self) -> str | None:
-        """Who sent the message; None if it came from outside. Raises RuntimeError if there are several."""
+        """Return the executor that sent the message; None if it came from outside.
+
+        Raises RuntimeError if there are several.
+        """
 
     @abstractmethod
     def send_message(self, message: OutT, target_id: str | None = None) -> Awaitable[None]:
-        """Send along the outgoing edges, or only along the one to `target_id`; delivered in the next superstep.
+        """Send a message along the outgoing edges, or only along the one to `target_id`.
 
-        Raises CodecError, naming the place in the value, if the run is stored and the value cannot be.
+        It is delivered in the next superstep. Raises CodecError, with the path in the value, if the run
+        is stored and the value cannot be.
         """
 
     @abstractmethod
     def yield_output(self, output: WorkflowOutT) -> Awaitable[None]:
-        """Yield an output of the workflow; told when the superstep commits."""
+        """Yield an output of the workflow, which is emitted when the superstep commits."""
 
     @property
     @abstractmethod
     def request_id(self) -> str | None:
-        """Inside a response handler: the request that was answered."""
+        """Inside a response handler: the id of the request; None elsewhere."""
 
     @abstractmethod
     def request_info(
@@ -96,25 +102,25 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
         deadline: datetime | timedelta | None = None,
         default: Any = NO_DEFAULT,
     ) -> Awaitable[str]:
-        """Ask somebody outside; gives the id of the request. The handler goes on and returns.
+        """Make a request to somebody outside the run, and return its id. The handler continues at once.
 
-        The answer goes to the `@response_handler` for this kind of question and answer. If the deadline
-        passes first, it gets the default; without a default the run fails with RequestExpired. Raises
-        DefinitionError if no response handler could take the answer.
+        The response goes to the `@response_handler` for these types of request and response. If the
+        deadline passes first, that handler gets the default; without a default the run fails with
+        RequestExpired. Raises DefinitionError if no response handler could take the response.
         """
 
     @abstractmethod
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
-        """Wait so long (seconds, or a timedelta), also across restarts: only what is left of it is waited for.
+        """Wait for a duration in seconds, or a timedelta. A restart does not begin the wait again.
 
-        If that is more than a minute and the run is stored, the run is put aside and holds nothing: the
-        handler is left here and called again from its beginning when the time has come; a wait that is over is
-        passed at once then. In a plain function it blocks the function's thread.
+        If more than a minute is left and the run is stored, the run is parked and uses no memory: the
+        handler ends here, and is called again from its beginning when the time has come. Waits that
+        are over then return at once. In a plain function this blocks the function's thread.
         """
 
     @abstractmethod
     def sleep_until(self, moment: datetime) -> Awaitable[None]:
-        """`sleep` until a moment, which must have a time zone."""
+        """Wait like `sleep` until a moment, which must have a time zone."""
 
     @abstractmethod
     def step(
@@ -132,57 +138,64 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     ) -> Any:
         """Call a function once: `result = await ctx.step("charge card", charge, order)`.
 
-        The result is remembered before this returns. If the handler is called again, after a crash, a failure or
-        a sleep, the function is not: its result is recalled by the place of the step: the branch that asks for it
-        (tasks of a handler are branches, in the order in which they were created), its name, and how many steps of
-        that name the branch asked for before. If the stored result came of another function or of other arguments,
-        StepChanged is raised. `key` states the identity of a step instead: in this handler call, name and key make
-        the place, and arguments are not compared. An async function runs on the event loop, a plain one
-        in a thread. A function with a parameter `idempotency_key` gets one that is the same for every attempt.
+        The result is stored before this returns. If the handler is called again, after a crash, a
+        failure or a sleep, the function is not: the stored result is returned. It is found by the branch
+        that calls the step (the tasks of a handler are branches, in the order of their creation), the
+        name, and the number of steps of that name the branch made before. If the stored result belongs
+        to another function or other arguments, StepChanged is raised. With `key`, name and key alone
+        identify the step within this handler call, and arguments are not compared.
 
-        An error is raised, and the function called again with the handler; errors of the classes in `remember` are
-        remembered and raised again instead. In a plain handler this waits and gives the result itself.
+        An async function runs on the event loop, a plain one in a thread. A function with a parameter
+        `idempotency_key` gets one that is the same for every attempt. In a plain handler this waits
+        and returns the result itself.
 
-        With `transaction=True`, on a storage in PostgreSQL, a plain function is called with a `psycopg.Connection` to
-        that database as its first argument: what it writes is committed together with its result, or not at all.
+        An error is raised, and the function is called again when the handler is; an error of a class in
+        `remember` is stored instead, and raised again.
+
+        With `transaction=True`, on PostgreSQL storage, a plain function is called with a
+        `psycopg.Connection` to that database as its first argument: what it writes is committed together
+        with its result, or not at all.
         """
 
     @abstractmethod
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
-        """Tell those who watch right now; it is not stored and not told again.
+        """Emit a live event to those who are watching now; it is neither stored nor replayed.
 
-        Raises ValueError for the types that only the engine may tell.
+        Raises ValueError for the types that only the engine may emit.
         """
 
     @abstractmethod
     def get_state(self, key: str, default: Any = None) -> Any:
-        """A copy of the value as of the last commit, or as this executor wrote it since."""
+        """Return a copy of the value as of the last commit, or as this executor wrote it since."""
 
     @abstractmethod
     def set_state(self, key: str, value: Any) -> None:
-        """Write a value. Two executors writing one key in one superstep is an error unless a reducer joins them."""
+        """Set a value. If two executors set one key in one superstep, a reducer combines them, or the run fails."""
 
     @abstractmethod
     def delete_state(self, key: str) -> None:
-        """Remove a value. Raises KeyError if it is not there."""
+        """Remove a value. Raises KeyError if it does not exist."""
 
     @abstractmethod
     def append_state(self, key: str, *items: Any) -> None:
-        """Append to a list, begun if it is not there; costs what is appended. Several executors may."""
+        """Append to a list, creating it if necessary. Several executors may append to one list.
+
+        The cost is that of the items, whatever the length of the list.
+        """
 
     @property
     @abstractmethod
     def private(self) -> Mapping[str, Any]:
-        """What `run(private={...})` was given. Never written; reading what is not there raises PrivateMissing."""
+        """The values of `run(private={...})`, which are never stored. A missing one raises PrivateMissing."""
 
     @abstractmethod
     def is_streaming(self) -> bool:
-        """True if somebody watches the events of this run as they happen."""
+        """Return whether somebody is watching the events of this run as they happen."""
 
     @abstractmethod
     def get_sent_messages(self) -> list[Any]:
-        """What this call has sent so far."""
+        """Return the messages that this call has sent so far."""
 
     @abstractmethod
     def get_yielded_outputs(self) -> list[Any]:
-        """What this call has yielded so far."""
+        """Return the outputs that this call has yielded so far."""

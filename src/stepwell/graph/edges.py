@@ -1,4 +1,4 @@
-"""Edges are data. Conditions and selections are asked by the runtime; what follows is decided in the kernel."""
+"""Edges, as data. The engine evaluates conditions and selections; `kernel/route` decides what follows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Selection = Callable[[Any, list[str]], Sequence[str] | Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way out of a switch, taken if it is the first whose condition holds."""
+    """One branch of a switch: the first case with a true condition is taken."""
 
     condition: Condition
     target: Any
@@ -25,12 +25,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """The way out of a switch if no case holds."""
+    """The branch of a switch that is taken if no case applies."""
 
     target: Any
 
 
 class Direct(msgspec.Struct, frozen=True):
+    """An edge from one executor to another, perhaps with a condition."""
+
     source: str
     target: str
     condition: Condition | None = None
@@ -49,6 +51,8 @@ class Direct(msgspec.Struct, frozen=True):
 
 
 class FanOut(msgspec.Struct, frozen=True):
+    """An edge that sends each message to all of its targets."""
+
     source: str
     targets: tuple[str, ...]
 
@@ -61,6 +65,8 @@ class FanOut(msgspec.Struct, frozen=True):
 
 
 class Switch(msgspec.Struct, frozen=True):
+    """An edge that sends each message to exactly one target: the first case that applies, or the default."""
+
     source: str
     cases: tuple[tuple[Condition, str], ...]
     default: str
@@ -79,6 +85,8 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class Select(msgspec.Struct, frozen=True):
+    """An edge that sends each message to those targets that a function chooses."""
+
     source: str
     targets: tuple[str, ...]
     choose: Selection
@@ -93,11 +101,13 @@ class Select(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FanIn:
-    """Holds what its sources send until each has sent something, then delivers all of it as one list."""
+    """An edge that holds messages until each of its sources has sent one, then delivers all as one list."""
 
     sources: tuple[str, ...]
     target: str
-    key: str = field(init=False, compare=False)  # its name in every checkpoint; asked for with every message
+    # Its name in checkpoints, derived from sources and target so that a resume finds what it holds.
+    # A field and not a property, because it is read for every message.
+    key: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.describe())
@@ -115,7 +125,7 @@ _FAN_IN = re.compile(rf"all of ({_ID}(?:, {_ID})*) -> ({_ID})")
 
 
 def fan_in_of(key: str) -> FanIn | None:
-    """The fan-in that goes by a key in a checkpoint; None if it is no key."""
+    """Return the fan-in of a key in a checkpoint, which the present graph may not have; None for another text."""
     match = _FAN_IN.fullmatch(key)
     if match is None:
         return None
@@ -131,12 +141,12 @@ Edge = Direct | FanOut | Switch | Select | FanIn
 
 
 def name_of(function: object) -> str:
-    """What a function is called: in ids, in the signature and in pictures."""
+    """Return the name of a function, as used in ids, in the signature and in pictures."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__name__", None) or type(function).__name__
 
 
 def format_ids(*ids: str) -> str:
-    """Ids in a description. Odd ones are quoted, so that two different edges are never described alike."""
+    """Join ids for a description. Unusual ones are quoted, so that different edges never look the same."""
     return ", ".join(id if re.fullmatch(r"[\w.:/-]+", id) else repr(id) for id in ids)

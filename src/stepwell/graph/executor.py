@@ -1,4 +1,4 @@
-"""An executor: an id, one handler per message type, and perhaps state of its own."""
+"""Executors, the nodes of a workflow: an id, one handler per message type, and perhaps state."""
 
 from __future__ import annotations
 
@@ -19,21 +19,26 @@ from stepwell.model.payload import Payload, plain_copy
 
 
 class HandlerTable:
-    """The handlers of an executor, and which of them takes a value: the most specific one."""
+    """The handlers of an executor. The most specific one that takes a value is chosen."""
 
     def __init__(self, specs: Iterable[HandlerSpec], problems: Iterable[str] = ()) -> None:
-        every = tuple(specs)
-        self.specs = tuple(spec for spec in every if spec.response is None)
-        self.replies = tuple(spec for spec in every if spec.response is not None)
-        self.problems = [*problems, *_duplicates(self.specs), *_duplicate_replies(self.replies)]
+        all_specs = tuple(specs)
+        self.specs = tuple(spec for spec in all_specs if spec.response is None)
+        self.response_specs = tuple(spec for spec in all_specs if spec.response is not None)
+        self.problems = [
+            *problems,
+            *_find_duplicates(self.specs),
+            *_find_duplicate_responses(self.response_specs),
+        ]
         self._entries = [(input_type, spec) for spec in self.specs for input_type in spec.input]
-        # a choice may be kept by class only if nothing but the class of a value decides it
+        # Choices are cached by the class of the value, unless a type such as `list[int]` or a Protocol
+        # looks at more than the class.
         self._by_class: dict[type, HandlerSpec | None] | None = (
             {} if all(type(input_type) is type for input_type, _ in self._entries) else None
         )
 
     def choose(self, value: object) -> HandlerSpec | None:
-        """The handler that takes the value, or None."""
+        """Return the handler that takes the value, or None."""
         if self._by_class is None:
             return self._find(value)
         cls = type(value)
@@ -41,24 +46,26 @@ class HandlerTable:
             self._by_class[cls] = self._find(value)
         return self._by_class[cls]
 
-    def choose_reply(self, question: object, answer: object) -> HandlerSpec | None:
-        """The response handler that takes this answer to this question, or None."""
-        taking = [
+    def choose_response_handler(self, request: object, response: object) -> HandlerSpec | None:
+        """Return the handler that takes this response to this request, or None."""
+        candidates = [
             (request_type, response_type, spec)
-            for spec in self.replies
+            for spec in self.response_specs
             for request_type in spec.input
             for response_type in spec.response or ()
-            if is_instance_of(question, request_type) and is_instance_of(answer, response_type)
+            if is_instance_of(request, request_type) and is_instance_of(response, response_type)
         ]
-        if len(taking) > 1:
-            closest = taking[most_specific([request_type for request_type, _, _ in taking])][0]
-            taking = [entry for entry in taking if entry[0] == closest]
-        return taking[most_specific([response_type for _, response_type, _ in taking])][2] if taking else None
+        if len(candidates) > 1:  # the request decides first, the response among those that are left
+            closest = candidates[most_specific([request_type for request_type, _, _ in candidates])][0]
+            candidates = [entry for entry in candidates if entry[0] == closest]
+        return candidates[most_specific([type_ for _, type_, _ in candidates])][2] if candidates else None
 
-    def reply_types(self, question: object) -> tuple[object, ...]:
-        """What the response handlers take as an answer to this question."""
+    def response_types(self, request: object) -> tuple[object, ...]:
+        """Return the types that the response handlers take as a response to this request."""
         specs = [
-            spec for spec in self.replies if any(is_instance_of(question, request_type) for request_type in spec.input)
+            spec
+            for spec in self.response_specs
+            if any(is_instance_of(request, request_type) for request_type in spec.input)
         ]
         return tuple(dict.fromkeys(response_type for spec in specs for response_type in spec.response or ()))
 
@@ -68,25 +75,25 @@ class HandlerTable:
 
     @property
     def output_types(self) -> tuple[object, ...]:
-        return tuple(dict.fromkeys(t for spec in (*self.specs, *self.replies) for t in spec.output))
+        return tuple(dict.fromkeys(t for spec in (*self.specs, *self.response_specs) for t in spec.output))
 
     @property
     def workflow_output_types(self) -> tuple[object, ...]:
-        return tuple(dict.fromkeys(t for spec in (*self.specs, *self.replies) for t in spec.workflow_output))
+        return tuple(dict.fromkeys(t for spec in (*self.specs, *self.response_specs) for t in spec.workflow_output))
 
     def every_type(self) -> Iterable[object]:
-        """All that its handlers name: what may be in a message, an output, a question or an answer."""
-        for spec in (*self.specs, *self.replies):
+        """Yield all types that the handlers name, so that a codec can know them before it reads anything."""
+        for spec in (*self.specs, *self.response_specs):
             yield from (*spec.input, *spec.output, *spec.workflow_output, *(spec.response or ()))
 
     def _find(self, value: object) -> HandlerSpec | None:
-        taking = [(input_type, spec) for input_type, spec in self._entries if is_instance_of(value, input_type)]
-        if len(taking) <= 1:
-            return taking[0][1] if taking else None
-        return taking[most_specific([input_type for input_type, _ in taking])][1]
+        candidates = [(input_type, spec) for input_type, spec in self._entries if is_instance_of(value, input_type)]
+        if len(candidates) <= 1:
+            return candidates[0][1] if candidates else None
+        return candidates[most_specific([input_type for input_type, _ in candidates])][1]
 
 
-def _duplicates(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
+def _find_duplicates(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
     seen: dict[object, str] = {}
     for spec in specs:
         for input_type in spec.input:
@@ -95,7 +102,7 @@ def _duplicates(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
                 yield f"handlers {first!r} and {spec.name!r} both take {describe(input_type)}"
 
 
-def _duplicate_replies(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
+def _find_duplicate_responses(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
     seen: dict[tuple[object, object], str] = {}
     for spec in specs:
         for pair in [
@@ -103,21 +110,21 @@ def _duplicate_replies(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
         ]:
             first = seen.setdefault(pair, spec.name)
             if first != spec.name:
-                words = f"{describe(pair[1])} as the answer to {describe(pair[0])}"
-                yield f"response handlers {first!r} and {spec.name!r} both take {words}"
+                types = f"{describe(pair[1])} as the response to {describe(pair[0])}"
+                yield f"response handlers {first!r} and {spec.name!r} both take {types}"
 
 
 class Executor:
     """A node of a workflow: subclass it and mark its handlers with `@handler`.
 
-    Without an id it is named after its class. Attributes set by handlers live in one run: every run
-    works on its own instance or a clone. To survive a restart they must be declared `persistent(...)`
-    or go through `on_checkpoint_save` and `on_checkpoint_restore`.
+    Without an id it is named after its class. Attributes that handlers set belong to one run: every
+    run works on its own instance or a clone. To survive a restart they must be declared with
+    `persistent(...)`, or saved and restored by `on_checkpoint_save` and `on_checkpoint_restore`.
 
-    `retry`, `timeout` and `idle_timeout` go for those of its handlers that do not say their own.
+    `retry`, `timeout` and `idle_timeout` apply to those of its handlers that do not set their own.
     """
 
-    # also for a subclass whose __init__ does not call ours
+    # On the class, so that a subclass whose __init__ does not call ours has them too
     _executor_id: str | None = None
     _executor_limits: Limits = NO_LIMITS
     description: ClassVar[str | None] = None
@@ -145,7 +152,7 @@ class Executor:
 
     @property
     def id(self) -> str:
-        """Its stable name in the graph and in every checkpoint."""
+        """The stable name of the executor in the graph and in every checkpoint."""
         return self._executor_id or type(self).__name__
 
     @property
@@ -169,29 +176,32 @@ class Executor:
         return self._handler_table.choose(message) is not None
 
     def _handler_function(self, spec: HandlerSpec) -> Callable[..., Any]:
-        """The function to call for a handler."""
+        """Return the function to call for a handler."""
         function: Callable[..., Any] = getattr(self, spec.name)
         return function
 
     def _limits_for(self, spec: HandlerSpec) -> Limits:
-        """What a call of a handler is allowed: what the handler says, and where it says nothing, the executor."""
+        """Return the limits of a handler: its own, and for those it does not set, the executor's."""
         return spec.limits.or_else(self._executor_limits)
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
-        """What must survive, as data. Called for all executors at the input, then after each message handled."""
+        """Return the state that must survive a restart, as data.
+
+        Called for every executor when a run starts, then after each message that it handled.
+        """
         return {}
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        """Take back what `on_checkpoint_save` gave. Called for every executor when a run is resumed."""
+        """Restore what `on_checkpoint_save` returned. Called for every executor when a run is resumed."""
 
     def objections(self, state: Mapping[str, Payload]) -> Iterable[str]:
-        """Why it could not go on with a stored run that has this state, one sentence each; asked before it does."""
+        """Yield why this executor could not resume a run with this state, one sentence each."""
         return ()
 
     def clone(self) -> Self:
-        """An executor for another run: plain data is copied, clients, locks and the like are shared.
+        """Return an executor for another run: plain data is copied; clients, locks and the like are shared.
 
-        Where it holds itself or its own methods, the clone holds the clone's.
+        References to the executor itself, or to its methods, become references to the clone.
         """
         twin = copy.copy(self)
         vars(twin).update(plain_copy(vars(self), {id(self): twin}))
@@ -202,21 +212,21 @@ class Executor:
 
 
 def keeps_state(executor: Executor) -> bool:
-    """False if there is nothing to save: neither a hook nor a persistent attribute."""
+    """Return whether an executor has anything to save: a hook or a persistent attribute."""
     cls = type(executor)
     hooked = cls.on_checkpoint_save is not Executor.on_checkpoint_save
     return hooked or bool(persistent_names(cls))
 
 
 def has_hooks(executor: Executor) -> bool:
-    """Whether it saves or takes back something else than its persistent attributes."""
+    """Return whether an executor saves or restores anything besides its persistent attributes."""
     saves = getattr(executor.on_checkpoint_save, "__func__", None) is not Executor.on_checkpoint_save
     return saves or getattr(executor.on_checkpoint_restore, "__func__", None) is not Executor.on_checkpoint_restore
 
 
 @cache
 def table_of(cls: type) -> HandlerTable:
-    """The handlers of a class. A method that overrides a handler is one too, marked or not."""
+    """Return the handlers of a class. A method that overrides a handler is one too, marked or not."""
     marked: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         for name, attribute in vars(base).items():
@@ -226,7 +236,8 @@ def table_of(cls: type) -> HandlerTable:
     problems: list[str] = []
     for name, method in marked.items():
         try:
-            # called by the name it has in the class, and as what stands there now: an override may be plain or async
+            # The types come from the marked method, the call goes to what has its name in the class now:
+            # an override may be async where the original was plain, and the other way round.
             is_async = inspect.iscoroutinefunction(getattr(cls, name))
             specs.append(replace(read_method(method), name=name, is_async=is_async))
         except DefinitionError as error:

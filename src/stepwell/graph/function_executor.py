@@ -1,4 +1,4 @@
-"""A function as an executor."""
+"""Functions as executors: `FunctionExecutor` and the decorator `@executor`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stepwell.graph.retry import RetryPolicy, limits
 class FunctionExecutor(Executor):
     """A function `(message)` or `(message, ctx)` as an executor, named after the function.
 
-    An async function runs on the event loop, a plain one in a thread. What it returns, unless it is
-    None, is sent on.
+    An async function runs on the event loop, a plain one in a thread. A result other than None is
+    sent as a message.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class FunctionExecutor(Executor):
         idle_timeout: float | timedelta | None = None,
     ) -> None:
         if isinstance(func, (staticmethod, classmethod, type)) or not callable(func):
-            raise DefinitionError(f"an executor is made of a function, not of {func!r}")
+            raise DefinitionError(f"FunctionExecutor takes a function, not {func!r}")
         name = name_of(func) if id is None else id
         super().__init__(name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
         self.func = func
@@ -49,7 +49,7 @@ class FunctionExecutor(Executor):
 
 
 def _read_table(func: Callable[..., Any], declared: Declared) -> HandlerTable:
-    """A wrong signature is a problem of the definition, told with all the others at `build()`."""
+    """Read the signature. Problems are kept for `build()`, which reports all of a graph at once."""
     try:
         return HandlerTable([read_function(func, declared)])
     except DefinitionError as error:
@@ -82,7 +82,8 @@ def executor(
     idle_timeout: float | timedelta | None = None,
 ) -> Any:
     """Make a function an executor: `@executor` or `@executor(id="upper", ...)`."""
-    limits(retry, timeout, idle_timeout)  # a bad one is told here, where it was written
+    # checked now, so that the error is raised at the line with the mistake and not where the function is
+    limits(retry, timeout, idle_timeout)
 
     def make(function: Callable[..., Any]) -> FunctionExecutor:
         return FunctionExecutor(

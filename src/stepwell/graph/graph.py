@@ -1,4 +1,4 @@
-"""The frozen graph, and the signature by which a stored run knows it again."""
+"""The frozen graph of a workflow, and the signature by which a stored run recognises it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ OnUnroutable = Literal["fail", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Everything a workflow is. `executors` are patterns for those that run; they never run themselves."""
+    """The definition of a workflow. Its `executors` are templates: each run works on clones of them."""
 
     start: str
     executors: Mapping[str, Executor]
     edges: tuple[Edge, ...]
-    outputs: Mapping[str, OutputKind] | None = None  # None: every yield is an output
+    outputs: Mapping[str, OutputKind] | None = None  # None: every yielded value is an output
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     on_unroutable: OnUnroutable = "fail"
+    # Both are computed once, because every message needs them
     outgoing: Mapping[str, tuple[Edge, ...]] = field(init=False)
-    asks: bool = field(init=False)  # whether it depends on a function of the user's where a message goes
+    has_conditions: bool = field(init=False)  # routing calls a user's function, which may take its time
 
     def __post_init__(self) -> None:
         leaving: dict[str, list[Edge]] = {}
@@ -36,10 +37,10 @@ class Graph:
             for source in edge.sources:
                 leaving.setdefault(source, []).append(edge)
         object.__setattr__(self, "outgoing", {source: tuple(edges) for source, edges in leaving.items()})
-        object.__setattr__(self, "asks", any(_calls_user_code(edge) for edge in self.edges))
+        object.__setattr__(self, "has_conditions", any(_calls_user_code(edge) for edge in self.edges))
 
     def output_kind(self, executor_id: str) -> OutputKind | None:
-        """How a yield of that executor is told; None: it is not."""
+        """Return how values that an executor yields are emitted; None if they are not."""
         return "output" if self.outputs is None else self.outputs.get(executor_id)
 
 
@@ -48,10 +49,10 @@ def _calls_user_code(edge: Edge) -> bool:
 
 
 def signature(graph: Graph) -> dict[str, Any]:
-    """What a graph is known by: where messages can go, by declared names.
+    """Return what identifies a graph: where messages can go, by declared names.
 
-    Modules and classes are not in it, nor the code of handlers and conditions: they may move and change.
-    The order within one edge is in it, because deliveries follow it; the order of the edges is not.
+    Modules, classes and the code of handlers and conditions are not part of it, so they can move and
+    change. The order within an edge is, because deliveries follow it; the order of the edges is not.
     """
     return {
         "start": graph.start,
@@ -64,17 +65,17 @@ def signature_hash(signature: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(signature, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def made_up_name(signature: Mapping[str, Any]) -> str:
-    """What a workflow is called that nobody gave a name."""
+def default_name(signature: Mapping[str, Any]) -> str:
+    """Return the name of a workflow that was built without one."""
     return f"workflow-{signature_hash(signature)[:12]}"
 
 
-def is_made_up(name: str) -> bool:
+def is_default_name(name: str) -> bool:
     return re.fullmatch(r"workflow-[0-9a-f]{12}", name) is not None
 
 
-def differences(stored: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
-    """What changed between two signatures, one sentence each."""
+def describe_differences(stored: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+    """Return what changed between two signatures, one sentence each."""
     sentences = []
     if stored.get("start") != present.get("start"):
         sentences.append(f"the start was {stored.get('start')!r} and is now {present.get('start')!r}")
@@ -84,6 +85,7 @@ def differences(stored: Mapping[str, Any], present: Mapping[str, Any]) -> list[s
 
 
 def _describe_changes(word: str, before: Sequence[str], after: Sequence[str]) -> list[str]:
-    gone = [f"{word} {name!r} is gone" for name in before if name not in after]
-    new = [f"{word} {name!r} is new" for name in after if name not in before]
-    return gone + new
+    # these sentences are stored in the history of runs that were migrated
+    removed = [f"{word} {name!r} is gone" for name in before if name not in after]
+    added = [f"{word} {name!r} is new" for name in after if name not in before]
+    return removed + added

@@ -1,4 +1,5 @@
-"""What a handler takes and gives, read from its annotations or said in its decorator."""
+"""Handlers: the decorators `@handler` and `@response_handler`, and the types that a handler takes, sends
+and yields, read from its annotations or from its decorator."""
 
 from __future__ import annotations
 
@@ -24,26 +25,26 @@ SPEC = "__stepwell_handler__"
 
 @dataclass(frozen=True, slots=True)
 class HandlerSpec:
-    """One handler: where it is, what it takes, what it gives."""
+    """A handler's name, and the types that it takes, sends and yields."""
 
     name: str
-    input: tuple[object, ...]  # of a message; for a response handler, of the request
+    input: tuple[object, ...]  # types of the message; for a response handler, of the request
     output: tuple[object, ...]
     workflow_output: tuple[object, ...]
     takes_context: bool
     is_async: bool
-    response: tuple[object, ...] | None = None  # what a response handler takes as an answer; None: it is none
-    limits: Limits = NO_LIMITS  # as its decorator says; `Executor._limits_for` adds those of the executor
+    response: tuple[object, ...] | None = None  # types of the response; None: not a response handler
+    limits: Limits = NO_LIMITS  # those of its decorator; `Executor._limits_for` adds those of the executor
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a decorator said; None: look at the annotations."""
+    """The arguments of a decorator; for those that are None, the annotations count."""
 
     input: object = None
     output: object = None
     workflow_output: object = None
-    names: dict[str, Any] = field(default_factory=dict)  # what its strings mean where it was written
+    names: dict[str, Any] = field(default_factory=dict)  # local names that its types may refer to
     response: object = None
     is_response_handler: bool = False
     limits: Limits = NO_LIMITS
@@ -71,19 +72,19 @@ def handler(
     timeout: float | timedelta | None = None,
     idle_timeout: float | timedelta | None = None,
 ) -> Any:
-    """Mark a method `(self, message, ctx)` as the handler of the message type it is annotated with.
+    """Mark a method `(self, message, ctx)` as the handler of the message type in its annotation.
 
-    The types may be given here instead; strings are looked up where the method was defined. A plain
-    method runs in a thread. What a handler returns, unless it is None, is sent on.
+    Types passed here replace the annotations; strings are resolved where the method is defined. A
+    plain method runs in a thread. A result other than None is sent as a message.
 
-    `retry` says when it is tried again, `timeout` how long one attempt may take, `idle_timeout` how long
-    it may go without a sign of life. What is not said here is what its executor was given.
+    `retry` says when a failed attempt is repeated, `timeout` how long one attempt may take,
+    `idle_timeout` how long it may be without a sign of life. The executor's values are the defaults.
     """
     allowed = limits(retry, timeout, idle_timeout)
 
     def mark(method: F) -> F:
         if not isinstance(method, _MARKABLE):
-            raise DefinitionError(f"@handler marks a method, not {method!r}; a type is given as @handler(input=...)")
+            raise DefinitionError(f"@handler marks a method, not {method!r}; pass a type as @handler(input=...)")
         names = local_names(method, (input, output, workflow_output))
         setattr(method, SPEC, Declared(input, output, workflow_output, names, limits=allowed))
         return method
@@ -115,10 +116,10 @@ def response_handler(
     timeout: float | timedelta | None = None,
     idle_timeout: float | timedelta | None = None,
 ) -> Any:
-    """Mark a method `(self, original_request, response, ctx)` as the one that gets the answer to such a request.
+    """Mark a method `(self, original_request, response, ctx)` as the handler of responses to such requests.
 
-    It is chosen by the types of both. The types may be given here instead of in annotations; `retry`,
-    `timeout` and `idle_timeout` are those of `@handler`.
+    It is chosen by the types of both. Types passed here replace the annotations; `retry`, `timeout`
+    and `idle_timeout` are those of `@handler`.
     """
     allowed = limits(retry, timeout, idle_timeout)
 
@@ -133,28 +134,34 @@ def response_handler(
     return mark if func is None else mark(func)
 
 
-# static and class methods are refused later, with all the other problems
+# Static and class methods are accepted here and refused by `build()`, which reports all problems at once
 _MARKABLE = (FunctionType, staticmethod, classmethod)
 
 
 def local_names(func: Callable[..., Any], declared: tuple[object, ...]) -> dict[str, Any]:
-    """What the names in postponed annotations mean in the functions and classes around `func`, if it is in any.
+    """Return the local variables, of the functions and classes around `func`, that its annotations name.
 
-    Those scopes must still be on the stack. Only what the annotations name is kept, not all that lives there.
+    Python resolves postponed annotations with globals only, so classes that are defined in a function
+    would not be found. The surrounding scopes are still on the stack while a decorator runs. Only the
+    names that the annotations use are kept, so that nothing else is kept alive.
     """
-    written = (*getattr(_code_of(func), "__annotations__", {}).values(), *declared)
-    unclear = (str(annotation) for annotation in written if not isinstance(annotation, type))
-    words = {word for text in unclear for word in re.findall(r"[^\W\d]\w*", text)}
+    annotations = (*getattr(_code_of(func), "__annotations__", {}).values(), *declared)
+    unresolved = (str(annotation) for annotation in annotations if not isinstance(annotation, type))
+    identifiers = {word for text in unresolved for word in re.findall(r"[^\W\d]\w*", text)}
     names: dict[str, Any] = {}
-    frame = _scope_of(getattr(_code_of(func), "__code__", None)) if words else None
+    frame = _scope_of(getattr(_code_of(func), "__code__", None)) if identifiers else None
     while frame is not None and frame.f_locals is not frame.f_globals:
-        names = {name: frame.f_locals[name] for name in words if name in frame.f_locals} | names
+        names = {name: frame.f_locals[name] for name in identifiers if name in frame.f_locals} | names
         frame = _scope_of(frame.f_code, frame)
     return names
 
 
 def _scope_of(code: CodeType | None, frame: FrameType | None = None) -> FrameType | None:
-    """The running frame in whose source the code stands; a caller's variables are not its own."""
+    """Return the running frame that the code is defined in.
+
+    A code object is a constant of the code around it. A mere caller does not have it among its
+    constants, and its variables are not in scope.
+    """
     frame = frame or sys._getframe()
     while frame is not None and not any(constant is code for constant in frame.f_code.co_consts):
         frame = frame.f_back
@@ -162,12 +169,12 @@ def _scope_of(code: CodeType | None, frame: FrameType | None = None) -> FrameTyp
 
 
 def is_marked(attribute: object) -> bool:
-    """Whether `@handler` marked it, or the function inside a static or class method."""
+    """Return whether `@handler` marked a method, or the function inside a static or class method."""
     return hasattr(attribute, SPEC) or hasattr(getattr(attribute, "__func__", None), SPEC)
 
 
 def read_method(method: Callable[..., Any]) -> HandlerSpec:
-    """The spec of a method that `@handler` marked. Raises DefinitionError in words."""
+    """Return the spec of a method that `@handler` marked. Raises DefinitionError."""
     if isinstance(method, (staticmethod, classmethod)):
         raise DefinitionError(
             f"handler {_name(method)!r} must be a method of an instance, not a {type(method).__name__}"
@@ -181,15 +188,15 @@ def read_method(method: Callable[..., Any]) -> HandlerSpec:
 
 
 def read_function(func: Callable[..., Any], declared: Declared) -> HandlerSpec:
-    """The spec of a function `(message)` or `(message, ctx)`."""
+    """Return the spec of a function `(message)` or `(message, ctx)`. Raises DefinitionError."""
     return _read_spec(func, declared, _ExpectedSignature("(message) or (message, ctx)", skipped=0, allowed=(1, 2)))
 
 
 @dataclass(frozen=True, slots=True)
 class _ExpectedSignature:
-    words: str
-    skipped: int
-    allowed: tuple[int, ...]
+    text: str
+    skipped: int  # leading parameters that are not filled by a message: `self`
+    allowed: tuple[int, ...]  # numbers of parameters after those
 
 
 def _read_spec(func: Callable[..., Any], declared: Declared, expected: _ExpectedSignature) -> HandlerSpec:
@@ -200,8 +207,8 @@ def _read_spec(func: Callable[..., Any], declared: Declared, expected: _Expected
     input_types = reader.explicit(declared.input) if declared.input is not None else reader.annotation(params[0].name)
     if input_types is None:
         raise DefinitionError(
-            f"handler {name!r} does not say what it takes: annotate {params[0].name!r}, or give input=... "
-            f"in its decorator"
+            f"handler {name!r} does not declare what it takes: annotate {params[0].name!r}, or pass input=... "
+            f"to its decorator"
         )
     response = _response_types(reader, declared, params[1], name) if declared.is_response_handler else None
     others = params[2:] if declared.is_response_handler else params[1:]
@@ -230,22 +237,22 @@ def _response_types(
     )
     if response_types is None:
         raise DefinitionError(
-            f"response handler {name!r} does not say what answer it takes: annotate {parameter.name!r}, or give "
-            f"response=... in its decorator"
+            f"response handler {name!r} does not declare what response it takes: annotate {parameter.name!r}, or "
+            f"pass response=... to its decorator"
         )
     return response_types
 
 
 def _parameters(func: Callable[..., Any], expected: _ExpectedSignature) -> list[inspect.Parameter]:
-    """Those that a call fills. Options by keyword, such as those a `partial` has filled, are none of them."""
+    """Return the parameters that a call fills, without optional keywords such as those a `partial` filled."""
     try:
         params = list(inspect.signature(func).parameters.values())
-    except (TypeError, ValueError):  # some functions written in C do not say
-        raise DefinitionError(f"handler {_name(func)!r} does not say its parameters; wrap it in a function") from None
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        raise DefinitionError(f"handler {_name(func)!r} has no readable signature; wrap it in a function") from None
     filled = [p for p in params if p.kind is not p.KEYWORD_ONLY or p.default is p.empty][expected.skipped :]
     if len(filled) not in expected.allowed or any(p.kind not in _POSITIONAL for p in filled):
         actual = inspect.Signature([p.replace(annotation=p.empty, default=p.empty) for p in params])
-        raise DefinitionError(f"handler {_name(func)!r} must take {expected.words}, not {actual}")
+        raise DefinitionError(f"handler {_name(func)!r} must take {expected.text}, not {actual}")
     return filled
 
 
@@ -253,25 +260,28 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class _AnnotationReader:
-    """Reads one function's types, each only when it is asked for: what the decorator said need not be found."""
+    """Resolves the annotations of one function, each only when it is needed.
+
+    An annotation that the decorator replaces may name a type that cannot be resolved at run time.
+    """
 
     def __init__(self, func: Callable[..., Any], name: str, names: dict[str, Any]) -> None:
         self._name = name
         code = inspect.unwrap(_code_of(func))
-        self._written: dict[str, Any] = getattr(code, "__annotations__", {})
+        self._annotations: dict[str, Any] = getattr(code, "__annotations__", {})
         self._globals: dict[str, Any] = getattr(code, "__globals__", {})
         self._locals = _closure(code) | names
 
     def explicit(self, annotation: object) -> tuple[object, ...]:
-        """The members of a type that the decorator gave."""
+        """Return the members of a type that was passed to the decorator."""
         return self._members(self._resolve(annotation, vars(typing)))
 
     def annotation(self, parameter: str) -> tuple[object, ...] | None:
-        """The members of a parameter's annotation; None if it has none."""
-        return self._members(self._resolve(self._written[parameter])) if parameter in self._written else None
+        """Return the members of a parameter's annotation; None if it has none."""
+        return self._members(self._resolve(self._annotations[parameter])) if parameter in self._annotations else None
 
     def output_types(self, context: str | None) -> tuple[object, ...]:
-        """What the context says is sent, and what is returned: that is sent too."""
+        """Return the types that the context declares as sent, and those of the result, which is sent too."""
         returned = self.annotation("return") or ()
         return (*self._context_types(context)[0], *(member for member in returned if member is not type(None)))
 
@@ -280,7 +290,7 @@ class _AnnotationReader:
 
     def _context_types(self, parameter: str | None) -> tuple[tuple[object, ...], tuple[object, ...]]:
         """`WorkflowContext[A | B, C]` → ((A, B), (C,))."""
-        annotation = self._resolve(self._written[parameter]) if parameter in self._written else Any
+        annotation = self._resolve(self._annotations[parameter]) if parameter in self._annotations else Any
         if annotation is WorkflowContext or annotation is Any:
             return (), ()
         if typing.get_origin(annotation) is not WorkflowContext:
@@ -295,14 +305,15 @@ class _AnnotationReader:
         return self._members(sends), self._members(yields)
 
     def _resolve(self, annotation: object, also: dict[str, Any] | None = None) -> object:
-        """An annotation that may be a string, or have strings in it, looked up among the names in sight."""
+        """Resolve an annotation that may be a string, or contain strings, with the names in scope."""
+        # `get_type_hints` works on whole objects only, so this annotation becomes the only one of a holder
         holder = SimpleNamespace(__annotations__={"it": annotation})
         try:
             hints = typing.get_type_hints(holder, (also or {}) | self._globals, self._locals)
         except (NameError, AttributeError, TypeError, SyntaxError) as error:
             raise DefinitionError(
                 f"handler {self._name!r} names the type {describe(annotation)!r}, which cannot be found ({error}); "
-                f"define it before the handler and not under TYPE_CHECKING, or give the class itself in the decorator"
+                f"define it before the handler and not under TYPE_CHECKING, or pass the class itself to the decorator"
             ) from None
         return hints["it"]
 
@@ -312,12 +323,12 @@ class _AnnotationReader:
             if variable := _type_variable(member):
                 raise DefinitionError(f"handler {self._name!r} uses the type variable {variable}; name the type itself")
             if not callable(member):  # as all types and all forms of `typing` are
-                raise DefinitionError(f"handler {self._name!r} names {member!r}, which is no type")
+                raise DefinitionError(f"handler {self._name!r} names {member!r}, which is not a type")
         return members
 
 
 def _type_variable(member: Any) -> TypeVar | None:
-    """The type variable that an annotation leaves open. A generic class without arguments leaves none."""
+    """Return a type variable that an annotation leaves open, or None. A bare generic class leaves none."""
     if isinstance(member, type):
         return None
     candidates = [member, *getattr(member, "__parameters__", ())]
@@ -325,18 +336,19 @@ def _type_variable(member: Any) -> TypeVar | None:
 
 
 def _code_of(func: Any) -> Any:
-    """The function written down somewhere: inside a `partial`, or the `__call__` of an object."""
+    """Return the function that has the source code: inside a `partial`, or the `__call__` of an object."""
     while isinstance(func, partial):
         func = func.func
     return func if inspect.isroutine(func) else type(func).__call__
 
 
 def _name(func: Any) -> str:
-    written = _code_of(func)
-    return getattr(written, "__qualname__", None) or repr(written)
+    code = _code_of(func)
+    return getattr(code, "__qualname__", None) or repr(code)
 
 
 def _closure(func: Any) -> dict[str, Any]:
+    """Return the variables that a function closes over, by name."""
     cells = getattr(func, "__closure__", None) or ()
     variables = {}
     for name, cell in zip(getattr(getattr(func, "__code__", None), "co_freevars", ()), cells, strict=False):

@@ -1,5 +1,7 @@
-"""How runs of an older version of a workflow become runs of a newer one: declared, step by step, as data and small
-functions. What the steps do to a run is in `kernel/migrating`."""
+"""Migrations: how runs of an older version of a workflow become runs of a newer one.
+
+They are declared step by step, as data and small functions. `kernel/migrate` applies them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ import msgspec
 from stepwell.graph.edges import FanIn
 
 Change = Callable[[Any], Any]
-"""Makes the new value from the old one, which is its own copy."""
+"""Returns the new value for an old one, of which it gets a copy."""
+
+
+# The steps as data, one class for each method of `Migration`, where their meaning is documented.
 
 
 class RenameExecutor(msgspec.Struct, frozen=True):
@@ -104,79 +109,80 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What is done to a run of the version before, so that code of `version` can go on with it.
+    """The changes to a run of the previous version that let code of `version` resume it.
 
-    Each method gives a new migration with one step more. The steps are made in this order, each on what those before
-    it left; executors are named as they are called at that point. A step that finds nothing to do does nothing.
-    A function gets a copy and gives the new value; it should depend on nothing else, since forks and runs that are
-    moved back to an older checkpoint are migrated again from there.
+    Each method returns a new migration with one more step. Steps are applied in order, each to what
+    those before it left; an executor is named as it is called at that point. A step that finds nothing
+    to do does nothing. A function gets a copy of the old value and returns the new one. It should
+    depend on nothing else, because forks, and runs that are restored to an older checkpoint, are
+    migrated again from there.
     """
 
     version: int
     steps: tuple[Step, ...] = field(default=(), kw_only=True)
 
     def rename_executor(self, executor: str, to: str) -> Migration:
-        """Its state, messages on their way, what fan-ins hold, open questions and runs inside are those of `to`."""
+        """Rename an executor everywhere in a run: state, messages, fan-ins, open requests, sub-workflow runs."""
         return self._and(RenameExecutor(executor, to))
 
     def remove_executor(self, executor: str) -> Migration:
-        """Drop the state it kept. Say besides what becomes of its messages and questions, where there may be some."""
+        """Drop the state of an executor. Its messages and open requests, if any, need steps of their own."""
         return self._and(RemoveExecutor(executor))
 
     def hand_over_state(
         self, executor: str, to: str, join: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
     ) -> Migration:
-        """`join(state of executor, state of to)` is what `to` keeps from now on; `executor` keeps nothing."""
+        """Replace the state of `to` by `join(state of executor, state of to)`, and drop that of `executor`."""
         return self._and(HandOver(executor, to, join))
 
     def redirect_messages(self, executor: str, to: str) -> Migration:
-        """What is on its way to an executor, answers among it, goes to another."""
+        """Redirect messages and responses in flight from one executor to another."""
         return self._and(RedirectMessages(executor, to))
 
     def drop_messages(self, executor: str) -> Migration:
-        """What is on its way to an executor is not delivered."""
+        """Drop the messages in flight to an executor."""
         return self._and(DropMessages(executor))
 
     def change_messages(self, executor: str, change: Change) -> Migration:
-        """What is on its way to an executor, or held for it by a fan-in, is made into something else, one by one."""
+        """Change each message that is in flight to an executor, or held for it by a fan-in."""
         return self._and(ChangeMessages(executor, change))
 
     def redirect_questions(self, executor: str, to: str) -> Migration:
-        """Answers to the open questions of an executor go to another, and runs inside it are those of the other."""
+        """Give the open requests of an executor, and its sub-workflow runs, to another."""
         return self._and(RedirectQuestions(executor, to))
 
     def withdraw_questions(self, executor: str) -> Migration:
-        """The open questions of an executor are asked no more, and runs inside it that wait are waited for no more."""
+        """Close the open requests of an executor without a response, and abandon its waiting sub-workflow runs."""
         return self._and(WithdrawQuestions(executor))
 
     def change_questions(
         self, executor: str, change: Change | None = None, *, response_type: object = None
     ) -> Migration:
-        """The open questions of an executor are made into something else, or want an answer of another type."""
+        """Change the open requests of an executor, or the type of response that they expect."""
         return self._and(ChangeQuestions(executor, change, response_type))
 
     def change_state(self, key: str, change: Change) -> Migration:
-        """A value in the state of the run is made into something else, if it is there."""
+        """Change a value in the state of the run, if it exists."""
         return self._and(ChangeState(key, change))
 
     def rename_state(self, key: str, to: str) -> Migration:
-        """A value in the state of the run is kept under another key."""
+        """Move a value in the state of the run to another key."""
         return self._and(RenameState(key, to))
 
     def remove_state(self, key: str) -> Migration:
-        """A value in the state of the run is dropped."""
+        """Drop a value from the state of the run."""
         return self._and(RemoveState(key))
 
     def change_executor_state(self, executor: str, change: Change) -> Migration:
-        """What an executor keeps, a dict, is made into something else, if it keeps anything."""
+        """Change the saved state of an executor, a dict, if it has any."""
         return self._and(ChangeExecutorState(executor, change))
 
     def change_fan_in(
         self, sources: Iterable[str], target: str, *, to_sources: Iterable[str], to_target: str | None = None
     ) -> Migration:
-        """What a fan-in holds is held by another; what came from a source that the other has not is dropped.
+        """Move what a fan-in holds to another; messages of sources that the other does not have are dropped.
 
-        If that leaves one source, there is nothing to wait for: what came from it is delivered as it is.
+        If that leaves a single source, there is nothing to wait for: its messages are delivered directly.
         """
         after = FanIn(tuple(to_sources), target if to_target is None else to_target)
         return self._and(ChangeFanIn(FanIn(tuple(sources), target), after))
@@ -186,15 +192,15 @@ class Migration:
 
 
 def follow_renames(executor: str, migrations: Iterable[Migration]) -> str:
-    """What an executor is called after these migrations."""
+    """Return the id of an executor after these migrations."""
     for step in (step for migration in migrations for step in migration.steps):
         if isinstance(step, RenameExecutor) and step.executor == executor:
             executor = step.to
     return executor
 
 
-def in_words(step: Step) -> str:
-    """A step as it stands in the history of a run."""
+def describe_step(step: Step) -> str:
+    """Describe a step for the history of a run, in which the sentence is stored."""
     match step:
         case RenameExecutor(executor=id, to=to):
             return f"executor {id!r} renamed to {to!r}"
@@ -227,30 +233,35 @@ def in_words(step: Step) -> str:
 
 
 def version_of(migrations: Sequence[Migration], version: int | None) -> int:
-    """The version of a workflow that says this of itself."""
+    """Return the version of a workflow: the declared one, that of its last migration, or 1."""
     if version is not None:
         return version
     return migrations[-1].version if migrations else 1
 
 
-def wrong_migrations(migrations: Sequence[object], version: int | None) -> list[str]:
-    """What is wrong with the migrations of a workflow, one sentence each."""
-    strange = [migration for migration in migrations if not isinstance(migration, Migration)]
-    if strange:
-        return [f"migrations are a list of Migration(...), and {strange[0]!r} is none"]
+def find_migration_problems(migrations: Sequence[object], version: int | None) -> list[str]:
+    """Return what is wrong with the migrations of a workflow, one sentence each."""
+    others = [migration for migration in migrations if not isinstance(migration, Migration)]
+    if others:
+        return [f"migrations must be a list of Migration(...), but {others[0]!r} is not one"]
     valid = [migration for migration in migrations if isinstance(migration, Migration)]
     numbers = [*(migration.version for migration in valid), *(() if version is None else (version,))]
     wrong = [number for number in numbers if type(number) is not int or number < 1]
     if wrong:
-        return [f"a version of a workflow is a whole number from 1 on, not {wrong[0]!r}"]
+        return [f"the version of a workflow must be an integer of 1 or more, not {wrong[0]!r}"]
     problems = [
-        "nothing becomes version 1: a migration leads to 2 or more" for migration in valid if migration.version == 1
+        "a migration leads to version 2 or more, not to 1: there is nothing before it"
+        for migration in valid
+        if migration.version == 1
     ]
     for before, after in pairwise(valid):
         if after.version != before.version + 1:
             problems.append(
-                f"migrations go from each version to the next: after the one to {before.version} comes {after.version}"
+                f"migrations must lead from each version to the next, but version {before.version} is followed by "
+                f"version {after.version}"
             )
     if valid and version is not None and version != valid[-1].version:
-        problems.append(f"the last migration leads to version {valid[-1].version}, and the workflow is of {version}")
+        problems.append(
+            f"the last migration leads to version {valid[-1].version}, but the workflow has version {version}"
+        )
     return problems

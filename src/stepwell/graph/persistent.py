@@ -1,4 +1,4 @@
-"""`count = persistent(0)`: an attribute of an executor that lives in the run."""
+"""Persistent attributes of executors: `count = persistent(0)` is saved with the run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
-    """Declares an attribute that is saved in every checkpoint, restored with it, and is each run's own.
+    """An attribute that is saved in every checkpoint and restored with it. Each run has its own value.
 
-    The default is copied, so `persistent([])` is a list of each run's own too.
+    The default is copied, so with `persistent([])` each run has its own list.
     """
 
     def __init__(self, default: T) -> None:
@@ -30,7 +30,9 @@ class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
         if instance is None:
             return self
         values = vars(instance)
-        if self._name not in values:  # kept from the first look on: a list must stay the list it was
+        # Kept on the instance at the first access: `self.items.append(...)` must change the same list
+        # that the next access returns.
+        if self._name not in values:
             values[self._name] = plain_copy(self._default)
         return values[self._name]
 
@@ -39,8 +41,8 @@ class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
 
 
 def persistent_names(cls: type) -> tuple[str, ...]:
-    """The persistent attributes of a class, its bases' first."""
-    hashable: Any = cls
+    """Return the names of the persistent attributes of a class, those of its bases first."""
+    hashable: Any = cls  # `cache` wants a Hashable, which mypy does not see in a type
     return _names(hashable)
 
 

@@ -1,4 +1,4 @@
-"""How often a handler is tried and how long it may take, as it is declared. Obeyed in `engine`."""
+"""Retry policies and time limits of handlers, as declared. `engine` enforces them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When a handler that raised is tried again, and how long that waits.
+    """When a handler that raised is called again, and after how long.
 
-    Every interval is `backoff_factor` times the one before, and none is longer than `max_interval`.
-    `retry_on` names the errors worth another attempt, or is a function that says so of an error. Errors
-    of Stepwell itself, other than a handler's timeout, are retried only if their class is named.
+    Each interval is `backoff_factor` times the one before, up to `max_interval`. `retry_on` names the
+    errors worth another attempt, or is a function that takes the error and returns whether it is.
+    Errors of Stepwell itself, other than a handler's timeout, are retried only if their class is named.
     """
 
-    max_attempts: int = 3  # the first one included
+    max_attempts: int = 3  # including the first
     initial_interval: float | timedelta = 1.0  # seconds before the second attempt
     backoff_factor: float = 2.0
     max_interval: float | timedelta = 60.0
-    jitter: float = 0.5  # the share of an interval that is left to chance
+    jitter: float = 0.5  # the fraction of an interval that is random
     retry_on: Errors | Callable[[Exception], bool] = Exception
 
     def __post_init__(self) -> None:
@@ -38,23 +38,24 @@ class RetryPolicy:
         _check_retry_on(self.retry_on)
 
     def wants(self, error: Exception) -> bool:
-        """Whether another attempt is worth it after this error."""
+        """Return whether this error is worth another attempt."""
         classes = _classes(self.retry_on)
         if classes is None:
-            return bool(self.retry_on(error))  # type: ignore[operator]  # what is no class and no tuple is a function
+            return bool(self.retry_on(error))  # type: ignore[operator]  # neither a class nor a tuple: a function
         if isinstance(error, StepwellError) and not isinstance(error, HandlerTimeout):
-            # a broken definition does not get better by repetition, so `Exception` does not mean it
+            # A conflict or a value that cannot be stored is the same in every attempt, so the general
+            # `Exception` does not include these errors.
             classes = tuple(cls for cls in classes if issubclass(cls, StepwellError))
         return isinstance(error, classes)
 
     def delay(self, failed: int, chance: float) -> float:
-        """Seconds to wait after so many failed attempts. `chance` is at least 0 and less than 1."""
+        """Return the seconds to wait after so many failed attempts. `chance` is random, from 0 to below 1."""
         return self._interval(failed) * (1 - self.jitter * chance)
 
     def _interval(self, failed: int) -> float:
-        """The longest wait after so many failed attempts."""
+        """Return the longest wait after so many failed attempts."""
         first, longest = _in_seconds(self.initial_interval), _in_seconds(self.max_interval)
-        if first == 0 or self.backoff_factor == 1:  # it never grows, however often it is multiplied
+        if first == 0 or self.backoff_factor == 1:  # it never grows; 0 times an infinite power would be nan
             return min(longest, first)
         try:
             return min(longest, first * float(self.backoff_factor) ** (failed - 1))
@@ -64,7 +65,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one handler call is allowed; None: nothing was said."""
+    """The limits of one handler call; None where none is declared."""
 
     retry: RetryPolicy | None = None
     timeout: float | None = None  # seconds for one attempt
@@ -87,11 +88,11 @@ NO_LIMITS = Limits()
 def limits(
     retry: RetryPolicy | None, timeout: float | timedelta | None, idle_timeout: float | timedelta | None
 ) -> Limits:
-    """What was written in a decorator or a constructor, checked. Raises TypeError or ValueError in words."""
+    """Check the arguments of a decorator or constructor. Raises TypeError or ValueError."""
     if retry is not None and not isinstance(retry, RetryPolicy):
         raise TypeError(f"retry must be a RetryPolicy, as in RetryPolicy(max_attempts=3), or None, not {retry!r}")
     declared = Limits(retry, _time_limit("timeout", timeout), _time_limit("idle_timeout", idle_timeout))
-    return NO_LIMITS if declared == NO_LIMITS else declared
+    return NO_LIMITS if declared == NO_LIMITS else declared  # `or_else` compares by identity
 
 
 def _time_limit(name: str, limit: float | timedelta | None) -> float | None:
@@ -101,29 +102,29 @@ def _time_limit(name: str, limit: float | timedelta | None) -> float | None:
 
 
 def _check_attempts(attempts: object) -> None:
-    words = f"max_attempts must be a whole number, 1 or more, not {attempts!r}"
+    message = f"max_attempts must be an integer of 1 or more, not {attempts!r}"
     if isinstance(attempts, bool) or not isinstance(attempts, int):
-        raise TypeError(words)
+        raise TypeError(message)
     if attempts < 1:
-        raise ValueError(words)
+        raise ValueError(message)
 
 
 def _seconds(name: str, value: object, allowed: str, fits: Callable[[float], bool]) -> float:
-    """A time that was given, in seconds, if it is an allowed one."""
+    """Return a time in seconds if it is allowed."""
     return _number(name, value.total_seconds() if isinstance(value, timedelta) else value, allowed, fits)
 
 
 def _number(name: str, value: object, allowed: str, fits: Callable[[float], bool]) -> float:
-    """The number that was given, if it is an allowed one."""
-    words = f"{name} must be {allowed}, not {value!r}"
+    """Return a number as a float if it is allowed."""
+    message = f"{name} must be {allowed}, not {value!r}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(words)
+        raise TypeError(message)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number) or not fits(number):
-        raise ValueError(words)
+        raise ValueError(message)
     return number
 
 
@@ -132,22 +133,22 @@ def _not_negative(number: float) -> bool:
 
 
 def _check_retry_on(retry_on: object) -> None:
-    allowed = "an exception class, a tuple of them, or a function that takes the error and says yes or no"
+    allowed = "an exception class, a tuple of them, or a function that takes the error and returns a boolean"
     classes = _classes(retry_on)
     if classes is None:
         if not callable(retry_on):
             raise TypeError(f"retry_on must be {allowed}, not {retry_on!r}")
         if inspect.iscoroutinefunction(retry_on) or inspect.iscoroutinefunction(type(retry_on).__call__):
-            # nobody waits for its answer: it would be taken for a yes
-            raise TypeError(f"retry_on must be {allowed}, and a plain one: {retry_on!r} is async")
+            # it would return a coroutine, which is always true
+            raise TypeError(f"retry_on must be {allowed}, and must not be async: {retry_on!r}")
         return
     for cls in classes:
         if not isinstance(cls, type) or not issubclass(cls, BaseException):
-            raise TypeError(f"retry_on must be {allowed}; {cls!r} is no exception class")
+            raise TypeError(f"retry_on must be {allowed}; {cls!r} is not an exception class")
 
 
 def _classes(retry_on: object) -> tuple[type[BaseException], ...] | None:
-    """The classes that were named; None if it is a function that decides."""
+    """Return the classes that `retry_on` names; None if it is a function."""
     if isinstance(retry_on, tuple):
         return retry_on
     return (retry_on,) if isinstance(retry_on, type) else None

@@ -1,4 +1,4 @@
-"""A workflow inside a workflow: what the one around it can know of it, and what the two say to each other."""
+"""Sub-workflows: what the outer graph knows of one, and the messages by which its requests are answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepwell.graph.type_matching import describe, is_type_compatible
 
 
 class InnerWorkflow(Protocol):
-    """The workflow inside, as far as a picture needs it."""
+    """The part of a sub-workflow that a picture of the outer one needs."""
 
     @property
     def start_executor_id(self) -> str: ...
@@ -23,15 +23,15 @@ class InnerWorkflow(Protocol):
 
 
 class Nesting(Executor):
-    """An executor that is a workflow of its own."""
+    """An executor that runs a workflow."""
 
     workflow: InnerWorkflow
-    _forwarded_types: Sequence[object] = ()  # the types of what it yields, if that is sent to the executors beside it
+    _forwarded_types: Sequence[object] = ()  # the types of its outputs, if they are sent as messages of the outer workflow
 
 
 @dataclass(frozen=True, slots=True)
 class SubWorkflowRequest:
-    """A question of a sub-workflow, as plain data: what its `request_info` event says."""
+    """A request of a sub-workflow as plain data, with the attributes of its `request_info` event."""
 
     request_id: str
     data: Any
@@ -40,12 +40,12 @@ class SubWorkflowRequest:
     response_type: str
     response_schema: dict[str, Any]
     deadline: str | None
-    child: str  # which call of the sub-workflow asks
+    child: str  # the sub-workflow run that made it
 
 
 @dataclass(frozen=True, slots=True)
 class SubWorkflowResponseMessage:
-    """The answer to a question of a sub-workflow: send it to the executor that the question came from."""
+    """The response to a request of a sub-workflow: send it to the executor that the request came from."""
 
     data: Any
     source_event: SubWorkflowRequest
@@ -53,16 +53,16 @@ class SubWorkflowResponseMessage:
 
 @dataclass(frozen=True, slots=True)
 class SubWorkflowRequestMessage:
-    """A question of a sub-workflow, sent to an executor beside it that may answer.
+    """A request of a sub-workflow, sent to an executor of the outer workflow that may respond to it.
 
-    `ctx.send_message(request.create_response(answer), target_id=request.executor_id)` does.
+    It responds with `ctx.send_message(request.create_response(value), target_id=request.executor_id)`.
     """
 
     source_event: SubWorkflowRequest
     executor_id: str
 
     def create_response(self, data: Any) -> SubWorkflowResponseMessage:
-        """The answer, ready to be sent. Raises TypeError if it is not of the type that is asked for."""
+        """Return the response, ready to be sent. Raises TypeError if it is not of the requested type."""
         request = self.source_event
         if type(data) in _PLAIN:
             fits = _fits(data, request.response_schema, request.response_schema.get("$defs", {}))
@@ -70,14 +70,14 @@ class SubWorkflowRequestMessage:
             fits = _has_type_named(data, request.response_type)
         if not fits:
             raise TypeError(
-                f"{request.request_id!r} of {self.executor_id!r} asks for {request.response_type}, not for a "
-                f"{type(data).__name__} like {data!r:.80}"
+                f"the request {request.request_id!r} of {self.executor_id!r} expects {request.response_type}, "
+                f"not a {type(data).__name__} like {data!r:.80}"
             )
         return SubWorkflowResponseMessage(data, request)
 
 
-# A question that was stored knows the type of its answer by name and by schema only. What passes here is looked at
-# once more by the sub-workflow, which has the type itself.
+# A stored request knows the type of its response by name and by schema only, so this check finds the
+# obvious mistakes, at the line that makes them. The sub-workflow, which has the type, checks again.
 
 _JSON: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -91,14 +91,14 @@ _JSON: dict[str, tuple[type, ...]] = {
 _PLAIN = frozenset(kind for kinds in _JSON.values() for kind in kinds)
 
 
-def _has_type_named(data: object, words: str) -> bool:
-    """Whether a value is of a class that is called as one of the types in words."""
-    type_names = {word.partition("[")[0] for word in words.split(" | ")}
+def _has_type_named(data: object, description: str) -> bool:
+    """Return whether a value is an instance of a class with one of the described types' names."""
+    type_names = {member.partition("[")[0] for member in description.split(" | ")}
     return bool(type_names & {"Any", "object", *(cls.__name__ for cls in type(data).__mro__ if cls is not object)})
 
 
 def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> bool:
-    """False if plain data certainly cannot be made into what a JSON schema describes."""
+    """Return False if plain data certainly does not match a JSON schema."""
     if "$ref" in schema:
         schema = defined.get(str(schema["$ref"]).rpartition("/")[2], {})
     for union in ("anyOf", "oneOf"):
@@ -107,7 +107,7 @@ def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> b
     if "enum" in schema or "const" in schema:
         return data in schema.get("enum", [schema.get("const")])
     if "type" not in schema or type(data) not in _PLAIN:
-        return True  # nothing is known of it, or it is something inside a list that is no plain data
+        return True  # the schema says nothing, or it is an object inside a list, which has no JSON type
     kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
     if not any(type(data) in _JSON.get(kind, _PLAIN) for kind in kinds):
         return False
@@ -120,14 +120,15 @@ def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> b
 
 
 def find_unrouted_outputs(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
-    """The sub-workflows whose outputs nobody beside them could take, one sentence each."""
+    """Yield a sentence for each sub-workflow whose outputs no executor of the outer workflow could take."""
     for id, executor in executors.items():
         types = executor._forwarded_types if isinstance(executor, Nesting) else ()
         if types and not _is_taken(types, id, executors, edges):
             output_types = " | ".join(map(describe, types))
             yield (
-                f"what the sub-workflow {id!r} yields ({output_types}) goes to nobody: "
-                f"add an edge from it to an executor that takes it, or give it allow_direct_output=True"
+                f"no executor takes the outputs of the sub-workflow {id!r} "
+                f"({output_types}): add an edge from it to an executor that does, "
+                f"or set allow_direct_output=True"
             )
 
 

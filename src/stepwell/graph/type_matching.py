@@ -1,7 +1,7 @@
-"""Questions about annotations: does a value belong, may an edge carry it, which handler is the closest?
+"""Matching of values and annotations: does a value match, can an edge carry it, which handler is closest?
 
-What cannot be known (a forward reference, an unbound type variable, a form from a newer Python) counts as Any:
-an answer here may be too kind, but no annotation makes it raise.
+Whatever cannot be known (a forward reference, an unbound type variable, a form of a newer Python)
+counts as Any: a match may be too generous, but no annotation raises an error here.
 """
 
 from collections import OrderedDict, abc, defaultdict, deque
@@ -34,31 +34,34 @@ _COLLECTIONS: tuple[type, ...] = (
 )
 _MAPPINGS: tuple[type, ...] = (dict, abc.Mapping, abc.MutableMapping, OrderedDict, defaultdict)
 _WITH_ELEMENTS: tuple[type, ...] = (tuple, type, *_COLLECTIONS, *_MAPPINGS)
-_SAFE_TO_WALK = (list, tuple, set, frozenset, deque)  # anything else might be used up by looking
+_SAFE_TO_WALK = (list, tuple, set, frozenset, deque)  # iterating over anything else might exhaust it
 
 
 def is_instance_of(value: object, annotation: object) -> bool:
-    """Whether a handler annotated so takes this value. Looks into containers, and consumes no iterator."""
+    """Return whether a value matches an annotation. Looks into containers, but consumes no iterator."""
     if type(annotation) is type:  # nearly every message: keep this first
         return isinstance(value, annotation)
     try:
         return _matches(value, annotation)
-    except RecursionError:  # a value that holds itself, against an alias that names itself: no contradiction found
+    except RecursionError:  # a value that contains itself and a recursive alias: no contradiction found
         return True
 
 
 def is_type_compatible(source: object, target: object) -> bool:
-    """Whether an edge can carry anything: False only if nothing sent as `source` can be taken as `target`."""
+    """Return False only if no value of the type `source` can be taken as `target`."""
     if source is Any or target is Any:
         return True
     try:
         return _fits(source, target, every=False)
-    except RecursionError:  # two aliases that name themselves, and no contradiction found
+    except RecursionError:  # two recursive aliases: no contradiction found
         return True
 
 
 def flatten(annotation: object) -> tuple[object, ...]:
-    """The members of a union, seen through Annotated, NewType and aliases; Never has none, all else is its own."""
+    """Return the members of a union, seen through Annotated, NewType and aliases.
+
+    Never has no members; anything else that is not a union is its only member.
+    """
     if annotation is None:
         return (NoneType,)
     if annotation is Never or annotation is NoReturn:
@@ -70,19 +73,20 @@ def flatten(annotation: object) -> tuple[object, ...]:
         return tuple(member for arg in args for member in flatten(arg))
     if origin is Annotated and args:
         return flatten(args[0])
-    if type(origin).__name__ == "TypeAliasType":  # typing's from 3.12 on, or typing_extensions' before
+    # by name, because before Python 3.12 the class comes from typing_extensions, which may be missing
+    if type(origin).__name__ == "TypeAliasType":
         return flatten(_alias_value(origin, args))
     return (annotation,)
 
 
 def most_specific(candidates: Sequence[object]) -> int:
-    """The index of the closest annotation among those (at least one) that all take one value; ties go to the first."""
+    """Return the index of the closest of several annotations that match one value; the first of equals."""
     closest = [i for i, own in enumerate(candidates) if not any(_is_narrower(other, own) for other in candidates)]
     return max(closest or range(len(candidates)), key=lambda i: _depth(candidates[i]))
 
 
 def describe(annotation: object) -> str:
-    """The annotation in the few words a person would write: `list[Order]`, `int | None`."""
+    """Return an annotation as a person would write it: `list[Order]`, `int | None`."""
     if annotation is None or annotation is NoneType:
         return "None"
     if annotation is Ellipsis:
@@ -111,7 +115,7 @@ def _describe_generic(annotation: object) -> str:
 
 
 def _members(annotation: object) -> tuple[object, ...]:
-    """The annotation in its normal form: each member Any, a class, a generic of a class, or a Literal of one value."""
+    """Return the annotation in normal form: members that are Any, a class, a generic, or a one-value Literal."""
     if isinstance(annotation, type):
         return (annotation,)
     return tuple(simple for member in flatten(annotation) for simple in _simplify(member))
@@ -136,7 +140,7 @@ def _parts(annotation: object) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _is_bare(annotation: object) -> bool:
-    """True of `list` and `typing.List`, not of `tuple[()]`, whose arguments are empty but there."""
+    """Return True for `list` and `typing.List`, but not for `tuple[()]`, which has arguments, if empty ones."""
     return get_origin(annotation) is None or not hasattr(annotation, "__args__")
 
 
@@ -152,12 +156,12 @@ def _alias_value(alias: Any, args: tuple[object, ...]) -> object:
             return value
         arguments = dict(zip(alias.__type_params__, args, strict=True))
         return value[tuple(arguments[parameter] for parameter in parameters)]
-    except (NameError, AttributeError, TypeError, ValueError, KeyError):  # it names what is not there (yet)
+    except (NameError, AttributeError, TypeError, ValueError, KeyError):  # it names something that does not exist yet
         return Any
 
 
 def _tuple_shape(member: object) -> tuple[tuple[object, ...], bool]:
-    """The items of a tuple annotation, and whether its one item repeats."""
+    """Return the item types of a tuple annotation, and whether its only one repeats."""
     args = get_args(member)
     if _is_bare(member) or any(get_origin(a) is Unpack or getattr(a, "__unpacked__", False) is True for a in args):
         return (Any,), True
@@ -211,7 +215,7 @@ def _matches_typed_dict(value: Mapping[Any, object], typed_dict: Any) -> bool:
 def _is_a(value: object, cls: Any) -> bool:
     try:
         return isinstance(value, cls)
-    except TypeError:  # a Protocol that is not runtime_checkable, or a class that refuses the question
+    except TypeError:  # a Protocol that is not runtime_checkable, or a class with an odd __instancecheck__
         missing = object()
         members = _protocol_members(cls)
         return cls in type(value).__mro__ or all(getattr_static(value, m, missing) is not missing for m in members)
@@ -225,7 +229,7 @@ def _is_narrower(annotation: object, other: object) -> bool:
 
 
 def _fits(source: object, target: object, *, every: bool) -> bool:
-    """Whether something, or with `every` all, that the source takes is taken by the target too."""
+    """Return whether some value of the source type, or with `every` each of them, is one of the target type."""
     if source is target:
         return True
     sources, targets = _members(source), _members(target)
@@ -252,7 +256,7 @@ def _member_fits(source: object, target: object, *, every: bool) -> bool:
 
 
 def _arguments_fit(source: object, target: object, *, every: bool) -> bool:
-    """For a source whose class is the target's or below it, and a target that has arguments."""
+    """Compare type arguments, given that the source's class is the target's or a subclass of it."""
     source_origin, source_args = _parts(source)
     target_origin, target_args = _parts(target)
     if source_origin in _WITH_ELEMENTS:
@@ -264,7 +268,7 @@ def _arguments_fit(source: object, target: object, *, every: bool) -> bool:
             elements = _tuple_shape(source)[0] if source_origin is tuple else source_args[:1] or (Any,)
             return all(_each_fits((element,), target_args, every=every) for element in elements)
     if source_origin is not target_origin:
-        return True  # how a subclass fills in its base's parameters is not ours to know
+        return True  # how a subclass fills in the parameters of its base cannot be seen here
     if not source_args:
         return not every
     return _each_fits(source_args, target_args, every=every) or (
@@ -306,14 +310,16 @@ def _is_subclass(source: Any, target: Any) -> bool:
 
 
 def _may_have(cls: Any, name: str, protocol: Any) -> bool:
-    if any(name in _own_names(base) for base in cls.__mro__):  # not hasattr: a class itself has a `__call__`
+    # not hasattr: every class has a `__call__` itself, whether or not its instances do
+    if any(name in _own_names(base) for base in cls.__mro__):
         return True
     is_data = not callable(getattr_static(protocol, name, None))
-    return is_data and not _is_protocol(cls) and bool(cls.__dictoffset__)  # __init__ may well set it
+    # an attribute without a declaration may still be set by `__init__`, if instances have a `__dict__`
+    return is_data and not _is_protocol(cls) and bool(cls.__dictoffset__)
 
 
 def _depth(annotation: object) -> int:
-    """How far below `object` the annotation's widest member stands; a Protocol adds nothing."""
+    """Return how far below `object` the widest member of the annotation is; a Protocol does not count."""
     parts = map(_parts, _members(annotation))
     classes = (type(args[0]) if origin is Literal else origin for origin, args in parts)
     return min(
@@ -322,17 +328,18 @@ def _depth(annotation: object) -> int:
 
 
 def _is_typed_dict(cls: Any) -> bool:
-    """By what it carries, so that those of typing_extensions count too; so with Protocol."""
+    """Recognise a TypedDict by its attributes, so that those of typing_extensions count too."""
     return isinstance(cls, type) and dict in cls.__mro__ and hasattr(cls, "__required_keys__")
 
 
 def _typed_dict_hints(typed_dict: Any) -> Mapping[str, object]:
     try:
         return get_type_hints(typed_dict)
-    except (NameError, TypeError, AttributeError):  # a forward reference to what is not in sight
+    except (NameError, TypeError, AttributeError):  # a forward reference that cannot be resolved here
         return dict.fromkeys(typed_dict.__required_keys__ | typed_dict.__optional_keys__, Any)
 
 
+# A protocol with a single member shows, by everything else it has, what Python itself adds to one.
 @runtime_checkable
 class _Blank(Protocol):
     blank: int
@@ -355,6 +362,6 @@ def _protocol_members(protocol: Any) -> set[str]:
 
 
 def _own_names(cls: Any) -> set[str]:
-    with suppress(NameError):  # since 3.14 annotations are evaluated here
+    with suppress(NameError):  # since Python 3.14 annotations are evaluated only now
         return {*vars(cls), *getattr(cls, "__annotations__", ())}
     return set(vars(cls))

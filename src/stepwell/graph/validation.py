@@ -1,4 +1,4 @@
-"""Find every problem of a graph at once; decide nothing."""
+"""Validation of a graph. `build()` reports every problem at once, one sentence each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwell.model.superstep import is_text
 
 
 def find_problems(start: str | None, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> list[str]:
-    """Everything wrong with a graph, one sentence each."""
+    """Return everything that is wrong with a graph, one sentence each."""
     return [
         *_check_start(start, executors),
         *_check_handlers(executors),
@@ -26,7 +26,7 @@ def find_problems(start: str | None, executors: Mapping[str, Executor], edges: S
 
 def _check_start(start: str | None, executors: Mapping[str, Executor]) -> Iterator[str]:
     if start is None:
-        yield "no start executor: give WorkflowBuilder(start_executor=...)"
+        yield "no start executor: pass WorkflowBuilder(start_executor=...)"
     elif start not in executors:
         yield f"unknown start {start!r}: no executor has that id"
 
@@ -34,7 +34,7 @@ def _check_start(start: str | None, executors: Mapping[str, Executor]) -> Iterat
 def _check_handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
     for id, executor in executors.items():
         if not is_text(id):
-            yield f"the executor id {id!r} holds half a character and cannot be stored"
+            yield f"the executor id {id!r} contains a lone surrogate and cannot be stored"
         for problem in executor._handler_table.problems:
             yield f"executor {id!r}: {problem}"
         if not executor._handler_table.specs and not executor._handler_table.problems:
@@ -43,14 +43,14 @@ def _check_handlers(executors: Mapping[str, Executor]) -> Iterator[str]:
 
 def _check_ids(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
     for edge in edges:
-        for word, ids in (("source", edge.sources), ("target", edge.targets)):
+        for role, ids in (("source", edge.sources), ("target", edge.targets)):
             for id in ids:
                 if id not in executors:
-                    yield f"unknown {word} {id!r} in edge '{edge.describe()}': no executor has that id"
+                    yield f"unknown {role} {id!r} in edge '{edge.describe()}': no executor has that id"
 
 
 def _check_duplicates(edges: Sequence[Edge]) -> Iterator[str]:
-    """One way from one executor to another: a message must not arrive twice."""
+    """Find two edges between the same executors: a message would arrive twice."""
     seen: dict[tuple[str, str], Edge] = {}
     for edge in edges:
         for pair in dict.fromkeys((source, target) for source in edge.sources for target in edge.targets):
@@ -62,7 +62,7 @@ def _check_duplicates(edges: Sequence[Edge]) -> Iterator[str]:
                 )
         for ids in (edge.sources, edge.targets):
             for id in dict.fromkeys(id for id in ids if ids.count(id) > 1):
-                yield f"{id!r} stands twice in edge '{edge.describe()}'"
+                yield f"{id!r} appears twice in edge '{edge.describe()}'"
 
 
 def _check_fan_ins(edges: Sequence[Edge]) -> Iterator[str]:
@@ -75,7 +75,7 @@ def _check_functions(edges: Sequence[Edge]) -> Iterator[str]:
     for edge in edges:
         for function in _functions_of(edge):
             if not callable(function):
-                yield f"{function!r} in edge '{edge.describe()}' cannot be called: give a function"
+                yield f"{function!r} in edge '{edge.describe()}' is not callable: pass a function"
 
 
 def _functions_of(edge: Edge) -> Iterable[object]:
@@ -95,6 +95,7 @@ def _check_types(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> It
         for target in (executors[id] for id in edge.targets if id in executors):
             is_fan_in = isinstance(edge, FanIn)
             mismatches = [problem for source in sources for problem in _check_types_meet(source, target, is_fan_in)]
+            # the check of a fan-in as a whole would only repeat what its single sources do wrong
             yield from mismatches or (_check_common_handler(sources, target) if is_fan_in else ())
 
 
@@ -105,7 +106,7 @@ def _check_types_meet(source: Executor, target: Executor, is_fan_in: bool) -> It
 
 
 def _check_common_handler(sources: Sequence[Executor], target: Executor) -> Iterator[str]:
-    """A fan-in delivers one list: one handler must take what all of its sources send."""
+    """Check that a single handler takes what all sources of a fan-in send, since it delivers one list."""
     offers, input_types = [_sent_types(source, is_fan_in=True) for source in sources], target._handler_table.input_types
     if input_types and not any(
         all(not sent_types or _takes(input_type, sent_types) for sent_types in offers) for input_type in input_types
@@ -118,7 +119,7 @@ def _check_common_handler(sources: Sequence[Executor], target: Executor) -> Iter
 
 
 def _sent_types(source: Executor, is_fan_in: bool) -> Sequence[object]:
-    """What a source is declared to send; empty if it does not say, which is allowed: it is looked at when sent."""
+    """Return the types that a source declares to send; empty if it declares none: each message is checked then."""
     types = source._handler_table.output_types
     return [list[type_] for type_ in types] if is_fan_in else types  # type: ignore[valid-type]
 
@@ -143,4 +144,4 @@ def _check_reachable(start: str, executors: Mapping[str, Executor], edges: Seque
             todo.append(target)
     for id in executors:
         if id not in reached:
-            yield f"{id!r} can never be reached from the start, {start!r}"
+            yield f"{id!r} cannot be reached from the start, {start!r}"

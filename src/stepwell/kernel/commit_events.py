@@ -1,4 +1,8 @@
-"""The durable events, computed from a commit: told after it, and told again from history at will."""
+"""Durable events, computed from a commit.
+
+They are emitted after the commit is stored. Because they depend on nothing else, they can be
+computed again from history at any time, and are then the same.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Done
 def events(
     run_id: str, commit: Commit, *, stored: bool, seen: Payload | None = None, replayed: bool = False
 ) -> Iterator[WorkflowEvent]:
-    """Everything that may be told of a commit, in a fixed order.
+    """Yield the events of a commit, in a fixed order.
 
-    `seen` is what a `checkpoint` event shows. That one carries no number and is not told again: whoever
-    missed it loads the checkpoint.
+    `seen` is the data of the `checkpoint` event. That event carries no commit number and is never
+    replayed: an observer that missed it loads the checkpoint.
     """
     factory = _EventFactory(run_id, commit, replayed)
     if commit.restored is not None:
@@ -33,6 +37,7 @@ def events(
         yield factory.create("migrated", list(commit.migrated))
     requests = {request.id: request for request in commit.asked}
     payloads = {message.id: message.payload for message in commit.messages or ()}
+    # By delivery, in plan order: what an executor yielded and requested comes before its completion
     for done in commit.done:
         yield from factory.create_outputs(done)
         yield from (factory.create_request(requests[id]) for id in done.asked)
@@ -44,24 +49,26 @@ def events(
     for details in commit.failures:
         if details.executor_id is not None:
             yield factory.create_failure("executor_failed", details)
-    if commit.failures:
+    if commit.failures:  # several handlers may fail in one superstep; the run fails once, with the first
         yield factory.create_failure("failed", commit.failures[0])
     info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
     if commit.kind is CommitKind.SUPERSTEP:
         yield factory.create("superstep_completed", iteration=commit.iteration, checkpoint=info)
     if seen is not None:
         yield factory.create_checkpoint(seen, commit, info)
-    moved = commit.kind in _STEPS and commit.status is not WorkflowRunState.IN_PROGRESS
-    if moved or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED):
+    # A superstep that leaves the run in progress is no news. An intake wakes a run that may have been
+    # reported idle, and parking puts one to rest: both always report the status.
+    changed = commit.kind in _STATUS_KINDS and commit.status is not WorkflowRunState.IN_PROGRESS
+    if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED):
         yield factory.create("status")
 
 
-_STEPS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, CommitKind.RESTORED)
-"""Commits that move a run; the others only put it somewhere."""
+_STATUS_KINDS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, CommitKind.RESTORED)
+"""Commits after which a run may have another status than before."""
 
 
 def request_events(run_id: str, at: Checkpoint) -> Iterator[WorkflowEvent]:
-    """The questions that are open at a checkpoint, told again."""
+    """Yield the events of the requests that are open at a checkpoint, marked as replayed."""
     for request in at.requests.values():
         attributes: dict[str, Any] = {"run_id": run_id, "commit": at.number, "state": at.status, "replayed": True}
         yield WorkflowEvent.from_payload(
@@ -70,18 +77,20 @@ def request_events(run_id: str, at: Checkpoint) -> Iterator[WorkflowEvent]:
 
 
 def output_events(run_id: str, commit: Commit) -> Iterator[WorkflowEvent]:
-    """Only what was yielded, told again."""
+    """Yield the output events of a commit and no others, marked as replayed."""
     factory = _EventFactory(run_id, commit, True)
     for done in commit.done:
         yield from factory.create_outputs(done)
 
 
 class _EventFactory:
+    """Creates the events of one commit with the attributes they have in common."""
+
     def __init__(self, run_id: str, commit: Commit, replayed: bool) -> None:
         self._common = {"run_id": run_id, "commit": commit.number, "state": commit.status, "replayed": replayed}
 
-    def create(self, type: str, data: object = None, **more: object) -> WorkflowEvent:
-        return WorkflowEvent(type, data, origin=WorkflowEventSource.FRAMEWORK, **self._common, **more)  # type: ignore[arg-type]
+    def create(self, type: str, data: object = None, **attributes: object) -> WorkflowEvent:
+        return WorkflowEvent(type, data, origin=WorkflowEventSource.FRAMEWORK, **self._common, **attributes)  # type: ignore[arg-type]
 
     def create_outputs(self, done: Done) -> Iterator[WorkflowEvent]:
         for output in done.outputs:

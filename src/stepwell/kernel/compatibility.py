@@ -1,7 +1,7 @@
-"""What a stored run needs of the code that goes on with it, and what of that is not there.
+"""Compatibility: can this graph resume a stored run, and if not, why?
 
-Not the whole graph: only what the run has under way. Executors and edges may come, go and change as long as nothing of
-this run depends on them.
+A run does not need the graph that started it, only what it has under way. Executors and edges may
+come, go and change as long as nothing in this run depends on them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint, Delivery, Outcome, RecalledLog, Sent
 
-_OPEN = frozenset({"Any", "object"})
+_ANYTHING = frozenset({"Any", "object"})
 
 
 def find_incompatibilities(graph: Graph, at: Checkpoint, log: RecalledLog) -> list[str]:
-    """Why a run that stands there cannot go on with this graph, one sentence each; empty if it can.
+    """Return why this graph cannot resume a run from a checkpoint, one sentence each; empty if it can.
 
-    Raises CodecError if a message on its way or a question cannot be read.
+    Raises CodecError if a message in flight or an open request cannot be read.
     """
     reasons = [
         *_find_removed_executors(graph, at),
@@ -36,39 +36,41 @@ def find_incompatibilities(graph: Graph, at: Checkpoint, log: RecalledLog) -> li
         *_find_undeliverable(graph, at, log),
         *_find_lost_joins(graph, at),
         *_find_unjoinable(graph, at),
-        *(words for request in at.requests.values() for words in _find_unanswerable(graph, request)),
+        *(reason for request in at.requests.values() for reason in _find_unanswerable(graph, request)),
         *_find_orphans(graph, at),
         *_find_misplaced_outcomes(graph, at, log),
-        *(words for executor in graph.executors.values() for words in executor.objections(at.state)),
+        *(reason for executor in graph.executors.values() for reason in executor.objections(at.state)),
     ]
-    return list(dict.fromkeys(reasons))
+    return list(dict.fromkeys(reasons))  # each reason once, in this order
 
 
 def find_rejected_signals(graph: Graph, at: Checkpoint, arrived: Iterable[ReceivedSignal]) -> Iterator[str]:
-    """Why what lies there for a run could not be taken in, one sentence each."""
+    """Yield why this graph could not apply the pending signals of a run, one sentence each."""
     for signal in arrived:
         value = signal.value.open()
         if isinstance(signal, ReceivedInput):
             if not graph.executors[graph.start].can_handle(value):
-                yield f"a {type(value).__name__} was sent to this run, and the start {graph.start!r} does not take it"
+                kind = type(value).__name__
+                yield f"an input of type {kind} is pending, but the start {graph.start!r} does not take it"
         elif (request := at.requests.get(signal.request_id)) is not None:
             asker = graph.executors[request.executor]
-            if asker._handler_table.choose_reply(request.payload.open(), value) is None:
-                reason = f"{request.id!r} is answered with a {type(value).__name__}, which is not taken in"
-                yield f"{reason}, and {asker.id!r} has no handler for it"
+            if asker._handler_table.choose_response_handler(request.payload.open(), value) is None:
+                response = f"a response of type {type(value).__name__} to {request.id!r} is pending"
+                yield f"{response}, but {asker.id!r} has no handler for it"
 
 
-def own_keys(graph: Graph, state: Mapping[str, Any], executor: str, new: str | None = None) -> dict[str, str]:
-    """The keys in the state of a run that belong to an executor, as far as the classes here say so.
+def find_executor_keys(graph: Graph, state: Mapping[str, Any], executor: str, new: str | None = None) -> dict[str, str]:
+    """Return the keys of a run's state that belong to an executor, each with its name under the id `new`.
 
-    For each what it is if the executor is called `new`.
+    The executor itself may be gone, so the patterns of all classes in the graph are tried: an agent
+    that was removed kept its conversation as the remaining agents do.
     """
     keys = {}
     for pattern in {pattern for candidate in graph.executors.values() for pattern in candidate._state_key_patterns}:
-        begin, then = pattern.replace("{id}", executor), pattern.replace("{id}", new or executor)
+        old_prefix, new_prefix = pattern.replace("{id}", executor), pattern.replace("{id}", new or executor)
         for key in state:
-            if key == begin or (begin.endswith("/") and key.startswith(begin)):
-                keys[key] = then + key[len(begin) :]
+            if key == old_prefix or (old_prefix.endswith("/") and key.startswith(old_prefix)):
+                keys[key] = new_prefix + key[len(old_prefix) :]
     return keys
 
 
@@ -76,58 +78,64 @@ def _find_removed_executors(graph: Graph, at: Checkpoint) -> Iterator[str]:
     for id in dict.fromkeys((*at.executors, *map(str, at.header.signature.get("executors", ())))):
         if id in graph.executors:
             continue
-        saved = [*_list_saved_names(at.executors.get(id)), *own_keys(graph, at.state, id)]
+        saved = [*_list_saved_names(at.executors.get(id)), *find_executor_keys(graph, at.state, id)]
         if saved:
-            yield f"executor {id!r} is gone, and this run keeps state of it: {', '.join(map(repr, saved))}"
+            yield f"executor {id!r} was removed, but this run has state of it: {', '.join(map(repr, saved))}"
 
 
 def _find_dropped_state(graph: Graph, at: Checkpoint) -> Iterator[str]:
-    """What an executor kept by a name that its class does not know would be gone with its next message."""
+    """Find saved attributes that the executor's class no longer declares: its next save would lose them."""
     for id, payload in at.executors.items():
         executor = graph.executors.get(id)
-        if executor is None or has_hooks(executor):  # what hooks make of it is their own affair
+        if executor is None or has_hooks(executor):  # hooks may well convert what an older version saved
             continue
         declared = persistent_names(type(executor))
         dropped = [repr(name) for name in _read_names(payload) if name not in declared]
         if dropped:
-            yield f"executor {id!r} is there, but does not keep any more what this run has of it: {', '.join(dropped)}"
+            yield f"executor {id!r} no longer declares state that this run has of it: {', '.join(dropped)}"
 
 
 def _read_names(payload: Payload) -> list[str]:
     try:
         return list(payload.open())
-    except CodecError:  # whoever takes it back says what cannot be read
+    except CodecError:  # restoring the executor will fail with the details
         return []
 
 
 def _list_saved_names(payload: Payload | None) -> list[str]:
-    """What an executor saved, by name; those that keep nothing are stored with an empty dict."""
+    """Return the names of what an executor saved; one without state is stored as an empty dict."""
     if payload is None:
         return []
     try:
         return [str(key) for key in payload.open()]
-    except CodecError as error:  # it is something, whatever it is
+    except CodecError as error:  # unreadable, but not empty
         return [error.path]
 
 
 def _find_undeliverable(graph: Graph, at: Checkpoint, log: RecalledLog) -> Iterator[str]:
     for delivery in plan(graph, at.place, at.messages, at.held).deliveries:
         executor = graph.executors.get(delivery.executor)
-        what = "the answer to a question" if delivery.reply else "a message"
+        what = "a response" if delivery.reply else "a message"
         source = f" from {', '.join(map(repr, delivery.sources))}" if delivery.sources else ""
         if executor is None:
-            yield f"executor {delivery.executor!r} is gone, and {what}{source} is on its way to it"
+            yield f"executor {delivery.executor!r} was removed, but {what}{source} is in flight to it"
+        # a delivery whose outcome is already stored will not be made again
         elif delivery.id not in log.outcomes and not _can_deliver(executor, delivery):
             kind = type(delivery.payload.open()).__name__
             takes = " | ".join(map(describe, executor.input_types))
             reason = "has no handler for it" if delivery.reply else f"takes {takes}"
-            yield f"{what}{source} on its way to {delivery.executor!r} is a {kind}, and {delivery.executor!r} {reason}"
+            yield (
+                f"{what}{source} in flight to {delivery.executor!r} is of type {kind}, "
+                f"but {delivery.executor!r} {reason}"
+            )
 
 
 def _can_deliver(executor: Executor, delivery: Delivery) -> bool:
     if delivery.reply is not None:
-        return executor._handler_table.choose_reply(delivery.reply.question.open(), delivery.payload.open()) is not None
-    if Any in executor.input_types or object in executor.input_types:  # it need not be read to know that
+        question, response = delivery.reply.question.open(), delivery.payload.open()
+        return executor._handler_table.choose_response_handler(question, response) is not None
+    # Asked first, because reading a large payload takes time and its class may be unknown by now
+    if Any in executor.input_types or object in executor.input_types:
         return True
     return executor.can_handle(delivery.payload.open())
 
@@ -135,6 +143,7 @@ def _can_deliver(executor: Executor, delivery: Delivery) -> bool:
 def _find_lost_joins(graph: Graph, at: Checkpoint) -> Iterator[str]:
     fan_ins = {edge.key for edge in graph.edges if isinstance(edge, FanIn)}
     waiting: dict[str, dict[str, int]] = {}
+    # both what a fan-in holds and what is in flight to it
     for key, by_source in at.held.items():
         waiting[key] = {source: len(payloads) for source, payloads in by_source.items() if payloads}
     for message in at.messages:
@@ -144,11 +153,11 @@ def _find_lost_joins(graph: Graph, at: Checkpoint) -> Iterator[str]:
     for key, counts in waiting.items():
         if key not in fan_ins and counts:
             counted = ", ".join(f"{count} from {source!r}" for source, count in counts.items())
-            yield f"the fan-in {key!r} is gone, and messages of this run wait in it: {counted}"
+            yield f"the fan-in {key!r} was removed, but it holds messages of this run: {counted}"
 
 
 def _find_unjoinable(graph: Graph, at: Checkpoint) -> Iterator[str]:
-    """What a fan-in holds will be delivered as part of a list."""
+    """Find values held by a fan-in that its target would not take as part of a list."""
     for edge in graph.edges:
         if not isinstance(edge, FanIn) or not at.held.get(edge.key):
             continue
@@ -158,31 +167,37 @@ def _find_unjoinable(graph: Graph, at: Checkpoint) -> Iterator[str]:
         values = [payload.open() for payloads in at.held[edge.key].values() for payload in payloads]
         takes = " | ".join(map(describe, executor.input_types))
         for kind in sorted({type(value).__name__ for value in values if not executor.can_handle([value])}):
-            yield f"the fan-in {edge.key!r} holds a {kind}, and {edge.target!r} takes {takes}"
+            yield f"the fan-in {edge.key!r} holds a value of type {kind}, but {edge.target!r} takes {takes}"
 
 
 def _find_unanswerable(graph: Graph, request: Request) -> Iterator[str]:
     executor = graph.executors.get(request.executor)
     if executor is None:
-        yield f"executor {request.executor!r} is gone, and its question {request.id!r} is open"
+        yield f"executor {request.executor!r} was removed, but its request {request.id!r} is open"
         return
     question = request.payload.open()
-    accepted = {describe(reply_type) for reply_type in executor._handler_table.reply_types(question)}
+    # A stored request knows the type of its response by name only, so names are compared here
+    accepted = {describe(response_type) for response_type in executor._handler_table.response_types(question)}
     missing = (
-        [] if accepted & _OPEN else [words for words in split_union(request.response_type) if words not in accepted]
+        [] if accepted & _ANYTHING else [name for name in split_union(request.response_type) if name not in accepted]
     )
     if missing:
-        takes = f"takes {' | '.join(sorted(accepted))}" if accepted else "takes no answer to that"
-        wants = f"{request.executor!r} asks {request.id!r} and wants a {request.response_type}"
-        yield f"{wants}, but {takes}"
-    elif request.default is not None and executor._handler_table.choose_reply(question, request.default.open()) is None:
-        yield f"{request.executor!r} does not take the default of its open question {request.id!r}"
+        takes = f"takes {' | '.join(sorted(accepted))}" if accepted else "has no handler for a response to it"
+        yield (
+            f"the open request {request.id!r} of {request.executor!r} expects {request.response_type}, "
+            f"but {request.executor!r} {takes}"
+        )
+    elif (
+        request.default is not None
+        and executor._handler_table.choose_response_handler(question, request.default.open()) is None
+    ):
+        yield f"{request.executor!r} does not take the default of its open request {request.id!r}"
 
 
-def split_union(words: str) -> list[str]:
-    """The members of a union in words; what stands in brackets belongs to its member."""
+def split_union(description: str) -> list[str]:
+    """Split the description of a union into its members: `list[A | B] | C` has two."""
     parts, depth = [""], 0
-    for word in words.split(" | "):
+    for word in description.split(" | "):
         parts[-1] += word if not depth or not parts[-1] else f" | {word}"
         depth += word.count("[") - word.count("]")
         if depth == 0:
@@ -194,29 +209,35 @@ def _find_orphans(graph: Graph, at: Checkpoint) -> Iterator[str]:
     for child in at.children.values():
         executor = graph.executors.get(child.executor)
         if not isinstance(executor, Nesting):
-            now = "gone" if executor is None else "no sub-workflow any more"
-            yield f"executor {child.executor!r} is {now}, and run {child.run_id!r} inside it waits for an answer"
+            change = "was removed" if executor is None else "is no longer a sub-workflow"
+            yield f"executor {child.executor!r} {change}, but its run {child.run_id!r} waits for a response"
 
 
 def _find_misplaced_outcomes(graph: Graph, at: Checkpoint, log: RecalledLog) -> Iterator[str]:
-    """What was finished in the superstep that is under way, and is not committed yet, must mean the same here."""
+    """Find outcomes of the current superstep that would be misread or unroutable with this graph.
+
+    They are stored under delivery ids. A fan-in with other sources, say, changes the plan, and then
+    the id of a stored outcome may belong to another executor.
+    """
     planned = {delivery.id: delivery for delivery in plan(graph, at.place, at.messages, at.held).deliveries}
     for id, outcome in log.outcomes.items():
         if id not in planned or planned[id].executor != outcome.executor:
-            finished = f"{outcome.executor!r} has finished in the superstep that is under way"
-            yield f"{finished}, and what it was called for ({id}) is somebody else's here"
+            finished = f"{outcome.executor!r} has already finished in the current superstep"
+            yield f"{finished}, but its delivery {id} belongs to another executor in this graph"
         elif graph.on_unroutable == "fail":
-            yield from (words for sent in outcome.sent if (words := _explain_unroutable(graph, outcome, sent)))
+            yield from (reason for sent in outcome.sent if (reason := _explain_unroutable(graph, outcome, sent)))
 
 
 def _explain_unroutable(graph: Graph, outcome: Outcome, sent: Sent) -> str | None:
-    """Why nobody takes what was sent, and will be routed by this graph."""
+    """Return why nobody in this graph receives a message that is sent but not routed yet; None if somebody does."""
     edges = graph.outgoing.get(outcome.executor, ())
-    ways = [(edge, target) for edge in edges for target in edge.targets if sent.target in (None, target)]
-    began = f"{outcome.executor!r} has finished in the superstep that is under way, and has sent a message"
-    if not ways:
-        return f"{began}{'' if sent.target is None else f' to {sent.target!r}'}: no edge leads there"
+    routes = [(edge, target) for edge in edges for target in edge.targets if sent.target in (None, target)]
+    finished = f"{outcome.executor!r} has already finished in the current superstep and sent a message"
+    if not routes:
+        return f"{finished}{'' if sent.target is None else f' to {sent.target!r}'}, but no edge leads there"
     value = sent.payload.open()
-    if any(graph.executors[target].can_handle([value] if isinstance(edge, FanIn) else value) for edge, target in ways):
+    if any(
+        graph.executors[target].can_handle([value] if isinstance(edge, FanIn) else value) for edge, target in routes
+    ):
         return None
-    return f"{began} of class {type(value).__name__}: none of those it leads to takes that"
+    return f"{finished} of type {type(value).__name__}, but no target of its edges takes it"

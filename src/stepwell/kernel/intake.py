@@ -1,4 +1,4 @@
-"""What came from outside becomes messages: answers to whoever asked, further input to the start."""
+"""Intake: signals become messages. A response goes to the executor that asked, input to the start."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ ReceivedSignal = ReceivedResponse | ReceivedInput
 
 
 def intake(graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedSignal], stamp: Stamp) -> Merged:
-    """The commit that takes in what arrived. Answers to questions that are not open (any more) are passed over:
-    they were refused when they were given, or the question went away meanwhile."""
+    """Return the commit that applies these signals, and the plan that follows from it.
+
+    A response to a request that is not open is ignored: it was refused when it was sent, or the
+    request was closed since.
+    """
     number = before.number + 1
     requests = dict(before.requests)
     messages = list(before.messages)
@@ -50,7 +53,7 @@ def intake(graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedSignal], 
         stamp=stamp,
         status=status_of(following, waiting=bool(requests)),
         iteration=before.iteration,
-        since_input=0,
+        since_input=0,  # the limit on supersteps counts from the last message that came from outside
         place=number,
         messages=tuple(messages),
         closed=tuple(closed),

@@ -1,4 +1,5 @@
-"""How a run begins, how a commit moves it on, and the commits that change nothing but its status."""
+"""The life of a run outside supersteps: its first commit, changes of status, restore, and `apply`,
+which turns a commit into the next checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from stepwell.model.superstep import (
 
 
 def begin(start: str, payload: Payload, executors: Mapping[str, Payload], stamp: Stamp) -> Commit:
-    """The first commit of a run: its input is stored before any handler sees it."""
+    """Return the first commit of a run: its input is stored before any handler sees it."""
     first = RoutedMessage("input", None, payload, target=start, takers=(start,))
     return Commit(
         number=0,
@@ -41,7 +42,10 @@ def begin(start: str, payload: Payload, executors: Mapping[str, Payload], stamp:
 
 
 def fork(source: Checkpoint, stamp: Stamp) -> Commit:
-    """The first commit of a new run that goes on from where another was, executing afresh."""
+    """Return the first commit of a new run that starts from another run's checkpoint.
+
+    Place 0 of a new run: no outcome of the source can be recalled, everything executes afresh.
+    """
     status = _resumed_status(source)
     return replace(
         full_commit(source), number=0, kind=CommitKind.FORKED, status=status, stamp=stamp, place=0, wake=None
@@ -49,7 +53,7 @@ def fork(source: Checkpoint, stamp: Stamp) -> Commit:
 
 
 def full_commit(checkpoint: Checkpoint) -> Commit:
-    """A commit that says everything a checkpoint holds, for whoever has nothing before it."""
+    """Return a commit that contains the whole checkpoint, so that it can be applied to nothing."""
     return Commit(
         number=checkpoint.number,
         kind=CommitKind.SAVED,
@@ -69,17 +73,17 @@ def full_commit(checkpoint: Checkpoint) -> Commit:
 
 
 def fail(before: Checkpoint, failures: tuple[WorkflowErrorDetails, ...], stamp: Stamp) -> Commit:
-    """The run stops here; its messages stay where they are, for a resume."""
+    """Return the commit of a run that fails; its messages stay in flight, for a resume."""
     return _change_status(before, CommitKind.FAILED, WorkflowRunState.FAILED, stamp, failures)
 
 
 def cancel(before: Checkpoint, stamp: Stamp) -> Commit:
-    """The run was stopped on purpose at its last commit."""
+    """Return the commit of a run that is stopped on purpose; it can still be resumed."""
     return _change_status(before, CommitKind.CANCELLED, WorkflowRunState.CANCELLED, stamp)
 
 
 def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:
-    """Nothing can be done before a certain time; the messages stay where they are until then."""
+    """Return the commit of a run that has nothing to do before `wake`; its messages stay in flight."""
     waiting = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if before.requests else WorkflowRunState.IN_PROGRESS
     return replace(_change_status(before, CommitKind.PARKED, waiting, stamp), wake=wake)
 
@@ -93,7 +97,10 @@ _UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING
 
 
 def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
-    """The run is moved back to where it was, executing afresh: what was done since is history, and no more."""
+    """Return the commit that moves a run back to an earlier checkpoint, to execute afresh from there.
+
+    What was done since remains readable as history and has no other effect.
+    """
     number = head.number + 1
     return replace(
         full_commit(source),
@@ -101,7 +108,9 @@ def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
         kind=CommitKind.RESTORED,
         status=_resumed_status(source),
         stamp=stamp,
+        # a new place, so that the outcomes of the abandoned future are not recalled
         place=number,
+        # closed before those of the source are opened again: `apply` removes first and adds then
         closed=tuple(head.requests),
         wake=None,
         restored=source.number,
@@ -109,7 +118,7 @@ def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
 
 
 def _resumed_status(source: Checkpoint) -> WorkflowRunState:
-    """The status of a run that goes on from a checkpoint: that it failed or was cancelled there is over."""
+    """Return the status of a run that starts from a checkpoint: a failure or cancellation there is over."""
     stopped = source.status in (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
     return WorkflowRunState.IN_PROGRESS if stopped else source.status
 
@@ -128,14 +137,16 @@ def _change_status(
         status=status,
         iteration=before.iteration,
         since_input=before.since_input,
+        # kept: the deliveries that are still to be made have been attempted under these names
         place=before.place,
         failures=failures,
     )
 
 
 def drop_undone(commits: Sequence[Commit]) -> list[Commit]:
-    """The commits that are still the past of the last one: what a run did before it was moved back is not."""
+    """Return the commits that the last one builds on, without those that a restore abandoned."""
     kept: list[Commit] = []
+    # Backwards: at a restore, everything after the checkpoint it went back to is skipped.
     before = commits[-1].number + 1 if commits else 0
     for commit in reversed(commits):
         if commit.number < before:
@@ -147,7 +158,11 @@ def drop_undone(commits: Sequence[Commit]) -> list[Commit]:
 def apply(
     header: RunHeader, before: Checkpoint | None, commit: Commit, *, previous_id: str | None = None
 ) -> Checkpoint:
-    """The checkpoint a commit leads to. `before` is None for one that says everything, and names its previous."""
+    """Return the checkpoint that a commit leads to.
+
+    `before` is None for a commit that contains everything; `previous_id` names its predecessor then.
+    Parts that did not change are shared with `before`, so the cost grows with what changed.
+    """
     messages, held = commit.messages, commit.held
     return Checkpoint(
         header=header,
@@ -195,4 +210,5 @@ def _open_children(before: Mapping[str, Child], commit: Commit) -> Mapping[str, 
 def _open_requests(before: Mapping[str, Request], commit: Commit) -> Mapping[str, Request]:
     if not commit.asked and not commit.closed:
         return before
-    return {id: r for id, r in before.items() if id not in commit.closed} | {r.id: r for r in commit.asked}
+    still_open = {id: request for id, request in before.items() if id not in commit.closed}
+    return still_open | {request.id: request for request in commit.asked}

@@ -1,4 +1,4 @@
-"""Many outcomes become one commit, in the order of the plan and never of the race."""
+"""Merging: the outcomes of a superstep become one commit, in the order of the plan."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from stepwell.model.superstep import (
 )
 
 Routes = Mapping[str, Sequence[Routed]]
-"""For each delivery, who takes each message it sent."""
+"""For each delivery, who receives each message it sent."""
 
 
 class Merged(msgspec.Struct, frozen=True):
+    """A commit to be stored, and the plan of the superstep after it."""
+
     commit: Commit
     next: Plan
 
@@ -44,10 +46,11 @@ def merge(
     pack: Pack,
     stamp: Stamp,
 ) -> Merged:
-    """The commit of a superstep, and the plan of the next.
+    """Return the commit of a superstep, and the plan of the next.
 
-    Raises StateConflict, RoutingFailed or the error of a reducer, and then nothing has changed.
+    Raises StateConflict, RoutingFailed or the RunError of a reducer; nothing has changed then.
     """
+    # `outcomes` is in the order in which handlers finished; from here on only plan order counts
     ordered = _make_ids_distinct(before, [outcomes[delivery.id] for delivery in current.deliveries])
     warnings = _check_routes(graph, before, ordered, routes)
     messages, done = _build_messages(ordered, routes)
@@ -55,6 +58,7 @@ def merge(
     asked = _collect_requests(before, ordered)
     following = plan(graph, number, messages, current.held)
     children = _collect_children(ordered)
+    # With nothing to deliver next, whatever still waits may wait permanently. Better to say so.
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
         if not before.requests and not asked:
@@ -68,7 +72,7 @@ def merge(
         since_input=before.since_input + 1,
         place=number,
         messages=messages,
-        held=current.held if current.held is not before.held else None,
+        held=current.held if current.held is not before.held else None,  # by identity: see `plan`
         state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
         executors=_collect_changed_state(before, ordered),
         asked=asked,
@@ -80,7 +84,10 @@ def merge(
 
 
 def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:
-    """Runs inside this one may ask under an id that is in use out here: then its id out here says who asks, too."""
+    """Make the ids of requests unique where a sub-workflow's run uses one that is taken in this run.
+
+    Such a request is known here as `id@child`; `inner_id` gives the id that the child knows.
+    """
     if not any(request.child for outcome in ordered for request in outcome.requests):
         return ordered
     used = {*before.requests, *(r.id for outcome in ordered for r in outcome.requests if r.child is None)}
@@ -96,14 +103,16 @@ def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outco
 
 
 def inner_id(request_id: str, child: str) -> str:
-    """The id under which a run inside asks what is asked out here under an id."""
+    """Return the id that a sub-workflow's run itself uses for a request of this run."""
     return request_id.removesuffix(f"@{child}")
 
 
 def _find_abandoned_children(children: Mapping[str, Child | None]) -> list[str]:
-    """For each run inside that waits, in a run that neither asks nor does anything any more: that it does, in words."""
+    """Describe each sub-workflow run that still waits although this run has nothing left to do."""
     waiting = [child for child in children.values() if child is not None]
-    return [f"run {child.run_id!r} inside {child.executor!r} still waits: nobody answered it" for child in waiting]
+    return [
+        f"the sub-workflow run {child.run_id!r} of {child.executor!r} still waits for a response" for child in waiting
+    ]
 
 
 def _collect_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...]:
@@ -112,8 +121,8 @@ def _collect_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[R
     for request in new:
         if request.id in asked:
             raise RunError(
-                f"{request.executor!r} asked with the request id {request.id!r}, under which "
-                f"{asked[request.id].executor!r} is already asking; leave request_id out, or make it unique",
+                f"{request.executor!r} made a request with the id {request.id!r}, which an open request of "
+                f"{asked[request.id].executor!r} already has; leave out request_id, or make it unique",
                 run_id=before.run_id,
             )
         asked[request.id] = request
@@ -121,7 +130,7 @@ def _collect_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[R
 
 
 def _collect_children(ordered: Sequence[Outcome]) -> dict[str, Child | None]:
-    """Where the runs inside were left: each where it came furthest, if several answers moved it on."""
+    """Return where each sub-workflow run was left. If several responses moved one, its latest commit counts."""
     children: dict[str, Child | None] = {}
     for outcome in ordered:
         for key, child in outcome.children.items():
@@ -140,6 +149,7 @@ def _build_messages(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[R
     for outcome in ordered:
         ids = []
         for n, (sent, routed) in enumerate(zip(outcome.sent, routes[outcome.delivery], strict=True)):
+            # derived from the delivery, so that a second attempt sends messages with the same ids
             ids.append(f"{outcome.delivery}.{n}")
             messages.append(
                 RoutedMessage(ids[-1], outcome.executor, sent.payload, sent.target, routed.takers, routed.joins)
@@ -150,12 +160,13 @@ def _build_messages(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[R
 
 
 def _collect_changed_state(before: Checkpoint, ordered: Sequence[Outcome]) -> dict[str, Payload]:
-    """The state of the executors that ran, where it is not what it was."""
+    """Return the state of the executors that ran, if it changed. The last outcome of an executor counts."""
     last = {outcome.executor: outcome.saved for outcome in ordered}
     return {id: saved for id, saved in last.items() if saved is not None and saved != before.executors.get(id)}
 
 
 def _check_routes(graph: Graph, before: Checkpoint, ordered: Sequence[Outcome], routes: Routes) -> list[str]:
+    """Return a warning for each message that nobody receives. Raises RoutingFailed if that is an error."""
     missing: list[str] = []
     declined: list[str] = []
     for outcome in ordered:
@@ -168,4 +179,4 @@ def _check_routes(graph: Graph, before: Checkpoint, ordered: Sequence[Outcome], 
             f'with on_unroutable="drop", and run it again',
             run_id=before.run_id,
         )
-    return [f"dropped: {words}" for words in missing] + declined
+    return [f"dropped: {reason}" for reason in missing] + declined

@@ -1,4 +1,7 @@
-"""What the steps of a migration do to a run: pure, but for the functions that the user declared."""
+"""Migration of stored runs: what each declared step does to a checkpoint.
+
+Pure but for the functions that the user declared. `graph/migration` is the declaration.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ from stepwell.graph.migration import (
     RenameState,
     Step,
     WithdrawQuestions,
+    describe_step,
     follow_renames,
-    in_words,
 )
-from stepwell.kernel.compatibility import own_keys
+from stepwell.kernel.compatibility import find_executor_keys
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.kernel.plan import plan, status_of
 from stepwell.model.event import WorkflowRunState
@@ -49,38 +52,42 @@ from stepwell.model.superstep import (
 )
 
 DescribeType = Callable[[object], tuple[str, str]]
-"""Of a type: its words, and its JSON schema as text."""
+"""Returns the description of a type, and its JSON schema as text."""
 
 _STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
 
 
 class Migrator:
-    """Makes the steps of migrations, for a graph."""
+    """Applies the steps of migrations to runs that this graph will resume."""
 
     def __init__(self, graph: Graph, pack: Pack, describe_type: DescribeType) -> None:
         self._graph, self._pack, self._describe_type = graph, pack, describe_type
 
     def run(self, at: Checkpoint, migrations: Iterable[Migration]) -> Checkpoint:
-        """The run as these migrations leave it. Raises MigrationFailed, and then nothing has changed."""
+        """Return the checkpoint as these migrations leave it. Raises MigrationFailed; nothing has changed then."""
         after = at
         for migration in migrations:
             for step in migration.steps:
                 after = self._run_step(after, migration, step)
         return self._update_status(at, self._release_fan_ins(after))
 
-    def outcome(self, at: Checkpoint, outcome: Outcome, migrations: Sequence[Migration]) -> Outcome:
-        """What a handler of an older version had done in the superstep that is under way, as of the present one.
+    def migrate_outcome(self, at: Checkpoint, outcome: Outcome, migrations: Sequence[Migration]) -> Outcome:
+        """Return an outcome of the current superstep, made by an older version, in the present version's terms.
 
-        Raises MigrationFailed if that cannot be said: where a message goes is not known before the superstep ends.
+        Raises MigrationFailed if a step depends on what is known only after the superstep, such as
+        where a message goes.
         """
-        if any(_is_unclear(step, outcome) for migration in migrations for step in migration.steps):
+        if any(_needs_commit(step, outcome) for migration in migrations for step in migration.steps):
             raise _migration_error(
-                at, f"{outcome.executor!r} has finished in the superstep that is under way; {_LATER}"
+                at, f"{outcome.executor!r} has already finished in the current superstep, and {_NOT_YET}"
             )
+        # The steps are written for checkpoints, so the outcome is dressed up as one: its messages as
+        # if in flight, its writes as if they were the state. Only assignments can be; deletions and
+        # appended items have no value of their own, and only their keys are moved.
         sent = [RoutedMessage("", outcome.executor, message.payload, message.target) for message in outcome.sent]
         assigned = {key: write.value for key, write in outcome.writes.items() if isinstance(write, Assigned)}
         others = {key: write for key, write in outcome.writes.items() if key not in assigned}
-        seen = replace(
+        disguised = replace(
             at,
             messages=tuple(sent),
             held={},
@@ -91,19 +98,19 @@ class Migrator:
         )
         for migration in migrations:
             for step in migration.steps:
-                seen = self._run_step(seen, migration, step)
+                disguised = self._run_step(disguised, migration, step)
                 others = self._move_writes(others, step)
         ended = {key: None for key, child in outcome.children.items() if child is None}
-        writes: dict[str, Write] = {**{key: Assigned(value) for key, value in seen.state.items()}, **others}
+        writes: dict[str, Write] = {**{key: Assigned(value) for key, value in disguised.state.items()}, **others}
         executor = follow_renames(outcome.executor, migrations)
         return replace(
             outcome,
             executor=executor,
-            sent=tuple(Sent(message.payload, message.target) for message in seen.messages),
+            sent=tuple(Sent(message.payload, message.target) for message in disguised.messages),
             writes=writes,
-            saved=seen.executors.get(executor),
-            requests=tuple(seen.requests.values()),
-            children={**seen.children, **ended},
+            saved=disguised.executors.get(executor),
+            requests=tuple(disguised.requests.values()),
+            children={**disguised.children, **ended},
             version=migrations[-1].version,
         )
 
@@ -114,26 +121,26 @@ class Migrator:
             case RemoveState(key=key):
                 return {name: write for name, write in writes.items() if name != key}
             case RenameExecutor(executor=old, to=new):
-                own = own_keys(self._graph, writes, old, new)
-                return {own.get(key, key): write for key, write in writes.items()}
+                renamed = find_executor_keys(self._graph, writes, old, new)
+                return {renamed.get(key, key): write for key, write in writes.items()}
         return writes
 
     def _run_step(self, at: Checkpoint, migration: Migration, step: Step) -> Checkpoint:
         try:
             return self._apply_step(at, step)
         except StepwellError as error:
-            raise _migration_error(at, f"version {migration.version}, {in_words(step)}: {error}") from error
-        except Exception as error:  # whatever the function of a user raises
-            what = f"{type(error).__name__}: {error}"
-            raise _migration_error(at, f"version {migration.version}, {in_words(step)}: {what}") from error
+            raise _migration_error(at, f"version {migration.version}, {describe_step(step)}: {error}") from error
+        except Exception as error:  # a user's function may raise anything
+            cause = f"{type(error).__name__}: {error}"
+            raise _migration_error(at, f"version {migration.version}, {describe_step(step)}: {cause}") from error
 
     def _apply_step(self, at: Checkpoint, step: Step) -> Checkpoint:
         match step:
             case RenameExecutor(executor=old, to=new):
                 return self._rename(at, old, new)
             case RemoveExecutor(executor=id):
-                own = own_keys(self._graph, at.state, id)
-                return replace(at, executors=_without(at.executors, id), state=_without(at.state, *own))
+                keys = find_executor_keys(self._graph, at.state, id)
+                return replace(at, executors=_without(at.executors, id), state=_without(at.state, *keys))
             case HandOver(executor=id, to=to, join=join):
                 return self._hand_over(at, id, to, join)
             case ChangeExecutorState(executor=id, change=change):
@@ -143,7 +150,7 @@ class Migrator:
                 return replace(at, state={**at.state, key: value})
             case RenameState(key=key, to=to) if key in at.state:
                 if to in at.state:
-                    raise ValueError(f"state[{to!r}] is there already")
+                    raise ValueError(f"state[{to!r}] already exists")
                 return replace(at, state={to if name == key else name: value for name, value in at.state.items()})
             case RemoveState(key=key):
                 return replace(at, state=_without(at.state, key))
@@ -152,7 +159,7 @@ class Migrator:
         return self._apply_message_step(at, step)
 
     def _apply_message_step(self, at: Checkpoint, step: Step) -> Checkpoint:
-        """Those steps that are about messages and questions."""
+        """Apply a step that is about messages or requests."""
         match step:
             case RedirectMessages(executor=id, to=to):
                 moved = [_readdress(message, {id: to}) for message in at.messages]
@@ -165,8 +172,8 @@ class Migrator:
             case RedirectQuestions(executor=id, to=to):
                 return _reassign_requests(at, id, to)
             case WithdrawQuestions(executor=id):
-                requests = {key: one for key, one in at.requests.items() if one.executor != id}
-                children = {key: one for key, one in at.children.items() if one.executor != id}
+                requests = {key: request for key, request in at.requests.items() if request.executor != id}
+                children = {key: child for key, child in at.children.items() if child.executor != id}
                 return replace(at, requests=requests, children=children)
             case ChangeQuestions():
                 return self._change_questions(at, step)
@@ -174,11 +181,13 @@ class Migrator:
 
     def _rename(self, at: Checkpoint, old: str, new: str) -> Checkpoint:
         if old in at.executors and new in at.executors:
-            raise ValueError(f"the run has an executor {new!r} already")
-        own = own_keys(self._graph, at.state, old, new)
+            raise ValueError(f"the run already has an executor {new!r}")
+        keys = find_executor_keys(self._graph, at.state, old, new)
         messages = [_rename_in_message(message, old, new) for message in at.messages]
         held = {
-            _rename_key(key, old, new): {new if one == old else one: values for one, values in by_source.items()}
+            _rename_key(key, old, new): {
+                new if source == old else source: payloads for source, payloads in by_source.items()
+            }
             for key, by_source in at.held.items()
         }
         at = replace(
@@ -186,7 +195,7 @@ class Migrator:
             messages=tuple(messages),
             held=held,
             executors={new if id == old else id: saved for id, saved in at.executors.items()},
-            state={own.get(key, key): value for key, value in at.state.items()},
+            state={keys.get(key, key): value for key, value in at.state.items()},
         )
         return _reassign_requests(at, old, new)
 
@@ -207,7 +216,7 @@ class Migrator:
 
     def _pack_executor_state(self, id: str, state: Any) -> Payload:
         if not isinstance(state, dict):
-            raise TypeError(f"what {id!r} keeps is a dict, and the function gave a {type(state).__name__}")
+            raise TypeError(f"the function must return a dict as the state of {id!r}, not a {type(state).__name__}")
         return self._pack(state, f"$.executors.{id}")
 
     def _change_messages(self, at: Checkpoint, id: str, change: Callable[[Any], Any]) -> Checkpoint:
@@ -226,7 +235,10 @@ class Migrator:
         return replace(at, messages=tuple(messages), held=held)
 
     def _change_message(self, message: RoutedMessage, id: str, change: Callable[[Any], Any]) -> list[RoutedMessage]:
-        """A message to several is taken apart where one of them gets something else; the order stays."""
+        """Change a message for one receiver. If it has several, it is split, because the others keep the old payload.
+
+        One part for each receiver, in their order, so that the deliveries keep theirs.
+        """
         mine = tuple(key for key in message.joins if _target(key) == id)
         if message.reply is not None or (id not in message.takers and not mine):
             return [message]
@@ -252,16 +264,19 @@ class Migrator:
                 continue
             if step.change is not None:
                 question = step.change(request.payload.open())
-                words, _ = self._describe_type(type(question))
-                request = replace(request, payload=self._pack(question, f"$.questions.{id}"), request_type=words)
+                type_name, _ = self._describe_type(type(question))
+                request = replace(request, payload=self._pack(question, f"$.questions.{id}"), request_type=type_name)
             if step.response_type is not None:
-                words, schema = self._describe_type(step.response_type)
-                request = replace(request, response_type=words, schema=schema)
+                type_name, schema = self._describe_type(step.response_type)
+                request = replace(request, response_type=type_name, schema=schema)
             requests[id] = request
         return replace(at, requests=requests)
 
     def _update_status(self, before: Checkpoint, after: Checkpoint) -> Checkpoint:
-        """Where the run is now, which may be done if nothing is left to deliver. One that had stopped stays so."""
+        """Update the status, which may be completed if the migrations left nothing to deliver.
+
+        A run that had failed or was cancelled stays so: migrating it is not resuming it.
+        """
         following = plan(self._graph, after.place, after.messages, after.held)
         if before.status in _STOPPED and (following.deliveries or not before.messages):
             return after
@@ -269,7 +284,11 @@ class Migrator:
         return replace(after, status=status, wake=before.wake if following.deliveries else None)
 
     def _release_fan_ins(self, at: Checkpoint) -> Checkpoint:
-        """A fan-in fires when a message comes: what completes one that was changed is sent to it once more."""
+        """Complete the fan-ins that the migrations left with everything they wait for.
+
+        A fan-in fires when a message arrives. Nothing may ever arrive at one that is complete already,
+        so the payloads of its last source are put in flight to it again.
+        """
         held, messages = dict(at.held), list(at.messages)
         for edge in self._graph.edges:
             by_source = held.get(edge.key, {}) if isinstance(edge, FanIn) else {}
@@ -283,8 +302,8 @@ class Migrator:
         return at if len(messages) == len(at.messages) else replace(at, messages=tuple(messages), held=held)
 
 
-def _is_unclear(step: Step, outcome: Outcome) -> bool:
-    """Whether a step would change what is known only when the superstep has ended."""
+def _needs_commit(step: Step, outcome: Outcome) -> bool:
+    """Return whether a step depends on what this outcome becomes only when the superstep is committed."""
     match step:
         case ChangeMessages():
             return bool(outcome.sent)
@@ -295,18 +314,23 @@ def _is_unclear(step: Step, outcome: Outcome) -> bool:
     return False
 
 
-_LATER = "what it sent or wrote cannot be migrated before the superstep ends: fork the run, which does it afresh"
+_NOT_YET = "what it sent or wrote cannot be migrated before that ends: fork the run, which executes it afresh"
 
 
-def migrate(before: Checkpoint, after: Checkpoint, words: tuple[str, ...], stamp: Stamp) -> Commit:
-    """The commit with which other code takes a run over: everything as `after` says, at the place where it was."""
+def migrate(before: Checkpoint, after: Checkpoint, changes: tuple[str, ...], stamp: Stamp) -> Commit:
+    """Return the commit by which other code adopts a run: the whole of `after`, at the place of `before`.
+
+    The place is kept so that outcomes which are already in the superstep log are still recalled.
+    """
     number, closed = before.number + 1, tuple(before.requests)
     commit = replace(full_commit(after), number=number, kind=CommitKind.MIGRATED, stamp=stamp)
-    return replace(commit, closed=closed, migrated=words)
+    return replace(commit, closed=closed, migrated=changes)
 
 
-def _migration_error(at: Checkpoint, why: str) -> MigrationFailed:
-    return MigrationFailed(f"run {at.run_id!r} could not be migrated: {why}. Nothing was changed", differences=[why])
+def _migration_error(at: Checkpoint, reason: str) -> MigrationFailed:
+    return MigrationFailed(
+        f"run {at.run_id!r} could not be migrated: {reason}. Nothing was changed", differences=[reason]
+    )
 
 
 def _without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -314,7 +338,7 @@ def _without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _target(key: str) -> str | None:
-    """The executor that a fan-in delivers to."""
+    """Return the executor that a fan-in delivers to; None if the key is not one of a fan-in."""
     fan_in = fan_in_of(key)
     return None if fan_in is None else fan_in.target
 
@@ -350,9 +374,14 @@ def _drop_messages(messages: Iterable[RoutedMessage], id: str) -> tuple[RoutedMe
 
 
 def _reassign_requests(at: Checkpoint, id: str, to: str) -> Checkpoint:
-    """The open questions and runs inside of one executor are those of another."""
-    requests = {key: replace(one, executor=to) if one.executor == id else one for key, one in at.requests.items()}
-    children = {key: replace(one, executor=to) if one.executor == id else one for key, one in at.children.items()}
+    """Move the open requests and sub-workflow runs of one executor to another."""
+    requests = {
+        key: replace(request, executor=to) if request.executor == id else request
+        for key, request in at.requests.items()
+    }
+    children = {
+        key: replace(child, executor=to) if child.executor == id else child for key, child in at.children.items()
+    }
     return replace(at, requests=requests, children=children)
 
 
@@ -362,9 +391,11 @@ def _change_fan_in(at: Checkpoint, before: FanIn, after: FanIn) -> Checkpoint:
     messages = [_rejoin(message, before, after) for message in at.messages]
     sent = [message for message in messages if message.takers or message.joins]
     if len(after.sources) > 1:
+        # the new fan-in may exist already and hold messages, which come after those of the old one
         waiting = held.get(after.key, {})
         joined = {source: (*kept.get(source, ()), *waiting.get(source, ())) for source in {**kept, **waiting}}
         return replace(at, messages=tuple(sent), held={**held, after.key: joined} if joined else held)
+    # With a single source there is nothing to wait for, and no fan-in in the graph: deliver directly
     for source, payloads in kept.items():
         for payload in payloads:
             id = f"{at.number + 1}.{len(sent)}"

@@ -1,4 +1,4 @@
-"""Which handlers to call in the next superstep."""
+"""The plan of a superstep: which handlers to call, and what the fan-ins still hold."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from stepwell.model.event import WorkflowRunState
 from stepwell.model.payload import Payload, PayloadList
 from stepwell.model.superstep import Delivery, Held, Plan, Reply, RoutedMessage
 
-_Call = tuple[str, Payload, tuple[str, ...], Reply | None]
+_Call = tuple[str, Payload, tuple[str, ...], Reply | None]  # a delivery that has no id yet
 
 
 def status_of(following: Plan, *, waiting: bool) -> WorkflowRunState:
-    """Where a run is that has these handlers to call, and perhaps questions that wait."""
+    """Return the status of a run that has this plan ahead. `waiting`: it has open requests."""
     if following.deliveries:
         return WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if waiting else WorkflowRunState.IN_PROGRESS
     return WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waiting else WorkflowRunState.IDLE
 
 
 def plan(graph: Graph, place: int, messages: Iterable[RoutedMessage], held: Held) -> Plan:
-    """Each message becomes deliveries; a fan-in delivers once each of its sources has sent something."""
+    """Turn the messages in flight into deliveries.
+
+    A fan-in delivers once each of its sources has sent something. The same arguments always give
+    the same deliveries under the same ids: a resume relies on it to recall stored outcomes.
+    """
     calls: list[_Call] = []
+    # Copied only when a fan-in receives something: `merge` takes an unchanged `held` as a sign that
+    # there is nothing to store.
     holding: dict[str, dict[str, tuple[Payload, ...]]] | None = None
     for message in messages:
         sources = () if message.source is None else (message.source,)
@@ -32,6 +38,7 @@ def plan(graph: Graph, place: int, messages: Iterable[RoutedMessage], held: Held
             for key in message.joins:
                 by_source = holding.setdefault(key, {})
                 by_source[message.source] = (*by_source.get(message.source, ()), message.payload)
+    # After all messages are sorted in, so that a fan-in delivers everything its sources sent at once
     if holding is not None:
         calls.extend(_complete_fan_ins(graph, holding))
     deliveries = [Delivery(f"{place}.{n}", *call) for n, call in enumerate(calls)]
@@ -39,22 +46,23 @@ def plan(graph: Graph, place: int, messages: Iterable[RoutedMessage], held: Held
 
 
 def _complete_fan_ins(graph: Graph, holding: dict[str, dict[str, tuple[Payload, ...]]]) -> Iterable[_Call]:
-    """The fan-ins that have everything, emptied: all that was sent, in the order of their sources."""
+    """Empty the fan-ins that are complete, and yield a call for each, in the order of the graph's edges."""
     for edge in graph.edges:
         if isinstance(edge, FanIn) and all(holding.get(edge.key, {}).get(source) for source in edge.sources):
             by_source = holding.pop(edge.key)
+            # in the order in which the sources are declared, not the one in which they happened to send
             everything = PayloadList([p for source in edge.sources for p in by_source[source]])
             yield edge.target, everything, edge.sources, None
 
 
 def waiting_joins(graph: Graph, held: Held) -> list[str]:
-    """For each fan-in that holds something: what it holds, and whom it still waits for, in words."""
+    """Describe each fan-in that still holds something: what it holds, and which sources are missing."""
     sentences = []
     for edge in graph.edges:
         if isinstance(edge, FanIn) and (by_source := held.get(edge.key)):
             count = sum(len(payloads) for payloads in by_source.values())
             missing = ", ".join(repr(source) for source in edge.sources if not by_source.get(source))
             sentences.append(
-                f"the fan-in into {edge.target!r} still holds {count} message(s): nothing came from {missing}"
+                f"the fan-in into {edge.target!r} still holds {count} message(s): no message from {missing}"
             )
     return sentences

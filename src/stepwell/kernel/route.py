@@ -1,4 +1,4 @@
-"""Who takes a message: decided once, when it is sent, and stored with it."""
+"""Routing: who receives a message. Decided once, when it is sent, and stored with it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from stepwell.model.superstep import Routed
 
 
 def route(graph: Graph, source: str, value: object, target: str | None, chosen: Sequence[tuple[str, ...]]) -> Routed:
-    """Who takes what `source` sent.
+    """Decide who receives a value that `source` sent.
 
-    `chosen` holds, for each edge that leaves the source, the targets its conditions speak for.
+    `chosen` holds, for each edge that leaves the source, the targets that its condition or selection
+    accepted. If nobody receives the value, the result says why.
     """
     takers: list[str] = []
     joins: list[str] = []
@@ -21,8 +22,8 @@ def route(graph: Graph, source: str, value: object, target: str | None, chosen: 
     edges = graph.outgoing.get(source, ())
     for edge, picks in zip(edges, chosen, strict=True):
         for pick in picks if target is None else [pick for pick in picks if pick == target]:
-            joined = isinstance(edge, FanIn)
-            if not graph.executors[pick].can_handle([value] if joined else value):
+            # a fan-in will deliver a list, so its target must handle a list of such values
+            if not graph.executors[pick].can_handle([value] if isinstance(edge, FanIn) else value):
                 refused.append(pick)
             elif isinstance(edge, FanIn):
                 joins.append(edge.key)
@@ -36,6 +37,8 @@ def route(graph: Graph, source: str, value: object, target: str | None, chosen: 
 def _explain_unroutable(
     graph: Graph, edges: Sequence[Edge], source: str, value: object, target: str | None, refused: Sequence[str]
 ) -> Routed:
+    # From the mistake in the graph to the decision of a condition. Only the last is no mistake: a
+    # condition that declines is an answer, so the message is dropped with a warning.
     what = f"{source!r} sent a {type(value).__name__}"
     targets = list(dict.fromkeys(t for edge in edges for t in edge.targets))
     if not edges:

@@ -1,6 +1,6 @@
-"""What an observer is told.
+"""The events that observers of a run receive.
 
-A durable event is computed from a commit and carries its number, so it can be told again; a live one
+A durable event is computed from a commit and carries its number, so it can be replayed. A live one
 (`superstep_started`, `executor_invoked`, progress) carries no number and is never stored.
 """
 
@@ -16,15 +16,15 @@ from stepwell.model.request import Request
 
 
 class WorkflowRunState(StrEnum):
-    """Where a run is. Also what the stores call its status."""
+    """The status of a run, as events, results and stores report it."""
 
     STARTED = "STARTED"
-    IN_PROGRESS = "IN_PROGRESS"  # messages are waiting to be delivered
+    IN_PROGRESS = "IN_PROGRESS"  # messages are in flight
     IN_PROGRESS_PENDING_REQUESTS = "IN_PROGRESS_PENDING_REQUESTS"
-    IDLE = "IDLE"  # nothing to deliver, nothing to wait for
-    IDLE_WITH_PENDING_REQUESTS = "IDLE_WITH_PENDING_REQUESTS"
-    FAILED = "FAILED"  # resumable: what finished is kept
-    CANCELLED = "CANCELLED"  # stopped on purpose at its last commit; resumable on purpose
+    IDLE = "IDLE"  # completed: nothing to deliver, nothing to wait for
+    IDLE_WITH_PENDING_REQUESTS = "IDLE_WITH_PENDING_REQUESTS"  # waiting for responses
+    FAILED = "FAILED"  # can be resumed; outcomes that were stored are kept
+    CANCELLED = "CANCELLED"  # stopped on purpose at its last commit; can be resumed on purpose
 
 
 WorkflowEventType = Literal[
@@ -53,17 +53,20 @@ WorkflowEventType = Literal[
 ]
 
 RESERVED_EVENT_TYPES: frozenset[str] = frozenset(get_args(WorkflowEventType)) - {"warning", "error", "data"}
-"""Types that only the engine may tell: a handler that could say `output` could tell what is not stored."""
+"""Types that only the engine may emit. A handler that could emit `output` itself could announce
+something that is never stored."""
 
 
 class WorkflowEventSource(StrEnum):
+    """Who emits an event: the engine, or code of a handler."""
+
     FRAMEWORK = "FRAMEWORK"
     EXECUTOR = "EXECUTOR"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowErrorDetails:
-    """What went wrong, where, in which executor."""
+    """A failure as data: the error's type and message, its traceback, and the executor it came from."""
 
     error_type: str
     message: str
@@ -74,7 +77,7 @@ class WorkflowErrorDetails:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """Where a commit is: enough to find it again."""
+    """The address of a stored checkpoint."""
 
     run_id: str
     checkpoint_id: str
@@ -82,7 +85,7 @@ class CheckpointInfo:
 
 
 class WorkflowEvent:
-    """One thing told. `type` says which; the other attributes are None where they do not apply."""
+    """One event of a run. `type` says which kind; attributes that do not apply to it are None."""
 
     __slots__ = (
         "_data",
@@ -134,69 +137,69 @@ class WorkflowEvent:
         self.replayed = replayed
         self._request = request
         self.attempt = attempt
-        self.delivery = delivery  # which handler call of the run it is about
-        self.path = path  # the executors whose sub-workflows it comes from, outermost first
+        self.delivery = delivery  # the id of the handler call it is about
+        self.path = path  # the executors that lead to the sub-workflow it comes from, outermost first
         self.origin = origin
 
     @classmethod
     def from_payload(cls, type: str, payload: Payload, **attributes: Any) -> WorkflowEvent:
-        """An event whose data is opened only if somebody looks at it."""
+        """Create an event whose data is decoded only when it is read: most observers skip most events."""
         event = cls(type, payload, **attributes)
         event._opened = False
         return event
 
     @property
     def data(self) -> Any:
-        """The payload, as a copy of the reader's own."""
+        """The value that the event carries, decoded on first access."""
         if not self._opened:
             self._data, self._opened = self._data.open(), True
         return self._data
 
     @property
     def payload(self) -> Payload | None:
-        """The payload as it was handed over, unopened; None if it never was closed, or has been opened."""
+        """The encoded data; None if the event was created with a plain value, or `data` was read already."""
         payload: Payload | None = None if self._opened else self._data
         return payload
 
     @property
     def request_id(self) -> str:
-        """Of a `request_info` event: what to answer to."""
+        """Of a `request_info` event: the id to respond to."""
         return self._require_request().id
 
     @property
     def source_executor_id(self) -> str:
-        """Of a `request_info` event: who asked."""
+        """Of a `request_info` event: the executor that made the request."""
         return self._require_request().executor
 
     @property
     def request_type(self) -> str:
-        """Of a `request_info` event: what kind of question it is, in words."""
+        """Of a `request_info` event: the name of the request's type."""
         return self._require_request().request_type
 
     @property
     def response_type(self) -> str:
-        """Of a `request_info` event: what kind of answer it wants, in words."""
+        """Of a `request_info` event: the name of the expected response's type."""
         return self._require_request().response_type
 
     @property
     def response_schema(self) -> dict[str, Any]:
-        """Of a `request_info` event: the JSON schema of the answer it wants."""
+        """Of a `request_info` event: the JSON schema of the expected response."""
         schema: dict[str, Any] = json.loads(self._require_request().schema)
         return schema
 
     @property
     def deadline(self) -> str | None:
-        """Of a `request_info` event: until when it can be answered; UTC, ISO 8601."""
+        """Of a `request_info` event: the deadline for a response, in UTC as ISO 8601; None if there is none."""
         return self._require_request().deadline
 
     def _require_request(self) -> Request:
         if self._request is None:
-            raise RuntimeError(f"a {self.type!r} event asks nothing; only 'request_info' events do")
+            raise RuntimeError(f"a {self.type!r} event has no request; only 'request_info' events do")
         return self._request
 
     @property
     def durable(self) -> bool:
-        """True if this event is part of a commit and can be told again."""
+        """True if this event belongs to a commit and can be replayed."""
         return self.commit is not None
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""A payload on its way: closed when it is handed over, opened afresh by each reader.
+"""Payloads: values that are closed when they are handed over, and opened afresh by each reader.
 
-What a handler does to an object after sending it, and what a receiver does to what it got, is
-therefore seen by nobody else, and a live run cannot differ from a resumed one.
+Therefore nobody else can see what a handler does to an object after sending it, or what a receiver
+does to the one it got. A run that shares no objects behaves the same live and after a resume.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from enum import Enum
 from types import MethodType
 from typing import Any, Protocol
 
-UNCHANGEABLE: frozenset[type] = frozenset(
+IMMUTABLE: frozenset[type] = frozenset(
     {type(None), bool, int, float, complex, str, bytes, datetime, date, time, timedelta, Decimal, range, type}
 )
 
 
 class Payload(Protocol):
-    """A value nobody can change any more."""
+    """A value that can no longer be changed."""
 
     def open(self) -> Any:
-        """The value, as a copy that is the reader's own."""
+        """Return the value as a copy that belongs to the caller."""
 
 
 Pack = Callable[[object, str], Payload]
-"""Close a value; the string says what it is (`$.message`, `$.state.cart`), for errors."""
+"""Closes a value. The string says what it is (`$.message`, `$.state.cart`), for error messages."""
 
 
 class CopiedPayload:
-    """A payload for runs that are kept nowhere: plain data is copied, everything else is shared."""
+    """A payload of a run without storage: plain data is copied, everything else is shared."""
 
     __slots__ = ("_value",)
 
@@ -57,27 +57,30 @@ class PayloadList:
 
 
 def pack_copy(value: object, what: str) -> Payload:
-    """Pack by copying: the `Pack` of runs without storage."""
+    """Close a value by copying it: the `Pack` of runs without storage."""
     return CopiedPayload(plain_copy(value))
 
 
-def plain_copy(value: Any, standing_for: dict[int, Any] | None = None) -> Any:
-    """A deep copy of plain data; clients, locks and whatever else is not data are shared.
+def plain_copy(value: Any, replacements: dict[int, Any] | None = None) -> Any:
+    """Return a deep copy of plain data, in which clients, locks and other live objects are shared.
 
-    `standing_for` says, by identity, what stands for certain objects in the copy.
+    `copy.deepcopy` would fail on them, or copy a connection. `replacements` maps the `id()` of an
+    object to what takes its place in the copy.
     """
     kind = type(value)
-    if kind in UNCHANGEABLE or isinstance(value, Enum):
+    if kind in IMMUTABLE or isinstance(value, Enum):
         return value
-    return _copy(value, dict(standing_for or {}))
+    return _copy(value, dict(replacements or {}))
 
 
 def _copy(value: Any, seen: dict[int, Any]) -> Any:
     kind = type(value)
-    if kind in UNCHANGEABLE or isinstance(value, (Enum, type)):
+    if kind in IMMUTABLE or isinstance(value, (Enum, type)):
         return value
     if id(value) in seen:
         return seen[id(value)]
+    # Exactly these built-in types. A list or dict enters `seen` before it is filled, because it may
+    # contain itself.
     if kind is list:
         duplicate: Any = []
         seen[id(value)] = duplicate
@@ -90,10 +93,12 @@ def _copy(value: Any, seen: dict[int, Any]) -> Any:
         duplicate = kind([_copy(item, seen) for item in value])
     elif kind is deque:
         duplicate = deque((_copy(item, seen) for item in value), value.maxlen)
+    # A bound method of an object that is being copied belongs to the copy
     elif kind is MethodType and id(value.__self__) in seen:
         duplicate = MethodType(value.__func__, seen[id(value.__self__)])
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         duplicate = kind(*(_copy(item, seen) for item in value))
+    # Subclasses and pydantic models: a shallow copy keeps what they add, then the contents are replaced
     elif isinstance(value, (list, dict, set)) or hasattr(kind, "model_fields"):
         duplicate = copy.copy(value)
         if isinstance(value, list):
@@ -106,7 +111,7 @@ def _copy(value: Any, seen: dict[int, Any]) -> Any:
     elif dataclasses.is_dataclass(value):
         duplicate = copy.copy(value)
         for name, item in _attributes(value):
-            object.__setattr__(duplicate, name, _copy(item, seen))
+            object.__setattr__(duplicate, name, _copy(item, seen))  # it may be frozen
     else:
         duplicate = value
     seen[id(value)] = duplicate
@@ -114,6 +119,6 @@ def _copy(value: Any, seen: dict[int, Any]) -> Any:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """The fields of a dataclass that are set, and whatever else was hung on it."""
+    """Return the fields of a dataclass that are set, and any other attributes of the instance."""
     named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
     return list((named | getattr(value, "__dict__", {})).items())

@@ -1,4 +1,4 @@
-"""A question to the world outside a run."""
+"""A request: a question that a run puts to somebody outside."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from stepwell.model.payload import Payload
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A question put to somebody outside the run."""
+    """A request as it is stored, with all that is needed to check a response without the code that asked."""
 
     id: str
-    executor: str  # who asked, and gets the answer
+    executor: str  # made the request, and receives the response
     payload: Payload
     request_type: str
     response_type: str
-    schema: str  # of an acceptable answer, as JSON text
+    schema: str  # the JSON schema of an acceptable response, as text
     at: str
     deadline: str | None = None
-    default: Payload | None = None  # the answer if the deadline passes; None: then the run fails
-    child: str | None = None  # the run inside the asking one whose question it is
+    default: Payload | None = None  # the response if the deadline passes; None: the run fails then
+    child: str | None = None  # the sub-workflow run that made the request, if it was one

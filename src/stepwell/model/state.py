@@ -1,4 +1,5 @@
-"""Shared state: everyone reads the last commit, everyone writes on a page of their own."""
+"""Shared state: every delivery reads the last commit and collects writes of its own, which are folded
+into one set of writes when the superstep is committed."""
 
 from __future__ import annotations
 
@@ -10,11 +11,14 @@ from stepwell.model.payload import Pack, Payload
 from stepwell.model.superstep import Appended, Assigned, Deleted, Edited, Outcome, Write
 
 Reducer = Callable[[Any, Any], Any]
-"""How two writes of one key become one: (what is there, what was written) → what is kept."""
+"""Combines two values of one key: (the value so far, the value written) → the value to keep."""
 
 
 class GrownList:
-    """A list and what was appended to it since, each item a payload of its own."""
+    """A list and the items appended to it since, each a separate payload.
+
+    Appending costs what is appended: the list itself is neither decoded nor encoded again.
+    """
 
     __slots__ = ("base", "items")
 
@@ -26,72 +30,74 @@ class GrownList:
 
 
 def grow(value: Payload | None, items: tuple[Payload, ...]) -> Payload:
-    """The list behind `value`, longer by `items`."""
+    """Return the list `value`, extended by `items`; a missing one counts as empty."""
     if isinstance(value, GrownList):
         return GrownList(value.base, value.items + items)
     return GrownList(value, items)
 
 
 class StateView:
-    """What one executor sees in one superstep: committed values beneath, its own writes on top."""
+    """The state as one executor sees it in one superstep: committed values, with its own writes on top."""
 
     def __init__(self, committed: Mapping[str, Payload], pack: Pack) -> None:
         self._committed, self._pack = committed, pack
-        self._writes: dict[str, Write] = {}  # of earlier deliveries in this superstep
-        self._page: dict[str, Write] = {}  # of this delivery only
+        self._writes: dict[str, Write] = {}  # of this executor's earlier deliveries in the superstep
+        self._pending: dict[str, Write] = {}  # of this attempt only
 
-    def new_page(self) -> StateView:
-        """The same view for one attempt at a delivery: nobody else sees what it writes until its page is taken."""
+    def for_attempt(self) -> StateView:
+        """Return this view for one attempt at a delivery.
+
+        Its writes are seen by nobody else until `take_writes`, so those of a failed attempt vanish
+        with it.
+        """
         view = StateView(self._committed, self._pack)
-        view._writes = self._writes
+        view._writes = self._writes  # shared: a delivery sees what those before it in this superstep wrote
         return view
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Return a copy of the value, or the default."""
         payload = self._find(key)
         return default if payload is None else payload.open()
 
     def length(self, key: str) -> int:
-        """How long a list is; what was appended to it need not be opened for that."""
+        """Return the length of a list, without decoding the items that were appended to it."""
         payload = self._find(key)
         if isinstance(payload, GrownList):
             return len(payload.items) + (len(payload.base.open()) if payload.base is not None else 0)
         return 0 if payload is None else len(payload.open())
 
     def keys(self) -> list[str]:
-        candidates = dict.fromkeys([*self._committed, *self._writes, *self._page])
+        candidates = dict.fromkeys([*self._committed, *self._writes, *self._pending])
         return [key for key in candidates if self._find(key) is not None]
 
     def set(self, key: str, value: object) -> None:
-        self._write(key, Assigned(self._pack(value, f"$.state.{key}")))
+        self._pending[key] = Assigned(self._pack(value, f"$.state.{key}"))
 
     def delete(self, key: str) -> None:
         if self._find(key) is None:
-            raise KeyError(f"state[{key!r}] is not there to be deleted")
-        self._write(key, Deleted())
+            raise KeyError(f"state[{key!r}] does not exist and cannot be deleted")
+        self._pending[key] = Deleted()
 
     def append(self, key: str, items: Iterable[object]) -> None:
         current = self._find(key)
         if current is not None and not isinstance(current, GrownList) and not isinstance(value := current.open(), list):
             raise TypeError(f"state[{key!r}] is a {type(value).__name__}; only a list can be appended to")
         new = Appended(tuple(self._pack(item, f"$.state.{key}[+{n}]") for n, item in enumerate(items)))
-        self._page[key] = _combine(self._page.get(key), new)
+        self._pending[key] = _combine(self._pending.get(key), new)
 
-    def take_page(self) -> dict[str, Write]:
-        """The writes since the last call: those of one delivery. Later deliveries see them."""
-        page, self._page = self._page, {}
-        self.recall(page)
-        return page
+    def take_writes(self) -> dict[str, Write]:
+        """Return the writes since the last call, and show them to later deliveries of this executor."""
+        writes, self._pending = self._pending, {}
+        self.recall(writes)
+        return writes
 
     def recall(self, writes: Mapping[str, Write]) -> None:
-        """Show the writes of an earlier delivery."""
+        """Show the writes of an earlier delivery, such as one whose outcome was recalled after a crash."""
         for key, write in writes.items():
             self._writes[key] = _combine(self._writes.get(key), write)
 
-    def _write(self, key: str, write: Write) -> None:
-        self._page[key] = write
-
     def _find(self, key: str) -> Payload | None:
-        before, write = self._writes.get(key), self._page.get(key)
+        before, write = self._writes.get(key), self._pending.get(key)
         match before if write is None else _combine(before, write):
             case Assigned(value=value):
                 return value
@@ -103,6 +109,7 @@ class StateView:
 
 
 def apply_write(state: dict[str, Payload], key: str, write: Write | Edited) -> None:
+    """Apply one committed write to a state, in place."""
     match write:
         case Edited(edit=edit):
             state[key] = edit.apply_to(state.get(key))
@@ -121,12 +128,13 @@ def fold(
     reducers: Mapping[str, Reducer],
     pack: Pack,
 ) -> dict[str, Write]:
-    """Join all pages in plan order, or refuse them all: nobody's write is lost to somebody else's.
+    """Combine the writes of all outcomes, in plan order.
 
-    Appending is not overwriting, so several executors may append to one key.
+    Raises StateConflict if one executor's write would overwrite another's. Appending overwrites
+    nothing, so several executors may append to one key.
     """
     joined: dict[str, Write] = {}
-    authors: dict[str, list[str]] = {}
+    authors: dict[str, list[str]] = {}  # by key, each executor once
     for outcome in outcomes:
         for key, write in outcome.writes.items():
             reducer, before = reducers.get(key), joined.get(key)
@@ -142,32 +150,33 @@ def fold(
 
 
 def _may_join(before: Write, write: Write, reducer: Reducer | None, *, alone: bool) -> bool:
-    """Whether two writes come to one without either being lost. `alone`: one executor made both."""
+    """Return whether two writes can be combined without losing either. `alone`: one executor made both."""
     match before, write:
         case Appended(), Appended():
             return True
         case Assigned(), Assigned():
             return alone or reducer is not None
         case Assigned(value=reduced), Appended() if reducer is not None:
-            return alone and isinstance(reduced.open(), list)  # the reducer may have made something else of it
+            # what the reducer made of the assigned list may not be a list any more
+            return alone and isinstance(reduced.open(), list)
     return alone
 
 
 def _conflict(run_id: str, key: str, writers: list[str], reducer: Reducer | None) -> StateConflict:
-    named = " and ".join(repr(writer) for writer in dict.fromkeys(writers))
-    how = (
-        f"declare how to join them: WorkflowBuilder(reducers={{{key!r}: ...}}), and run it again"
+    names = " and ".join(repr(writer) for writer in dict.fromkeys(writers))
+    remedy = (
+        f"declare a reducer, WorkflowBuilder(reducers={{{key!r}: ...}}), and run it again"
         if reducer is None
-        else "let all of them set it, or all of them append: its reducer joins only values that were set"
+        else "let all of them set it, or all of them append: its reducer combines only values that were set"
     )
     return StateConflict(
-        f"state[{key!r}] was written by {named} in one superstep of run {run_id!r}; give each its own key, or {how}",
+        f"state[{key!r}] was written by {names} in one superstep of run {run_id!r}; give each its own key, or {remedy}",
         run_id=run_id,
     )
 
 
 def _combine(before: Write | None, write: Write) -> Write:
-    """What two writes of one executor, one after the other, come to."""
+    """Return the one write that has the effect of two, made one after the other."""
     if not isinstance(write, Appended) or before is None:
         return write
     match before:
@@ -180,6 +189,7 @@ def _combine(before: Write | None, write: Write) -> Write:
 
 
 def _resolve(write: Write | None, committed: Payload | None) -> Payload | None:
+    """Return the value after a write, for a reducer to combine the next one with."""
     match write:
         case Assigned(value=value):
             return value
@@ -192,7 +202,7 @@ def _resolve(write: Write | None, committed: Payload | None) -> Payload | None:
 
 
 def _reduce(run_id: str, key: str, reducer: Reducer, current: Payload | None, write: Assigned, pack: Pack) -> Assigned:
-    if current is None:
+    if current is None:  # nothing to combine with: the first value of a key is kept as it is
         return write
     try:
         return Assigned(pack(reducer(current.open(), write.value.open()), f"$.state.{key}"))

@@ -1,6 +1,8 @@
-"""The values that flow through a superstep. All frozen; none knows how it is stored.
+"""The values that flow through a superstep. All are frozen; none knows how it is stored.
 
-RoutedMessage  → route →  Delivery  → handler →  Outcome  → merge →  Commit  → apply →  Checkpoint
+    RoutedMessage → plan → Delivery → handler → Outcome → route, merge → Commit → apply → Checkpoint
+
+The theory behind them (commit number, place, epoch) is in `stepwell.kernel`.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ from stepwell.model.request import Request
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Which question a message answers."""
+    """The request that a message is the response to."""
 
     request_id: str
-    question: Payload
-    child: str | None = None  # the run inside this one that asked it
+    question: Payload  # the handler of a response also receives the request
+    child: str | None = None  # the sub-workflow run that made the request, if it was one
 
 
 def is_text(name: str) -> bool:
-    """False for a string with half a character in it (a lone surrogate): no file and no database takes it."""
+    """Return False for a string with a lone surrogate, which no file system and no database accepts."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -34,19 +36,19 @@ def is_text(name: str) -> bool:
 
 
 class RoutedMessage(msgspec.Struct, frozen=True):
-    """A payload on its way. Who takes it was decided when it was sent, once, and is part of it."""
+    """A message in flight. Its receivers were decided once, when it was sent, and are part of it."""
 
     id: str
     source: str | None  # None: from outside
     payload: Payload
-    target: str | None = None  # the one asked for; None: whoever the edges say
-    takers: tuple[str, ...] = ()  # executors it is delivered to
-    joins: tuple[str, ...] = ()  # fan-ins that hold it until they are complete
+    target: str | None = None  # the receiver that the sender named; None: all that the edges lead to
+    takers: tuple[str, ...] = ()  # the executors it is delivered to
+    joins: tuple[str, ...] = ()  # the fan-ins that hold it until they are complete
     reply: Reply | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One handler call to make in this superstep."""
+    """One handler call to make in this superstep. Its id, `place.index`, is the same in every attempt."""
 
     id: str
     executor: str
@@ -56,13 +58,15 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A run inside a run that waits for answers: where it was left."""
+    """A sub-workflow run that waits for responses, and the commit at which it waits."""
 
     run_id: str
     executor: str
     checkpoint_id: str
     number: int
-    caller: str  # whose it is; whoever is another (a fork) makes a fork of it
+    # The run, and its epoch, that started it. A fork of that run, or the same run after a restore,
+    # must not move this one, so it makes a fork of it.
+    caller: str
 
     @staticmethod
     def caller_of(run_id: str, epoch: int) -> str:
@@ -70,14 +74,13 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """Something noted inside a superstep: a timer, an attempt that failed and when the next one is due, or what came of
-    a step."""
+    """An entry of the superstep log: a timer, a failed attempt and when the next is due, or a step's result."""
 
     due: str
     failure: WorkflowErrorDetails | None = None
-    final: bool = False  # the attempt was the last one: it was given up
-    value: Payload | None = None  # what a step gave; with a failure, the arguments of its error
-    call: str | None = None  # what a step called: the name of the function, and digests of the arguments
+    final: bool = False  # no further attempt is made
+    value: Payload | None = None  # the result of a step; with a failure, the arguments of its error
+    call: str | None = None  # what the step called: the name of the function and digests of its arguments
 
 
 def timer_key(delivery: str, number: int, branch: str = "") -> str:
@@ -89,39 +92,44 @@ def attempt_key(delivery: str, number: int) -> str:
 
 
 def step_key(delivery: str, name: str, number: int, branch: str = "") -> str:
-    """Steps of one name are distinguished by their branch, and there by the order in which they are asked for."""
+    """Return the key of a step: its name, its branch, and how many steps of that name the branch made before."""
     return f"{delivery}/step/{number}{_in_branch(branch)}/{name}"
 
 
-def stated_step_key(delivery: str, name: str, digest: str) -> str:
-    """The key of a step whose identity the caller states; the digest is that of what the caller said."""
+def explicit_step_key(delivery: str, name: str, digest: str) -> str:
+    """Return the key of a step that the caller identifies by an explicit key, given here as its digest."""
     return f"{delivery}/step/={digest}/{name}"
 
 
 def _in_branch(branch: str) -> str:
-    return f"@{branch}" if branch else ""  # none: the handler itself
+    # no branch means the handler itself
+    return f"@{branch}" if branch else ""
 
 
 Held = Mapping[str, Mapping[str, tuple[Payload, ...]]]
-"""What fan-ins hold: fan-in → source → payloads, oldest first."""
+"""What the fan-ins hold: fan-in → source → payloads, oldest first."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The handler calls of one superstep, and what the fan-ins hold once they are made."""
+    """The deliveries of one superstep, and what the fan-ins hold once these are made."""
 
     deliveries: tuple[Delivery, ...]
     held: Held
 
 
 class Assigned(msgspec.Struct, frozen=True):
+    """A write that replaces the value of a state key."""
+
     value: Payload
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    pass
+    """A write that removes a state key."""
 
 
 class Appended(msgspec.Struct, frozen=True):
+    """A write that extends the list of a state key."""
+
     items: tuple[Payload, ...]
 
 
@@ -129,89 +137,97 @@ Write = Assigned | Deleted | Appended
 
 
 class Edit(Protocol):
-    """A change to a value, as it was read from where it is stored."""
+    """A change to part of a value, as `storage` reads it from a delta."""
 
     def apply_to(self, before: Payload | None) -> Payload:
-        """The value after the change."""
+        """Return the value after the change."""
 
 
 class Edited(msgspec.Struct, frozen=True):
+    """A value of which only the changed part is stored. Handlers never write it; reading a delta gives it."""
+
     edit: Edit
 
 
 class Sent(msgspec.Struct, frozen=True):
+    """A message that a handler sent and that is not routed yet."""
+
     payload: Payload
     target: str | None
 
 
 class Output(msgspec.Struct, frozen=True):
+    """A value that a handler yielded."""
+
     kind: Literal["output", "intermediate"]
     payload: Payload
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Everything one delivery wants to happen, staged until the commit."""
+    """Everything that one delivery wants to happen, staged until the commit."""
 
     delivery: str
     executor: str
     sent: tuple[Sent, ...] = ()
     outputs: tuple[Output, ...] = ()
     writes: Mapping[str, Write] = {}
-    saved: Payload | None = None  # the executor's own state afterwards; None: it keeps none
+    saved: Payload | None = None  # the executor's own state afterwards; None: it has none
     requests: tuple[Request, ...] = ()
-    children: Mapping[str, Child | None] = {}  # None: it waits no more
-    attempts: int = 1  # how often the handler was called for it
-    version: int = 1  # of the workflow whose handler that was
+    children: Mapping[str, Child | None] = {}  # None: it no longer waits
+    attempts: int = 1  # how often the handler was called
+    version: int = 1  # the version of the workflow that the handler belongs to
 
 
 class RecalledLog(msgspec.Struct, frozen=True):
-    """What was finished or noted inside a superstep before it was committed."""
+    """The superstep log as it is read back: what was done in a superstep that is not committed yet."""
 
     outcomes: Mapping[str, Outcome] = {}  # by delivery
-    entries: Mapping[str, LogEntry] = {}  # by timer_key or attempt_key
+    entries: Mapping[str, LogEntry] = {}  # by timer_key, attempt_key or step_key
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """Who takes one sent message; where nobody does, the words why."""
+    """Who receives one sent message; if nobody does, the reason."""
 
     takers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
-    missing: str | None = None  # there is no way for it to go
-    declined: str | None = None  # there are ways, and the user's conditions all said no
+    missing: str | None = None  # no edge or no handler for it: an error, unless the graph says otherwise
+    declined: str | None = None  # there are edges, but every condition said no: a warning
 
 
 class Retention(StrEnum):
     """Which checkpoints of a run are kept."""
 
-    FullHistory = "full-history"  # every one
-    LatestOnly = "latest-only"  # the newest; what is superseded leaves the store at the latest when the run rests
+    FullHistory = "full-history"  # all of them
+    LatestOnly = "latest-only"  # the newest; superseded data is deleted at the latest when the run rests
 
 
 FullHistory, LatestOnly = Retention.FullHistory, Retention.LatestOnly
 
 
 class CommitKind(StrEnum):
+    """Why a commit was made."""
+
     INPUT = "input"
-    INTAKE = "intake"  # answers and messages that came from outside
+    INTAKE = "intake"  # signals were applied
     SUPERSTEP = "superstep"
     FAILED = "failed"
     CANCELLED = "cancelled"
     FORKED = "forked"
-    PARKED = "parked"  # nothing can be done before a certain time
+    PARKED = "parked"  # nothing to do before a certain time
     RESTORED = "restored"  # moved back to an earlier checkpoint of the same run
-    MIGRATED = "migrated"  # taken over by code whose graph or version is another
-    SAVED = "saved"  # a checkpoint that was handed to a storage by hand
+    MIGRATED = "migrated"  # adopted by code with another graph or version
+    SAVED = "saved"  # a checkpoint that a user passed to `CheckpointStorage.save`
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """What only the world outside the kernel can know of a commit."""
+    """The id and time of a commit, which the pure kernel cannot make up itself."""
 
     checkpoint_id: str
     at: str
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The summary of one outcome: what its events are computed from."""
+    """The summary of one outcome in a commit, from which its events are computed."""
 
     delivery: str
     executor: str
@@ -222,7 +238,10 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """One step of a run's history: what changed, and what was done to change it."""
+    """One step of a run's history: what changed, and what was done to change it.
+
+    Contains only changes, so that its size does not grow with the run.
+    """
 
     number: int
     kind: CommitKind
@@ -236,11 +255,11 @@ class Commit(msgspec.Struct, frozen=True):
     state: Mapping[str, Write | Edited] = {}
     executors: Mapping[str, Payload | Edited] = {}
     asked: tuple[Request, ...] = ()
-    closed: tuple[str, ...] = ()  # requests that are open no more
-    children: Mapping[str, Child | None] = {}  # those that changed; None: it waits no more
-    wake: str | None = None  # nothing can be done before
+    closed: tuple[str, ...] = ()  # ids of requests that are no longer open
+    children: Mapping[str, Child | None] = {}  # those that changed; None: it no longer waits
+    wake: str | None = None  # the time before which there is nothing to do
     restored: int | None = None  # the number of the commit that the run was moved back to
-    migrated: tuple[str, ...] = ()  # what changed when other code took the run over, in words
+    migrated: tuple[str, ...] = ()  # what changed when other code adopted the run, one sentence each
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -248,42 +267,45 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class RunHeader(msgspec.Struct, frozen=True):
-    """What never changes in a run, but for the epoch, which counts how often the run was moved back, and for the graph
-    and its version: they are those of the code that took it over last."""
+    """What stays the same in a run from commit to commit.
+
+    Only a restore increments the epoch, and only a migration replaces the signature of the graph and
+    the version.
+    """
 
     run_id: str
     workflow: str
     signature: Mapping[str, Any]
     input_digest: str
     epoch: int = 0
-    parent_id: str | None = None  # the checkpoint this run was forked from,
-    caller: str | None = None  # the run this one works for: that one speaks for it to the world outside
-    trace: str | None = None  # the trace it was begun in, as a W3C traceparent
-    parent_run: str | None = None  # whose checkpoint that was,
-    parent_number: int | None = None  # and its number: it may be gone by now
+    parent_id: str | None = None  # the checkpoint that this run was forked from, which may be deleted by now
+    caller: str | None = None  # of a sub-workflow: the run that called it, which makes its requests for it
+    trace: str | None = None  # the trace in which the run was started, as a W3C traceparent
+    parent_run: str | None = None  # the run of that checkpoint
+    parent_number: int | None = None  # and its number
     tags: Mapping[str, str] = {}
     retention: Retention = Retention.FullHistory
-    version: int = 1  # of the workflow, as its code says
+    version: int = 1  # of the workflow, as its code declares it
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The whole of a run at a commit: enough to go on from nothing else."""
+    """The whole of a run at a commit: all that is needed to resume it."""
 
     header: RunHeader
     number: int
     stamp: Stamp
     previous_id: str | None
     status: WorkflowRunState
-    iteration: int  # supersteps of the run
-    since_input: int  # supersteps since the last message from outside
-    place: int  # the commit that put the messages here: deliveries are named after it
+    iteration: int  # the number of supersteps so far
+    since_input: int  # the number of supersteps since the last message from outside
+    place: int  # the commit that put the messages in flight; deliveries are named after it
     messages: tuple[RoutedMessage, ...] = ()
     held: Held = {}
     state: Mapping[str, Payload] = {}
     executors: Mapping[str, Payload] = {}
     requests: Mapping[str, Request] = {}
-    children: Mapping[str, Child] = {}  # by the id of the run that was called first
-    wake: str | None = None  # nothing can be done before
+    children: Mapping[str, Child] = {}  # by the id of the run that was called first, whatever forks followed
+    wake: str | None = None  # the time before which there is nothing to do
 
     @property
     def run_id(self) -> str:

@@ -1,28 +1,30 @@
-"""Text from outside made visible: what a terminal, a browser or an editor would obey, or not show, is written out.
+"""Safe display of text from outside: characters that a terminal, browser or editor would obey or hide
+are written as escapes.
 
-That is control characters, those that turn the direction of the text around them, line and paragraph separators, and
-whatever else has no shape of its own.
+These are control characters, those that change the direction of the text around them, line and
+paragraph separators, and everything else without a visible shape.
 """
 
 from __future__ import annotations
 
-JOINERS = "\u200c\u200d"  # give letters their shape in some scripts and emoji; they move and hide nothing
+JOINERS = "\u200c\u200d"
+"""Zero-width characters that shape letters in some scripts, and emoji; they move and hide nothing."""
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """The text with every character written out, as in `\\u202e`, that cannot be printed. Those in `keep` stay."""
+    """Return the text with each unprintable character escaped, as in `\\u202e`, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def visible_json(text: str) -> str:
-    """JSON text with such characters escaped. A program that parses it reads the same data."""
+    """Return JSON text with unprintable characters escaped; a parser reads the same data from it."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t\r" else _escape(c) for c in text)
 
 
 def _escape(c: str) -> str:
-    units = c.encode("utf-16-be", "surrogatepass")  # JSON writes a character beyond U+FFFF as two
+    units = c.encode("utf-16-be", "surrogatepass")  # JSON escapes a character beyond U+FFFF as two units
     return "".join(f"\\u{units[n : n + 2].hex()}" for n in range(0, len(units), 2))

@@ -22,7 +22,7 @@ from stepwell.graph.edges import (
 )
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, OnUnroutable, OutputKind
-from stepwell.graph.migration import Migration, version_of, wrong_migrations
+from stepwell.graph.migration import Migration, find_migration_problems, version_of
 from stepwell.graph.subworkflow import find_unrouted_outputs
 from stepwell.graph.validation import find_problems
 from stepwell.model.state import Reducer
@@ -192,7 +192,7 @@ class WorkflowBuilder:
         if not _is_list(self._migrations):
             yield f"migrations are a list of Migration(...), not {self._migrations!r}"
         else:
-            yield from wrong_migrations(list(self._migrations), self._version)
+            yield from find_migration_problems(list(self._migrations), self._version)
 
     def _add(self, edge: Edge) -> Self:
         self._edges.append(edge)

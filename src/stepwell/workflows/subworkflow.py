@@ -53,11 +53,11 @@ class InnerTable(HandlerTable):
         super().__init__(specs)
         self._inner = inner
 
-    def reply_types(self, question: object) -> tuple[object, ...]:
+    def response_types(self, question: object) -> tuple[object, ...]:
         types = (
             response_type
             for executor in self._inner.values()
-            for response_type in executor._handler_table.reply_types(question)
+            for response_type in executor._handler_table.response_types(question)
         )
         return tuple(dict.fromkeys(types))
 

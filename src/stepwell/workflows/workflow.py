@@ -18,7 +18,7 @@ from stepwell.engine.run_options import OnChangedStep, Options, Troupe
 from stepwell.engine.stream import RunStream
 from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
-from stepwell.graph.graph import Graph, made_up_name, signature, signature_hash
+from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration
 from stepwell.model.event import WorkflowEvent
 from stepwell.model.superstep import Checkpoint, Commit
@@ -59,7 +59,7 @@ class Workflow:
         self._memory: CheckpointStorage | None = None  # of runs held by a handle, if no storage was given
         types = [t for executor in graph.executors.values() for t in executor._handler_table.every_type()]
         self._definition = Definition(
-            name=name or made_up_name(self._signature),
+            name=name or default_name(self._signature),
             graph=graph,
             signature=self._signature,
             codec=Codec(reachable_types(types)),

@@ -48,7 +48,7 @@ def test_each_kind_of_store_is_checked_and_the_code_says_what_came_of_it(place: 
     assert (stranded.exit_code, told["schema"], told["workflow"], told["version"]) == (5, 1, "refunds", 1)
     (run,) = told["runs"]
     assert (run["run_id"], run["verdict"], run["status"]) == ("refund-7", "stranded", "IDLE_WITH_PENDING_REQUESTS")
-    assert run["why"] == ["executor 'desk' is gone, and its question 'refund-7' is open"]
+    assert run["why"] == ["executor 'desk' was removed, but its request 'refund-7' is open"]
     assert "1 run of 'refunds': 1 stranded" in stranded.stderr
     migrating = say("check", "checked_code:migrating", "--store", place.address)
     assert (migrating.exit_code, "executor 'desk' renamed to 'counter'" in migrating.stdout) == (0, True)

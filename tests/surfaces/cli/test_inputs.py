@@ -76,7 +76,7 @@ def test_the_input_is_made_into_what_is_taken(text: str | None, types: list[obje
         ('{"lines": [{"item": "cup"}]}', [Order], "missing required field `price` - at `$.lines[0]`"),
         ('{"rows": []}', [Order], "it has no 'rows', only 'lines'"),
         ('{"lines": ', [Order], "it is no JSON (Input data was truncated)"),
-        ('{"$": "elsewhere:Tea", "v": {}}', [Order], "the type `elsewhere:Tea` is not known here"),
+        ('{"$": "elsewhere:Tea", "v": {}}', [Order], "unknown type `elsewhere:Tea`"),
         ("[" * 100_000, [Order], "nested too deeply"),
         (None, [Order], "begins with Order, and no input was given"),
     ],
