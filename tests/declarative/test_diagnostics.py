@@ -60,7 +60,7 @@ async def test_a_run_that_sleeps_says_until_when() -> None:
     builder = AgentWorkflow.create().with_name("late").with_in_memory_workflow_store().with_checkpointing()
     workflow = builder.add_agent("draft", agent, retry=retry).build()
     with FakeClock() as clock:
-        told = await diagnostics(workflow, execution_id="r")
+        told = await diagnostics(workflow, run_id="r")
         assert [(event.level, event.source) for event in told] == [("warning", "draft"), ("info", "late")]
         assert told[1].message.startswith("sleeps until ")
         clock(hours=2)
@@ -77,7 +77,7 @@ def reviewed(**options: Any) -> Any:
 
 async def test_runs_are_kept_in_memory_as_long_as_the_workflow() -> None:
     workflow = reviewed().build()
-    waiting = await workflow.run("kelp", execution_id="r")
+    waiting = await workflow.run("kelp", run_id="r")
     assert waiting.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     ((id, asked),) = waiting.requests.items()
     assert (await workflow.resume("r", responses={id: asked.approve()})).output == "<kelp>"
@@ -88,7 +88,7 @@ async def test_runs_are_kept_in_memory_as_long_as_the_workflow() -> None:
 @pytest.mark.parametrize(("retention", "kept"), [(FullHistory, True), (LatestOnly, False)])
 async def test_in_memory_too_a_run_keeps_all_or_its_latest(retention: Any, kept: bool) -> None:
     workflow = reviewed(retention=retention).build()
-    await workflow.run("kelp", execution_id="r")
+    await workflow.run("kelp", run_id="r")
     checkpoints = await workflow.workflow.attach("r").checkpoints()
     assert (len(checkpoints) > 1) is kept
 

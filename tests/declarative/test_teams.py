@@ -73,9 +73,7 @@ async def test_a_team_of_agents_can_be_one_agent() -> None:
 
 async def test_what_a_team_asks_reaches_the_stream_and_the_answer_leads_on() -> None:
     workflow = around(WorkflowBuilder(name="inner", start_executor=Asks("asks")).build(), approval=True).build()
-    asked = [
-        event async for event in workflow.run("ada", execution_id="r") if isinstance(event, ApprovalRequestedEvent)
-    ]
+    asked = [event async for event in workflow.run("ada", run_id="r") if isinstance(event, ApprovalRequestedEvent)]
     assert [(event.agent, event.data) for event in asked] == [("team", "which colour, ada?")]
     result = await workflow.resume("r", responses={asked[0].request_id: "red"})
     ((id, request),) = result.requests.items()

@@ -47,7 +47,7 @@ _CLASSES = {
     "declarative.instance": "AgentWorkflowResult",
     "declarative.messages": """
         BeginWorkflow NodesDecided NodeDone RunNode
-        NodeApprovalRequest NodeApprovalResponse NodeOutcome=Outcome""",
+        NodeApprovalRequest NodeApprovalResponse NodeOutcome=AgentWorkflowOutcome""",
     "declarative.node": "NodeWork",
     "storage.checkpoint": "WorkflowCheckpoint WorkflowMessage",
     "storage.due_runs": "DueRun",

@@ -45,13 +45,14 @@ from stepwell.declarative.files.reader import from_data, from_json, from_yaml
 from stepwell.declarative.files.schema import schema
 from stepwell.declarative.files.writer import to_data, to_json, to_yaml
 from stepwell.declarative.instance import AgentWorkflowInstance, AgentWorkflowResult, AgentWorkflowStream
-from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse, Outcome
+from stepwell.declarative.messages import AgentWorkflowOutcome, NodeApprovalRequest, NodeApprovalResponse
 from stepwell.declarative.transcripts import InMemoryTranscriptStore, JsonTranscriptStore, TranscriptStore
 
 __all__ = [
     "AgentEvent",
     "AgentWorkflow",
     "AgentWorkflowInstance",
+    "AgentWorkflowOutcome",
     "AgentWorkflowResult",
     "AgentWorkflowStream",
     "Approval",
@@ -68,7 +69,6 @@ __all__ = [
     "Node",
     "NodeApprovalRequest",
     "NodeApprovalResponse",
-    "Outcome",
     "OutputRejected",
     "Retries",
     "TranscriptStore",

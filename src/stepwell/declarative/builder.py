@@ -99,18 +99,18 @@ class AgentWorkflow:
         return workflow.with_json_workflow_store(root, workflow._definition.retention)
 
     @classmethod
-    async def of_run(cls, store: StorageLike | Path, execution_id: str) -> Self:
+    async def of_run(cls, store: StorageLike | Path, run_id: str) -> Self:
         """The workflow of a stored run, as it was when the run began: bind its agents, build it, and resume the run.
 
         `store` is the storage of the run, or the directory of a JSON workflow store.
         """
         if isinstance(store, Path):
-            workflow = cls.from_definition(await read_run_definition(run_storage(store), execution_id))
+            workflow = cls.from_definition(await read_run_definition(run_storage(store), run_id))
             return workflow.with_json_workflow_store(store, workflow._definition.retention)
         storage = storage_of(store)
         if storage is None:
-            raise DefinitionError(f"give the storage of run {execution_id!r}, or the directory of its store as a Path")
-        return cls.from_definition(await read_run_definition(storage, execution_id)).with_workflow_store(storage)
+            raise DefinitionError(f"give the storage of run {run_id!r}, or the directory of its store as a Path")
+        return cls.from_definition(await read_run_definition(storage, run_id)).with_workflow_store(storage)
 
     def with_agents(self, agents: Mapping[str, Any]) -> Self:
         """What the names of agents stand for."""

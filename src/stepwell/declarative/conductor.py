@@ -10,7 +10,7 @@ from typing import Any
 from stepwell.declarative.conditions.evaluation import evaluate_all
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
-from stepwell.declarative.messages import BeginWorkflow, NodeDone, NodesDecided, Outcome, RunNode
+from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeDone, NodesDecided, RunNode
 from stepwell.declarative.schedule import (
     Decision,
     Layer,
@@ -45,7 +45,7 @@ class WorkflowBegun:
     layers: tuple[Layer, ...] = ()  # those of which somebody still runs
 
 
-ConductorContext = WorkflowContext[RunNode | NodesDecided, Outcome]
+ConductorContext = WorkflowContext[RunNode | NodesDecided, AgentWorkflowOutcome]
 
 
 class RunValues(Mapping[str, Any]):
@@ -180,12 +180,14 @@ class Conductor(Executor):
             ctx.set_state("begun", now)
         return now.layer, ended
 
-    def _make_outcome(self, decision: Decision, scheduler: Scheduler, ctx: WorkflowContext[Any, Any]) -> Outcome:
+    def _make_outcome(
+        self, decision: Decision, scheduler: Scheduler, ctx: WorkflowContext[Any, Any]
+    ) -> AgentWorkflowOutcome:
         states = scheduler.states
         last = {id: states[id] for id in find_final_nodes(self.graph, states)}
         outputs = {id: state.outputs.get(self.graph.definition.node(id).gives) for id, state in last.items()}
         begun: WorkflowBegun = ctx.get_state("begun")
-        return Outcome(
+        return AgentWorkflowOutcome(
             next(iter(outputs.values())) if len(outputs) == 1 else outputs,
             dict(RunValues(ctx)),
             tuple(id for id, state in states.items() if state.status == "succeeded"),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from stepwell.agents.messages import AgentResponseUpdate
 from stepwell.declarative.conductor import CONDUCTOR
 from stepwell.declarative.definition import Definition
-from stepwell.declarative.messages import NodeDone, NodesDecided, Outcome, RunNode
+from stepwell.declarative.messages import AgentWorkflowOutcome, NodeDone, NodesDecided, RunNode
 from stepwell.declarative.schedule import Decision, Layer
 from stepwell.declarative.workflow_node import node_of
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
@@ -19,7 +19,7 @@ from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
 @dataclass(frozen=True, slots=True)
 class WorkflowStartedEvent:
     workflow: str
-    execution_id: str
+    run_id: str
     nodes: int
     resumed: bool = False
 
@@ -29,7 +29,7 @@ class WorkflowCompletedEvent:
     """The run is over, or has stopped: `success` says whether it came to its end."""
 
     workflow: str
-    execution_id: str
+    run_id: str
     success: bool
     seconds: float
     succeeded: int
@@ -127,8 +127,8 @@ NamedEvent = (
 class EventTranslator:
     """Reads the events of the engine, in order, and says what they mean for the agents."""
 
-    def __init__(self, definition: Definition, execution_id: str, *, checkpoints: bool = False) -> None:
-        self._workflow, self._id = definition.name, execution_id
+    def __init__(self, definition: Definition, run_id: str, *, checkpoints: bool = False) -> None:
+        self._workflow, self._id = definition.name, run_id
         self._nodes = len(definition.nodes)
         standing_in = {node.fallback for node in definition.nodes}
         self._counted = sum(node.id not in standing_in for node in definition.nodes)
@@ -136,11 +136,11 @@ class EventTranslator:
         self._checkpoints, self._resumed = checkpoints, False
         self._begun: list[RunNode] = []  # in this superstep
         self._ended: list[Layer] = []
-        self._over: Outcome | None = None
+        self._over: AgentWorkflowOutcome | None = None
         self._done = 0
         self._statuses: dict[str, str] = {}  # of the nodes, as far as it is known here
         self._progress = 0.0
-        self.outcome: Outcome | None = None
+        self.outcome: AgentWorkflowOutcome | None = None
 
     def restore(self, statuses: Mapping[str, str]) -> None:
         """Where the nodes were of a run that was stored before, and goes on."""
@@ -162,7 +162,7 @@ class EventTranslator:
                     yield from self._read_message(message)
             case "superstep_completed":
                 yield from self._read_layers()
-            case "output" if isinstance(event.data, Outcome):
+            case "output" if isinstance(event.data, AgentWorkflowOutcome):
                 self.outcome = event.data
                 if event.replayed:  # it was over before
                     yield self._make_completed_event(event.data)
@@ -190,7 +190,7 @@ class EventTranslator:
                 yield from self._read_decision(decision)
             case NodeDone():
                 yield self._make_agent_completed_event(message)
-            case Outcome():
+            case AgentWorkflowOutcome():
                 self._over = message
                 yield from self._read_decision(message.decided)
 
@@ -215,7 +215,7 @@ class EventTranslator:
             yield self._make_completed_event(self._over)
         self._begun, self._ended, self._over, self._done = [], [], None, 0
 
-    def _make_completed_event(self, outcome: Outcome) -> WorkflowCompletedEvent:
+    def _make_completed_event(self, outcome: AgentWorkflowOutcome) -> WorkflowCompletedEvent:
         counts = len(outcome.succeeded), len(outcome.failed), len(outcome.skipped)
         return WorkflowCompletedEvent(self._workflow, self._id, True, outcome.seconds, *counts, outcome.output)
 

@@ -17,7 +17,7 @@ from stepwell.declarative.diagram import to_mermaid
 from stepwell.declarative.events import ApprovalRequestedEvent, EventTranslator, NamedEvent
 from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.files.writer import to_json, to_yaml
-from stepwell.declarative.messages import BeginWorkflow, Outcome
+from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow
 from stepwell.declarative.schedule import NodeGraph
 from stepwell.declarative.transcripts import TranscriptStore
 from stepwell.errors import CheckpointMissing, DefinitionError
@@ -44,9 +44,9 @@ class Stores:
 class AgentWorkflowResult:
     """What a run came to, or what it waits for."""
 
-    execution_id: str
+    run_id: str
     status: WorkflowRunState
-    outcome: Outcome | None  # None: it is not over
+    outcome: AgentWorkflowOutcome | None  # None: it is not over
     requests: Mapping[str, Any] = field(default_factory=dict)  # what is asked, by the ids to answer to
 
     @property
@@ -66,11 +66,9 @@ class AgentWorkflowStream:
     The run moves only as far as it is read. Left early, by `async with` or `aclose`, it stops at its last commit.
     """
 
-    def __init__(
-        self, events: AsyncGenerator[WorkflowEvent, None], translator: EventTranslator, execution_id: str
-    ) -> None:
+    def __init__(self, events: AsyncGenerator[WorkflowEvent, None], translator: EventTranslator, run_id: str) -> None:
         self._events, self._translator = self._translate(events), translator
-        self._execution_id = execution_id
+        self._run_id = run_id
         self._status = WorkflowRunState.IN_PROGRESS
         self._requests: dict[str, Any] = {}
 
@@ -103,7 +101,7 @@ class AgentWorkflowStream:
     async def _collect(self) -> AgentWorkflowResult:
         async for _ in self._events:
             pass
-        return AgentWorkflowResult(self._execution_id, self._status, self._translator.outcome, self._requests)
+        return AgentWorkflowResult(self._run_id, self._status, self._translator.outcome, self._requests)
 
 
 class AgentWorkflowInstance:
@@ -125,7 +123,7 @@ class AgentWorkflowInstance:
         self,
         input: Any = None,
         *,
-        execution_id: str | None = None,
+        run_id: str | None = None,
         session_id: str | None = None,
         private: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
@@ -133,44 +131,45 @@ class AgentWorkflowInstance:
     ) -> AgentWorkflowStream:
         """Start a run: `result = await workflow.run("...")`, or iterate it for its events.
 
-        If `execution_id` names a stored run that began with the same input, it goes on. Conversations are kept by
+        If `run_id` names a stored run that began with the same input, it goes on. Conversations are kept by
         `session_id`; a run without one has its own.
         """
-        run_id = execution_id or new_run_id()
-        translator = self._make_translator(run_id, checkpoint_events)
+        id = run_id or new_run_id()
+        translator = self._make_translator(id, checkpoint_events)
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
-            stored = None if execution_id is None else await self._head(run_id)
-            begin = self._first_message(stored, input, session_id or run_id)
+            # A new id cannot name a stored run, so only an id of the caller's is looked up.
+            stored = None if run_id is None else await self._head(id)
+            begin = self._first_message(stored, input, session_id or id)
             if stored is not None:
                 translator.restore(self._node_states(stored))
-            async with self.workflow.run_streaming(begin, run_id=run_id, private=private, tags=tags) as stream:
+            async with self.workflow.run_streaming(begin, run_id=id, private=private, tags=tags) as stream:
                 async for event in stream:
                     yield event
 
-        return AgentWorkflowStream(events(), translator, run_id)
+        return AgentWorkflowStream(events(), translator, id)
 
     def resume(
         self,
-        execution_id: str,
+        run_id: str,
         *,
         responses: Mapping[str, Any] | None = None,
         private: Mapping[str, Any] | None = None,
         checkpoint_events: bool = False,
     ) -> AgentWorkflowStream:
         """Go on with a run where it was, perhaps with answers to what it asks."""
-        translator = self._make_translator(execution_id, checkpoint_events)
+        translator = self._make_translator(run_id, checkpoint_events)
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
-            stored = await self._head(execution_id)
+            stored = await self._head(run_id)
             if stored is not None:  # if not, the engine says so
                 translator.restore(self._node_states(stored))
-            options: dict[str, Any] = {"run_id": execution_id, "responses": responses, "private": private}
+            options: dict[str, Any] = {"run_id": run_id, "responses": responses, "private": private}
             async with self.workflow.run_streaming(**options) as stream:
                 async for event in stream:
                     yield event
 
-        return AgentWorkflowStream(events(), translator, execution_id)
+        return AgentWorkflowStream(events(), translator, run_id)
 
     async def beginning(self, input: Any, run_id: str, storage: CheckpointStorage) -> BeginWorkflow:
         """The message that a run of `workflow` begins with on a storage of the caller's own; if it is there already,
@@ -188,8 +187,8 @@ class AgentWorkflowInstance:
         begin = self.begin(input, session_id)  # what a stored run began with is not what it is now
         return begin if stored is None else replace(begin, definition=read_definition_text(stored))
 
-    async def _head(self, execution_id: str) -> Checkpoint | None:
-        return None if self.storage is None else await self._archive_on(self.storage).head(execution_id)
+    async def _head(self, run_id: str) -> Checkpoint | None:
+        return None if self.storage is None else await self._archive_on(self.storage).head(run_id)
 
     def _archive_on(self, storage: CheckpointStorage) -> Archive:
         return open_archive(storage, self.definition.name, self.workflow.definition.codec)
@@ -218,8 +217,8 @@ class AgentWorkflowInstance:
         """A picture of it, with the conditions on the edges."""
         return to_mermaid(self.definition)
 
-    def _make_translator(self, execution_id: str, checkpoints: bool) -> EventTranslator:
-        return EventTranslator(self.definition, execution_id, checkpoints=checkpoints)
+    def _make_translator(self, run_id: str, checkpoints: bool) -> EventTranslator:
+        return EventTranslator(self.definition, run_id, checkpoints=checkpoints)
 
     def __repr__(self) -> str:
         return f"<AgentWorkflow {self.definition.name!r}: {', '.join(node.id for node in self.definition.nodes)}>"
@@ -251,20 +250,20 @@ def read_definition_text(head: Checkpoint) -> str:
     return next((payload.definition for payload in payloads if isinstance(payload, BeginWorkflow)), "")
 
 
-async def read_run_definition(storage: CheckpointStorage, execution_id: str) -> Definition:
+async def read_run_definition(storage: CheckpointStorage, run_id: str) -> Definition:
     """The definition that a run was begun with. Raises CheckpointMissing if there is no such run."""
     if not isinstance(storage, BuiltInStorage):
         raise DefinitionError(
-            f"{type(storage).__name__} does not find runs by their ids alone: resume {execution_id!r} with the program "
+            f"{type(storage).__name__} does not find runs by their ids alone: resume {run_id!r} with the program "
             f"that built its workflow"
         )
-    head = await open_archive(storage, "", Codec([BeginWorkflow])).head(execution_id)
+    head = await open_archive(storage, "", Codec([BeginWorkflow])).head(run_id)
     if head is None:
-        raise CheckpointMissing(f"run {execution_id!r} is not stored here")
+        raise CheckpointMissing(f"run {run_id!r} is not stored here")
     text = read_definition_text(head)
     if not text:
         raise DefinitionError(
-            f"run {execution_id!r} was begun by a workflow that cannot be stored, because it has a callable as a "
+            f"run {run_id!r} was begun by a workflow that cannot be stored, because it has a callable as a "
             f"condition, or something live in a configuration: resume it with the program that built it"
         )
     return from_json(text)

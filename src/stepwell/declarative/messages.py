@@ -51,7 +51,7 @@ class NodeDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AgentWorkflowOutcome:
     """What a run came to."""
 
     output: Any  # of the last node; of several, by their ids
@@ -65,10 +65,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class NodeApprovalResponse:
-    """Whether what a node gave may be used, perhaps after a change."""
+    """Whether the output of a node may be used, perhaps after a change.
 
-    approved: bool
-    output: Any = None  # what is used instead of what the node gave; None: that itself
+    As JSON: `{"decision": "approve"}`, `{"decision": "approve", "output": ...}` or
+    `{"decision": "deny", "reason": ...}`.
+    """
+
+    decision: Literal["approve", "deny"]
+    output: Any = None  # replaces the node's output; None keeps it
     reason: str = ""  # of a denial
 
 
@@ -81,9 +85,9 @@ class NodeApprovalRequest:
     message: str = ""
 
     def approve(self, output: Any = None) -> NodeApprovalResponse:
-        """Yes; with `output`, yes but use this instead."""
-        return NodeApprovalResponse(True, output)
+        """Approve the output; with `output`, use that instead."""
+        return NodeApprovalResponse("approve", output=output)
 
     def deny(self, reason: str = "") -> NodeApprovalResponse:
-        """No: what depends on it is not done."""
-        return NodeApprovalResponse(False, reason=reason)
+        """Deny the output: the node counts as skipped, and so does what depends on it."""
+        return NodeApprovalResponse("deny", reason=reason)

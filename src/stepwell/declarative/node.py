@@ -245,7 +245,7 @@ class NodeExecutor(AgentExecutor):
             await ctx.request_info(request, NodeApprovalResponse)
             return
         late = f"nobody answered within {approval.timeout:g} s"
-        default = NodeApprovalResponse(approval.on_timeout == "approve", reason=late)
+        default = NodeApprovalResponse(approval.on_timeout, reason=late)
         await ctx.request_info(
             request, NodeApprovalResponse, deadline=timedelta(seconds=approval.timeout), default=default
         )
@@ -255,7 +255,7 @@ class NodeExecutor(AgentExecutor):
         self, request: NodeApprovalRequest, response: NodeApprovalResponse, ctx: NodeContext
     ) -> None:
         work: NodeWork = ctx.get_state(self._key("working"))
-        if not response.approved:
+        if response.decision == "deny":
             reason = f"denied: {response.reason}" if response.reason else "denied"
             done = NodeDone(self.id, work.run, "denied", reason=reason, seconds=work.seconds)
             await self._report(done, work, ctx)
