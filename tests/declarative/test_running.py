@@ -83,7 +83,7 @@ async def test_a_missing_input_is_an_error_and_not_the_original_prompt() -> None
         .to("review")
         .build()
     )
-    with pytest.raises(MissingInput, match=r"'review' in run .* wants 'draft'.* there are 'input', 'text'"):
+    with pytest.raises(MissingInput, match=r"'review' in run .* needs 'draft'.* there are 'input', 'text'"):
         await workflow.run("kelp")
 
 
@@ -272,8 +272,8 @@ async def test_the_timeout_of_a_node_does_not_cancel_the_run() -> None:
     result = await workflow.run("go")
     assert result.output == "<other>"
     assert result.outcome is not None
-    assert "was not done after 0.01 s" in result.outcome.failed["a"]
-    with pytest.raises(HandlerTimeout, match="was not done after"):
+    assert "did not finish within 0.01 s" in result.outcome.failed["a"]
+    with pytest.raises(HandlerTimeout, match="did not finish within"):
         await AgentWorkflow.create().add_agent("a", slow, timeout=0.01).build().run("go")
 
 
@@ -539,7 +539,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
             .build()
         )
     text = str(caught.value)
-    for part in ("two agents are called 'a'", "'nowhere'", "'somebody' is not bound", "'nobody'", "give one of them"):
+    for part in ("two agents are called 'a'", "'nowhere'", "'somebody' is not bound", "'nobody'", "set one of them"):
         assert part in text
 
 
@@ -577,7 +577,7 @@ async def test_every_option_of_a_node_comes_to_the_same_wherever_the_run_dies() 
     ((id, asked),) = result.requests.items()
     assert (await workflow.resume("r", responses={id: asked.approve()})).output
     report = await crash_everywhere(
-        workflow.workflow, workflow.begin("go", "s"), answer=lambda event: event.data.approve("edited")
+        workflow.workflow, workflow.make_start_message("go", "s"), answer=lambda event: event.data.approve("edited")
     )
     assert report.crashes > 20
 

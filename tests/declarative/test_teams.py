@@ -120,13 +120,13 @@ async def test_a_team_that_fails_says_so_under_the_name_of_its_node() -> None:
 async def test_a_team_dies_anywhere() -> None:
     workflow = around(pair(), approval=True).build()
     report = await crash_everywhere(
-        workflow.workflow, workflow.begin("go", "s"), answer=lambda event: event.data.approve()
+        workflow.workflow, workflow.make_start_message("go", "s"), answer=lambda event: event.data.approve()
     )
     assert report.crashes > 8
 
 
 def test_what_a_team_cannot_have_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="'team' is a workflow, and cannot have timeout, on_error"):
+    with pytest.raises(DefinitionError, match="'team' is a workflow and does not support timeout, on_error"):
         around(pair(), timeout=3, on_error="skip").build()
 
 

@@ -168,7 +168,7 @@ async def test_a_router_that_fails_leads_to_its_default() -> None:
         .to("a", "b")
     )
     assert (await made.build().run("go")).output == "b"
-    with pytest.raises(DefinitionError, match="'route' needs a default, because whoever stands in"):
+    with pytest.raises(DefinitionError, match="'route' needs a default, because its fallback"):
         (
             AgentWorkflow.create()
             .add_router("route", broken(), fallback="spare")
@@ -192,7 +192,7 @@ async def test_a_field_called_input_does_not_take_the_place_of_the_input() -> No
     )
     await workflow.run("yours")
     assert heard == ["yours mine 1"]
-    with pytest.raises(DefinitionError, match="'a' cannot give 'input'"):
+    with pytest.raises(DefinitionError, match="'a' cannot have the output key 'input'"):
         AgentWorkflow.create().add_agent("a", says("x"), output_key="input").build()
 
 
@@ -473,10 +473,10 @@ def test_whoever_stands_in_does_so_for_one_and_not_for_itself() -> None:
     shared = AgentWorkflow.create().add_agent("spare", says("s"))
     for id in ("a", "b"):
         shared.add_agent(id, says(id), fallback="spare")
-    with pytest.raises(DefinitionError, match="'spare' stands in for 'a' already"):
+    with pytest.raises(DefinitionError, match="'spare' is already the fallback of 'a'"):
         shared.build()
     circle = AgentWorkflow.create().add_agent("a", says("a"), fallback="b").add_agent("b", says("b"), fallback="a")
-    with pytest.raises(DefinitionError, match="'a' falls back to itself, by way of 'b'"):
+    with pytest.raises(DefinitionError, match="'a' falls back to itself through 'b'"):
         circle.build()
 
 
@@ -513,7 +513,7 @@ async def test_the_place_in_a_loop_survives_a_restart(tmp_path: Path) -> None:
         ((id, asked),) = result.requests.items()
         result = await built(f"again {number}").resume("r", responses={id: asked.approve()})
     ((id, asked),) = result.requests.items()
-    with pytest.raises(LoopLimit, match=r"'a' has run 3 times.*still running: nobody"):
+    with pytest.raises(LoopLimit, match=r"'a' has run 3 times.*still running: none"):
         await built().resume("r", responses={id: asked.approve()})
 
 
@@ -649,7 +649,7 @@ async def test_the_choice_of_a_router_can_be_changed() -> None:
     ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
     assert asked.output == "a"
     ((id, again),) = (await workflow.resume("r", responses={id: asked.approve("nowhere")})).requests.items()
-    assert "'nowhere' is none of 'a', 'b'" in again.message
+    assert "'nowhere' is not one of 'a', 'b'" in again.message
     assert (await workflow.resume("r", responses={id: again.approve("b")})).output == "at b"
 
 
@@ -912,7 +912,7 @@ def test_an_agent_without_a_name_is_refused() -> None:
 @pytest.mark.long
 async def test_a_save_that_fails_is_an_error() -> None:
     workflow = stored().add_agent("a", says("a")).add_agent("b", says("b")).from_("a").to("b").build()
-    report = await crash_everywhere(workflow.workflow, workflow.begin("go", "s"), fault=FailingStore)
+    report = await crash_everywhere(workflow.workflow, workflow.make_start_message("go", "s"), fault=FailingStore)
     assert report.crashes > 5
     failing = stored(storage=BuiltInStorage(FailingStore(MemoryStore(), 3)))
     with pytest.raises(StoreUnavailable):
@@ -1046,7 +1046,7 @@ async def test_a_storage_of_ones_own_keeps_runs_too() -> None:
     workflow = stored(storage=Six()).add_agent("a", says("a"), approval=True).build()
     ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
     assert (await workflow.resume("r", responses={id: asked.approve()})).output == "a"
-    with pytest.raises(DefinitionError, match="Six does not find runs by their ids alone"):
+    with pytest.raises(DefinitionError, match="Six cannot find a run by its id alone"):
         await AgentWorkflow.of_run(Six(), "r")
 
 

@@ -1,4 +1,10 @@
-"""Workflows said by the names of their agents, and as data: `AgentWorkflow`."""
+"""Workflows declared from named agents, as data that can be stored: `AgentWorkflow`.
+
+A definition (`definition`) lists nodes and edges. `binding` turns it into a plain workflow with a
+conductor in the middle and one node executor for each agent; `schedule` decides which nodes run
+next; `instance` starts and resumes runs; `events` translates the engine's events. Definitions are
+read from and written to JSON and YAML in `files/`; conditions on edges live in `conditions/`.
+"""
 
 from stepwell.declarative.builder import AgentWorkflow
 from stepwell.declarative.conditions.condition import (
