@@ -7,7 +7,8 @@ import pytest
 
 from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, Node
-from stepwell.declarative.schedule import Decision, NodeGraph, NodeState, Scheduler, TooManyLoops
+from stepwell.declarative.node_graph import NodeGraph
+from stepwell.declarative.schedule import Decision, NodeState, Scheduler, TooManyLoops
 
 
 class Course:

@@ -16,7 +16,7 @@ from stepwell.codec.codec import register_checkpoint_type
 from stepwell.declarative.conductor import Conductor
 from stepwell.declarative.definition import Definition, Node
 from stepwell.declarative.node import NodeExecutor, handoff_tools
-from stepwell.declarative.schedule import NodeGraph
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
 from stepwell.declarative.validation import find_problems
 from stepwell.declarative.workflow_node import WorkflowNode, inner_id
@@ -63,8 +63,8 @@ def bind(definition: Definition, bindings: Bindings, storage: CheckpointStorage 
         # Nodes can share an agent, so the same problem may have been found several times.
         raise DefinitionError(list(dict.fromkeys(problems)))
     for name in named:
-        # A class of a notebook or of a function cannot be imported by its name. Registered here, its
-        # stored instances are readable before the first new one is written.
+        # A class of a notebook or of a function cannot be imported by its name. Registered here,
+        # its stored instances are readable before the first new one is written.
         if is_storable(bindings.types[name]):
             register_checkpoint_type(bindings.types[name])
     return _wire(definition, bindings, agents, storage)
@@ -86,7 +86,7 @@ def _find_agent(node: Node, bindings: Bindings) -> Any:
 
 
 def _as_agent(node: Node, agent: Any) -> Any:
-    """Return the agent, adapted if it belongs to another library; a workflow agent stays as it is."""
+    """Adapt an agent of another library; a workflow agent is checked and returned as it is."""
     if not isinstance(agent, WorkflowAgent):
         return agent_of(agent)
     # A workflow runs in an executor beside the node, in supersteps that the node does not see. What
@@ -110,9 +110,9 @@ def _wire(
     graph = NodeGraph(definition)
     conductor = Conductor(graph)
     builder = WorkflowBuilder(
-        # The engine's limit of supersteps must never be what ends a loop: `max_iterations` does, with a
-        # better message. Six supersteps are more than one run of a node normally takes: two for the
-        # node and the conductor, two more for a workflow inside, one for each request.
+        # The engine's limit of supersteps must never be what ends a loop: `max_iterations` does,
+        # with a better message. Six supersteps are more than one run of a node normally takes: two
+        # for the node and the conductor, two more for a workflow inside, one for each request.
         100 + 6 * len(definition.nodes) * definition.max_iterations,
         definition.name,
         definition.description,

@@ -145,7 +145,10 @@ class AgentWorkflow:
         return self._with(retention=retention)
 
     def with_workflow_store(self, storage: StorageLike) -> Self:
-        """Store runs in this storage, for example SQLite or PostgreSQL. Its own retention applies."""
+        """Store runs in this storage, for example SQLite or PostgreSQL.
+
+        Its own retention applies.
+        """
         try:
             self._stores = replace(self._stores, storage=storage_of(storage), root=None)
         except DefinitionError as error:

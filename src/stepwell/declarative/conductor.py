@@ -15,15 +15,8 @@ from stepwell.declarative.conditions.evaluation import evaluate_all
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeDone, NodesDecided, RunNode
-from stepwell.declarative.schedule import (
-    Decision,
-    Layer,
-    NodeGraph,
-    NodeState,
-    Scheduler,
-    TooManyLoops,
-    find_final_nodes,
-)
+from stepwell.declarative.node_graph import NodeGraph
+from stepwell.declarative.schedule import Decision, Layer, NodeState, Scheduler, TooManyLoops, find_final_nodes
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.errors import GraphChanged
 from stepwell.graph.context import WorkflowContext
@@ -96,7 +89,7 @@ def _find_route_differences(routes: Sequence[str], graph: NodeGraph) -> list[str
 
 
 class Conductor(Executor):
-    """Keeps the state of each node under a key of its own, and starts the nodes whose turn it is."""
+    """Keeps the state of each node under its own key, and starts the nodes whose turn it is."""
 
     def __init__(self, graph: NodeGraph) -> None:
         super().__init__(CONDUCTOR)
@@ -161,7 +154,7 @@ class Conductor(Executor):
         return Scheduler(self.graph, states, dict(RunValues(ctx)))
 
     async def _apply(self, decision: Decision, scheduler: Scheduler, ctx: ConductorContext) -> None:
-        """Write the changed states, start the nodes of a decision, and yield the outcome if it is the last."""
+        """Write the changed states, start nodes, and yield the outcome if the run is complete."""
         layer, ended = self._update_layers(decision, scheduler, ctx)
         decision = replace(decision, ended=ended)
         # Only what changed is written: the cost of a step must not grow with the number of nodes.
@@ -184,11 +177,12 @@ class Conductor(Executor):
     def _update_layers(
         self, decision: Decision, scheduler: Scheduler, ctx: WorkflowContext[Any, Any]
     ) -> tuple[int, tuple[Layer, ...]]:
-        """Return the number of the layer that starts in this superstep, and the layers that ended."""
+        """Return the number of the layer that starts in this superstep, and those that ended."""
         assert isinstance(ctx, HandlerContext)
         begun: WorkflowBegun = ctx.get_state("begun")
-        # A delivery id is "place.index". The conductor may be called several times in one superstep;
-        # what those calls start together is one layer, so the place tells whether to open a new one.
+        # A delivery id is "place.index". The conductor may be called several times in one
+        # superstep; what those calls start together is one layer, so the place tells whether to
+        # open a new one.
         place, now, states = ctx.delivery.id.partition(".")[0], begun, scheduler.states
         if decision.start:
             if place != begun.place:

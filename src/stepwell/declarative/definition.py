@@ -109,7 +109,7 @@ class Route:
 
     @property
     def key(self) -> str:
-        """Its identity in stored runs: the number of the edge counts, so reordering edges changes it."""
+        """Its identity in stored runs. It contains the edge's number, so the order of edges matters."""
         return f"{self.edge}:{self.source}>{self.target}"
 
 

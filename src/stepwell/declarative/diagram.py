@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepwell.declarative.definition import Definition, Node
-from stepwell.declarative.schedule import NodeGraph
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.viz.picture import escape_mermaid
 
 MAX_LABEL_LENGTH = 80

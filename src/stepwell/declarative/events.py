@@ -153,7 +153,8 @@ class EventTranslator:
         self._counted = sum(node.id not in fallbacks for node in definition.nodes)
         self._with_fallback = {node.id for node in definition.nodes if node.fallback is not None}
         self._checkpoints, self._resumed = checkpoints, False
-        # Collected during a superstep and emitted when it is committed, so that a layer is complete.
+        # Collected during a superstep and emitted when it is committed, so that a layer is
+        # complete.
         self._started: list[RunNode] = []
         self._ended_layers: list[Layer] = []
         self._final: AgentWorkflowOutcome | None = None
@@ -173,8 +174,8 @@ class EventTranslator:
         if event.type in ("update", "withdrawn"):
             yield self._make_agent_event(event)
             return
-        # An event with a path comes from a workflow inside a node. Output of its agents is passed on
-        # above; its progress is not this workflow's.
+        # An event with a path comes from a workflow inside a node. Output of its agents is passed
+        # on above; its progress is not this workflow's.
         if event.path:
             return
         match event.type:
@@ -187,8 +188,8 @@ class EventTranslator:
                 yield from self._read_layers()
             case "output" if isinstance(event.data, AgentWorkflowOutcome):
                 self.outcome = event.data
-                # Live, the completion is emitted with its superstep. A run that had completed before
-                # has no superstep to come: its replayed output is all there is.
+                # Live, the completion is emitted with its superstep. A run that had completed
+                # before has no superstep to come: its replayed output is all there is.
                 if event.replayed:
                     yield self._make_completed_event(event.data)
             case "request_info":
@@ -198,7 +199,7 @@ class EventTranslator:
                 yield WorkflowDiagnosticEvent("warning", source, str(event.data))
             case "sleeping":
                 yield WorkflowDiagnosticEvent("info", self._workflow, f"sleeping until {event.data}")
-            # A failure of the conductor, such as LoopLimit, is no agent's failure.
+            # A failure of the conductor, such as LoopLimit, is not a failure of an agent.
             case "executor_failed" if event.details is not None and event.executor_id != CONDUCTOR:
                 yield self._make_agent_failed_event(event.details)
             case "failed" if event.details is not None:
@@ -247,7 +248,8 @@ class EventTranslator:
 
     def _make_agent_completed_event(self, done: NodeDone) -> WorkflowAgentCompletedEvent:
         success = done.outcome == "succeeded"
-        # Each node computed its progress from the last commit, without its siblings in this superstep.
+        # Each node computed its progress from the last commit, without its siblings in this
+        # superstep.
         self._progress = min(done.progress + self._done / self._counted, 1.0)
         # A failed node whose fallback runs next is not settled yet.
         self._done += success or done.node not in self._with_fallback

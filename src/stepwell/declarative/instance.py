@@ -21,7 +21,7 @@ from stepwell.declarative.events import ApprovalRequestedEvent, EventTranslator,
 from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.files.writer import to_json, to_yaml
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow
-from stepwell.declarative.schedule import NodeGraph
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import TranscriptStore
 from stepwell.errors import CheckpointMissing, DefinitionError
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
@@ -57,7 +57,10 @@ class AgentWorkflowResult:
 
     @property
     def output(self) -> Any:
-        """The output of the last agent; if there are several, a mapping by id. None until the run completes."""
+        """The output of the last agent; if there are several, a mapping by id.
+
+        None until the run completes.
+        """
         return None if self.outcome is None else self.outcome.output
 
     @property
@@ -123,8 +126,8 @@ class AgentWorkflowInstance:
         try:
             self._text = to_json(definition)
         except DefinitionError:
-            # A callable condition or a live object cannot be exported. The workflow runs all the same;
-            # its runs can be resumed only by a program that builds it.
+            # A callable condition or a live object cannot be exported. The workflow runs all the
+            # same; its runs can be resumed only by a program that builds it.
             self._text = ""
         if stores.root is not None and definition.checkpointing and self._text:
             save_definition(stores.root, definition.name, self._text)
@@ -150,10 +153,10 @@ class AgentWorkflowInstance:
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
             # Only an id passed by the caller can name a stored run.
             stored = None if run_id is None else await self._head(id)
-            begin = self._first_message(stored, input, session_id or id)
+            message = self._first_message(stored, input, session_id or id)
             if stored is not None:
                 translator.restore(self._node_states(stored))
-            async with self.workflow.run_streaming(begin, run_id=id, private=private, tags=tags) as stream:
+            async with self.workflow.run_streaming(message, run_id=id, private=private, tags=tags) as stream:
                 async for event in stream:
                     yield event
 
@@ -199,8 +202,8 @@ class AgentWorkflowInstance:
 
     def _first_message(self, stored: Checkpoint | None, input: Any, session_id: str) -> BeginWorkflow:
         message = self.make_start_message(input, session_id)
-        # The engine compares the input with the stored one. The definition may have changed since (in
-        # timeouts, for example), so a stored run is given its own.
+        # The engine compares the input with the stored one. The definition may have changed since
+        # (in timeouts, for example), so a stored run is given its own.
         return message if stored is None else replace(message, definition=read_definition_text(stored))
 
     async def _head(self, run_id: str) -> Checkpoint | None:
@@ -210,7 +213,10 @@ class AgentWorkflowInstance:
         return open_archive(storage, self.definition.name, self.workflow.definition.codec)
 
     def _node_states(self, head: Checkpoint) -> dict[str, str]:
-        """Return the node statuses of a stored run. Raises GraphChanged if it started with other edges."""
+        """Return the node statuses of a stored run.
+
+        Raises GraphChanged if it started with other edges.
+        """
         # Committed, but the conductor has not handled the first message yet.
         if "begun" not in head.state:
             return {}
@@ -263,7 +269,7 @@ def run_storage(root: Path, retention: Retention = FullHistory) -> CheckpointSto
 
 
 def read_definition_text(head: Checkpoint) -> str:
-    """Return the definition that a stored run started with as JSON; empty if it was not exportable."""
+    """Return the definition that a stored run started with as JSON; empty if it was not stored."""
     if "definition" in head.state:
         return str(head.state["definition"].open())
     # The conductor has not handled the first message yet, so it is still in flight.

@@ -38,7 +38,10 @@ class RunNode:
 
 @dataclass(frozen=True, slots=True)
 class NodesDecided:
-    """A decision that starts no node. Sent only so that its events can be computed from the commit."""
+    """A decision that starts no node.
+
+    Sent only so that its events can be computed from the commit.
+    """
 
     decision: Decision
 

@@ -15,21 +15,22 @@ from datetime import timedelta
 from hashlib import sha256
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from stepwell.agents.conversation import AgentContext, conversation_of
 from stepwell.agents.executor import AgentExecutor, OpenTurn
 from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message
 from stepwell.agents.replies import Answer
 from stepwell.agents.turn import Turn
+from stepwell.declarative.concurrency_limit import ConcurrencyLimit
 from stepwell.declarative.conditions.evaluation import evaluate
 from stepwell.declarative.conductor import CONDUCTOR, RunValues, WorkflowBegun, make_timeout_error, remaining_time
 from stepwell.declarative.definition import Node, Retries
 from stepwell.declarative.errors import OutputRejected, WorkflowTimeout
 from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse, NodeDone, RunNode
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.node_input import build_prompt
 from stepwell.declarative.node_output import parse_outputs
-from stepwell.declarative.schedule import NodeGraph, NodeState, compute_progress, find_sources
+from stepwell.declarative.schedule import NodeState, compute_progress, find_sources
 from stepwell.declarative.transcripts import Threads
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.errors import DurabilityError, HandlerTimeout
@@ -74,7 +75,8 @@ class NodeExecutor(AgentExecutor):
     def clone(self) -> NodeExecutor:
         twin = super().clone()
         assert isinstance(twin, NodeExecutor)
-        # Shared with the clones of other runs. The concurrency limit must be: it counts all of them.
+        # Shared with the clones of other runs. The concurrency limit must be: it counts all of
+        # them.
         for name in ("graph", "node", "types", "threads", "_concurrency"):
             setattr(twin, name, getattr(self, name))
         return twin
@@ -84,8 +86,8 @@ class NodeExecutor(AgentExecutor):
         """Start the node: build its prompt from the values of the run and take a turn."""
         node = self.node if message.instead_of is None else self._in_place_of(message.instead_of)
         prompt = build_prompt(node, RunValues(ctx), self._upstream(ctx), run_id=ctx.run_id)
-        # In a loop the node starts afresh. What it should remember comes from the transcript, read as
-        # a step: a retry must see the same conversation, even if another run has added to it.
+        # In a loop the node starts afresh. What it should remember comes from the transcript, read
+        # as a step: a retry must see the same conversation, even if another run has added to it.
         self.forget(ctx)
         if self.threads is not None:
             self.hear(await ctx.step("transcript", self.threads.read, _session(ctx), self.id), ctx)
@@ -110,7 +112,7 @@ class NodeExecutor(AgentExecutor):
         other = self.graph.definition.node(failed)
         return replace(self.node, input_key=other.input_key, input_template=other.input_template)
 
-    async def _take(self, begun: OpenTurn, ctx: AgentContext) -> None:
+    async def _take(self, open_turn: OpenTurn, ctx: AgentContext) -> None:
         """Take a turn, retrying as often as the node allows.
 
         Model and tool calls of a failed attempt are steps: the next attempt recalls their results.
@@ -124,7 +126,7 @@ class NodeExecutor(AgentExecutor):
             # The attempt failed before a restart: do not make it again, but continue counting.
             if failure is not None:
                 if failure["answer"] is not None:
-                    begun = self._ask_again(begun, failure["answer"], failure["why"], ctx)
+                    open_turn = self._ask_again(open_turn, failure["answer"], failure["why"], ctx)
                 # Resuming a run that had failed for good grants all attempts again.
                 spent = 0 if failure["final"] else spent + 1
                 if not failure["final"]:
@@ -133,7 +135,7 @@ class NodeExecutor(AgentExecutor):
             try:
                 # Waiting for a free slot does not count as time of the agent.
                 async with self._concurrency.slot(), self._limit_time(ctx):
-                    await super()._take(begun, ctx)
+                    await super()._take(open_turn, ctx)
             except (DurabilityError, WorkflowTimeout):
                 # Not the agent's failure, so neither retries nor `on_error` apply.
                 raise
@@ -146,9 +148,9 @@ class NodeExecutor(AgentExecutor):
                     WorkflowEvent("warning", f"attempt {spent} failed, retrying: {_describe_error(error)}")
                 )
                 if isinstance(error, OutputRejected):
-                    # Nothing to record: after a restart the turn recalls the same answer from its steps
-                    # and rejects it again. No delay either: the agent is reachable.
-                    begun = self._ask_again(begun, error.answer, str(error), ctx)
+                    # Nothing to record: after a restart the turn recalls the same answer from its
+                    # steps and rejects it again. No delay either: the agent is reachable.
+                    open_turn = self._ask_again(open_turn, error.answer, str(error), ctx)
                     continue
                 await self._record_failure(number, error, ctx)
                 await ctx.sleep(_delay(self.node.retry, spent))
@@ -181,15 +183,15 @@ class NodeExecutor(AgentExecutor):
 
         await _handler_context(ctx).named_step(f"failed {number}", record)
 
-    def _ask_again(self, begun: OpenTurn, answer: str, why: str, ctx: AgentContext) -> OpenTurn:
+    def _ask_again(self, open_turn: OpenTurn, answer: str, why: str, ctx: AgentContext) -> OpenTurn:
         """Open another turn that tells the agent what was wrong with its answer."""
         self.hear([Message("user", f"You answered:\n{answer}\n\n{why}")], ctx)
         # The suffix gives the steps of the new turn names of their own.
-        return OpenTurn(f"{begun.id}+", len(conversation_of(self.id, ctx)), begun.usage, {})
+        return OpenTurn(f"{open_turn.id}+", len(conversation_of(self.id, ctx)), open_turn.usage, {})
 
     @asynccontextmanager
     async def _limit_time(self, ctx: AgentContext) -> AsyncIterator[None]:
-        """Limit an attempt by the node's timeout and by what is left of the run's, the shorter one."""
+        """Limit an attempt by the node's timeout or what is left of the run's, the shorter one."""
         limit, left = self.node.timeout, remaining_time(self.graph.definition, ctx)
         scope = asyncio.timeout(min((seconds for seconds in (limit, left) if seconds is not None), default=None))
         try:
@@ -247,7 +249,10 @@ class NodeExecutor(AgentExecutor):
         return {self.node.value_key: target, "handoff": target}
 
     def _edit_outputs(self, output: Any, ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
-        """Return outputs edited by a person. Raises OutputRejected if they are not of the declared type."""
+        """Return outputs edited by a person.
+
+        Raises OutputRejected if they are not of the declared type.
+        """
         if self.node.output_mode != "handoff":
             return parse_outputs(self.node, AgentResponse((), value=output), self.types, run_id=ctx.run_id)
         targets = [route.target for route in self.graph.out_of(self.id)]
@@ -301,7 +306,8 @@ class NodeExecutor(AgentExecutor):
             try:
                 edited = self._edit_outputs(response.output, ctx)
             except OutputRejected as error:
-                # A typing mistake must not cost the run: ask again, with the problem in the message.
+                # A typing mistake must not cost the run: ask again, with the problem in the
+                # message.
                 await ctx.request_info(
                     replace(request, message=f"{request.message}\n\n{error}".strip()), NodeApprovalResponse
                 )
@@ -330,34 +336,14 @@ def handoff_tools(graph: NodeGraph, id: str) -> dict[str, str]:
     """Return the targets of a router by the names of their handoff tools."""
     tools: dict[str, str] = {}
     for target in dict.fromkeys(route.target for route in graph.out_of(id)):
-        # Model APIs allow letters, digits, "_" and "-" in tool names, 64 characters at most. A name that
-        # had to be changed gets a digest, so that no two targets share a tool.
+        # Model APIs allow letters, digits, "_" and "-" in tool names, 64 characters at most. A name
+        # that had to be changed gets a digest, so that no two targets share a tool.
         plain = "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "_" for c in target)
         tool = f"handoff_to_{plain[:50]}"
         if plain != target or len(plain) > 50 or tool in tools:
             tool = f"handoff_to_{plain[:41]}_{sha256(target.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
         tools[tool] = target
     return tools
-
-
-class ConcurrencyLimit:
-    """Limits how many runs of this process use a node at once; None is no limit."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        # A semaphore belongs to one event loop, and a workflow object may be used in several, one after
-        # the other. Weak keys let closed loops go.
-        self._semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Wait for a free slot and hold it."""
-        if self._limit is None:
-            yield
-            return
-        semaphore = self._semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._limit))
-        async with semaphore:
-            yield
 
 
 def _session(ctx: WorkflowContext[Any, Any]) -> str:

@@ -1,4 +1,7 @@
-"""The prompt of a node, built from the values of the run. Pure: templates are filled, never executed."""
+"""The prompt of a node, built from the values of the run.
+
+Pure: templates are filled, never executed.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,8 @@ class JsonTranscriptStore:
             lines, end = _parse(data, self._path(thread))
             if any(line.key == key for line in lines):
                 return
-            # A writer died in the middle of its line. Its append never returned, so the line is dropped.
+            # A writer died in the middle of its line. Its append never returned, so the line is
+            # dropped.
             if end < len(data):
                 os.ftruncate(handle, end)
             line = _TranscriptLine(FORMAT, thread, key, messages)
@@ -180,8 +181,8 @@ class Threads:
                 await self.store.append(agent_thread(session, node), key, messages)
             case "fork":
                 thread = agent_thread(session, node)
-                # A fork starts with a copy of the shared thread. The fixed key makes the copy happen once,
-                # even if two runs fork at the same moment.
+                # A fork starts with a copy of the shared thread. The fixed key makes the copy
+                # happen once, even if two runs fork at the same moment.
                 if not await self.store.read(thread):
                     await self.store.append(thread, "root", await self.store.read(thread_of(session)))
                 await self.store.append(thread, key, messages)

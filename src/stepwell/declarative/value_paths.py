@@ -44,7 +44,8 @@ def field_names(value: Any) -> Iterable[str]:
     """Return the names of the declared fields of a dataclass, pydantic model or msgspec struct."""
     if is_dataclass(value) and not isinstance(value, type):
         return [field.name for field in fields(value)]
-    # pydantic and msgspec list the fields on the class. Looked up by attribute, so neither is imported.
+    # pydantic and msgspec list the fields on the class. Looked up by attribute, so neither is
+    # imported.
     for attribute in ("model_fields", "__struct_fields__"):
         names = getattr(type(value), attribute, None)
         if isinstance(names, Mapping | tuple):

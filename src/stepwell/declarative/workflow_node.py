@@ -14,7 +14,7 @@ from stepwell.agents.replies import Answer
 from stepwell.agents.turn import Turn
 from stepwell.declarative.definition import Node
 from stepwell.declarative.node import NodeExecutor
-from stepwell.declarative.schedule import NodeGraph
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import Threads
 from stepwell.graph.handler import handler
 

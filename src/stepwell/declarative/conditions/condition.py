@@ -39,7 +39,10 @@ class Condition(ABC):
 
     @abstractmethod
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether it is true. Raises ConditionFailed if it does not apply to these values."""
+        """Return whether it is true.
+
+        Raises ConditionFailed if it does not apply to these values.
+        """
 
     @abstractmethod
     def keys(self) -> tuple[str, ...]:
@@ -82,7 +85,8 @@ class FieldCondition(Condition):
             value = normalize_value(operator.operand, self.value)
         except ValueError as error:
             raise DefinitionError(f"the condition {self.kind!r} on {self.field!r} {error}") from None
-        # The dataclass is frozen, and the caller's list or dict must not change the condition later.
+        # The dataclass is frozen, and the caller's list or dict must not change the condition
+        # later.
         object.__setattr__(self, "value", value)
 
     def describe(self) -> str:
@@ -240,7 +244,7 @@ def at_most(field: str, bound: float | str) -> Condition:
 
 
 def contains(field: str, value: Any) -> Condition:
-    """The field is a string with that substring, a list with that item, or a mapping with that key."""
+    """The field is a string with that substring, a list with that item, or a dict with that key."""
     return FieldCondition("contains", field, value)
 
 

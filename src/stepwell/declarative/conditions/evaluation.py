@@ -14,9 +14,10 @@ from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, F
 
 
 async def evaluate(condition: Condition, values: Mapping[str, Any]) -> bool:
-    """Like `condition.holds(values)`, in the same order, but patterns do not block the event loop."""
+    """Evaluate like `condition.holds(values)`, without blocking the event loop on patterns."""
     match condition:
-        # Loops, because `all` and `any` cannot await and must stop at the first result as `holds` does.
+        # Loops, because `all` and `any` cannot await and must stop at the first result as `holds`
+        # does.
         case AllOf(conditions=parts):
             for part in parts:
                 if not await evaluate(part, values):

@@ -134,7 +134,8 @@ def _contains(value: Any, wanted: Any) -> bool:
             raise Incomparable("a string contains only strings")
         return wanted in value
     if isinstance(value, Sequence | Set | Mapping) and not isinstance(value, bytes):
-        # Not `wanted in value`: True must not equal 1 here either. For a mapping, these are the keys.
+        # Not `wanted in value`: True must not equal 1 here either. For a mapping, these are the
+        # keys.
         return any(are_equal(item, wanted) for item in value)
     raise Incomparable("only strings, lists, sets and mappings can contain values")
 

@@ -1,4 +1,4 @@
-"""Regular expressions from untrusted files: checked before compiling, with a time limit on matching."""
+"""Regular expressions from untrusted files: checked before compiling, matched with a time limit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def check(pattern: str) -> None:
 
 
 def search(pattern: str, text: str) -> bool:
-    """Return whether the pattern matches anywhere in the text. Raises TooSlow after `TIME_LIMIT`."""
+    """Return whether the pattern matches anywhere in the text.
+
+    Raises TooSlow after `TIME_LIMIT`.
+    """
     try:
         return _compile(pattern).search(text, timeout=TIME_LIMIT) is not None
     except TimeoutError as error:
@@ -64,7 +67,8 @@ def _size(pattern: str) -> int:
 @lru_cache(maxsize=128)
 def _compile(pattern: str) -> Any:
     try:
-        # An optional dependency, loaded by the first pattern. Python's own `re` cannot be interrupted.
+        # An optional dependency, loaded by the first pattern. Python's own `re` cannot be
+        # interrupted.
         import regex  # type: ignore[import-untyped]
     except ImportError as missing:
         raise DefinitionError(

@@ -66,8 +66,8 @@ def write_at(handle: int, data: bytes, at: int) -> None:
 @contextmanager
 def lock_file(path: Path) -> Iterator[int]:
     """Open a file for reading and writing, under a lock against other processes and threads."""
-    # Imported here because only POSIX has it, and importing this module must work everywhere. Stores
-    # that lock call `require_posix` first.
+    # Imported here because only POSIX has it, and importing this module must work everywhere.
+    # Stores that lock call `require_posix` first.
     import fcntl
 
     make_folder(path.parent)

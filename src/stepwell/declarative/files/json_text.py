@@ -28,8 +28,8 @@ def read(text: str, problems: Problems) -> Marked | None:
     if reject_long_text(text, MAX_LENGTH, problems):
         return None
     try:
-        # `parse_int=len`: Python refuses integers with too many digits with an error that has no line.
-        # They pass here, and `_JsonParser` reports them with their line.
+        # `parse_int=len`: Python refuses integers with too many digits with an error that has no
+        # line. They pass here, and `_JsonParser` reports them with their line.
         json.loads(text, parse_int=len)
         return _JsonParser(text, problems).value()
     except json.JSONDecodeError as error:
@@ -82,7 +82,7 @@ class _JsonParser:
         return Marked(items, line, lines)
 
     def _next_item(self, end: str) -> bool:
-        """Step over the bracket or comma before the next item; False after stepping over the end."""
+        """Step over the bracket or comma before the next item; False if the container has ended."""
         self._skip_whitespace()
         first = self._text[self._position] in "[{"
         at_end = self._text[self._position] == end
@@ -94,15 +94,15 @@ class _JsonParser:
         return not at_end
 
     def _scalar(self) -> Marked:
-        line, begin = self._line(), self._position
+        line, start = self._line(), self._position
         try:
-            value, self._position = self._decoder.raw_decode(self._text, begin)
+            value, self._position = self._decoder.raw_decode(self._text, start)
         except ValueError:
             # Valid JSON that cannot be decoded: an integer with too many digits. Skip it.
             while self._text[self._position : self._position + 1] in tuple("-0123456789"):
                 self._position += 1
             return self._problems.add_unreadable(
-                line, f"the number {self._text[begin : begin + 20]}... has too many digits"
+                line, f"the number {self._text[start : start + 20]}... has too many digits"
             )
         return mark_scalar(value, line, self._problems)
 

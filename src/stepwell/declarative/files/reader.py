@@ -82,7 +82,8 @@ class _DefinitionReader:
 
     def __init__(self, marked: Marked, problems: Problems) -> None:
         self._marked, self._problems = marked, problems
-        # Paths of the values that could not be read: problems that follow from them are not reported.
+        # Paths of the values that could not be read: problems that follow from them are not
+        # reported.
         self._unread: set[Where] = set()
         self._conditions = 0
 
@@ -122,7 +123,7 @@ class _DefinitionReader:
             raise StopReading
 
     def _is_consequence(self, where: Where) -> bool:
-        """Whether a problem may only follow from another: something it depends on could not be read."""
+        """Whether a problem may only follow from another: something it needs could not be read."""
         if any(where[: len(unread)] == unread for unread in self._unread):
             return True
         needed = _DEPENDS_ON.get(where[-1], frozenset())

@@ -110,7 +110,8 @@ def _shape(shape: Shape) -> dict[str, Any]:
 def _condition() -> dict[str, Any]:
     """Return the schema of a condition: one alternative for each type of operand."""
     shapes = []
-    # Kinds with the same operand share an alternative: fewer alternatives give better editor messages.
+    # Kinds with the same operand share an alternative: fewer alternatives give better editor
+    # messages.
     for operand in dict.fromkeys(operator.operand for operator in OPERATORS.values()):
         kinds = {"enum": [name for name, operator in OPERATORS.items() if operator.operand == operand]}
         properties: dict[str, Any] = {"kind": kinds, "field": {**_NAME, "description": "a path such as review.score"}}

@@ -53,7 +53,10 @@ def to_json(definition: Definition) -> str:
 
 
 def to_yaml(definition: Definition) -> str:
-    """Write a definition as YAML; needs the package PyYAML. Raises DefinitionError like `to_data`."""
+    """Write a definition as YAML; needs the package PyYAML.
+
+    Raises DefinitionError like `to_data`.
+    """
     return _check_length(yaml_text.write(to_data(definition)), yaml_text.MAX_LENGTH)
 
 

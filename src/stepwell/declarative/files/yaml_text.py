@@ -52,8 +52,9 @@ def read(text: str, problems: Problems) -> Marked | None:
 def write(data: Any) -> str:
     """Write data as YAML."""
     yaml = _import_yaml()
-    # A class of its own, because representers and resolvers are registered on the class. PyYAML knows
-    # fewer number formats than JSON: without the resolver, the string "1e5" would not be quoted.
+    # A class of its own, because representers and resolvers are registered on the class. PyYAML
+    # knows fewer number formats than JSON: without the resolver, the string "1e5" would not be
+    # quoted.
     dumper: Any = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda self, value: True})
     dumper.add_representer(str, _represent_text)
     dumper.add_implicit_resolver(_TAG + "float", re.compile(f"^(?:{_NUMBER.pattern})$", re.ASCII), list("-0123456789"))
