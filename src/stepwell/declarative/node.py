@@ -141,7 +141,7 @@ class NodeExecutor(AgentExecutor):
                 raise
             except Exception as error:  # noqa: BLE001 - an agent may raise anything; the node decides what follows
                 spent += 1
-                if spent >= self._most_attempts or not _is_worth_retrying(self.node.retry, error):
+                if spent >= self._max_attempts or not _is_worth_retrying(self.node.retry, error):
                     await self._give_up(error, number, started, ctx)
                     return
                 await ctx.add_event(
@@ -162,7 +162,7 @@ class NodeExecutor(AgentExecutor):
                 return
 
     @property
-    def _most_attempts(self) -> int:
+    def _max_attempts(self) -> int:
         return 1 if self.node.retry is None else self.node.retry.attempts
 
     async def _recall_failure(self, number: int, ctx: AgentContext) -> dict[str, Any] | None:
