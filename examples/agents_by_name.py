@@ -39,7 +39,7 @@ async def begin(directory: Path) -> None:
         .to("review")
         .build()
     )
-    async for event in workflow.run("kelp", execution_id="article"):
+    async for event in workflow.run("kelp", run_id="article"):
         if isinstance(event, WorkflowAgentCompletedEvent):
             print(f"  {event.agent} is done, and the process dies", flush=True)
             os._exit(9)

@@ -214,7 +214,7 @@ async def test_agents_by_name_that_were_begun_with_other_edges_are_told() -> Non
             builder = builder.from_(source).to(target)
         return builder.build()
 
-    await named(("a", "b"), ("b", "c")).run("x", execution_id="r")
+    await named(("a", "b"), ("b", "c")).run("x", run_id="r")
     assert (await check(storage, named(("a", "b"), ("b", "c")).workflow)).stranded == ()
     (run,) = (await check(storage, named(("a", "b"), ("a", "c")).workflow)).stranded
     assert any("is gone" in words for words in run.why)

@@ -39,7 +39,7 @@ async def main(root: Path, kind: str) -> None:
         .to("review")
         .build()
     )
-    async for event in workflow.run("kelp", execution_id="r"):
+    async for event in workflow.run("kelp", run_id="r"):
         if isinstance(event, WorkflowAgentCompletedEvent):
             print(event.agent, flush=True)
 

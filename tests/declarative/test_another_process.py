@@ -56,7 +56,7 @@ def built(storage: Any, **options: Any) -> Any:
 
 async def test_the_definition_travels_with_the_run_on_any_storage(tmp_path: Path) -> None:
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
-    ((id, asked),) = (await built(storage).build().run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await built(storage).build().run("go", run_id="r")).requests.items()
     found = await AgentWorkflow.of_run(storage, "r")
     with pytest.raises(DefinitionError, match="the agent 'a' is not bound") as caught:
         found.build()
@@ -73,7 +73,7 @@ async def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_what_has_a_callable_can_be_resumed_only_by_the_program_that_built_it(tmp_path: Path) -> None:
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
     workflow = built(storage, when=lambda values: True).build()
-    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
     with pytest.raises(DefinitionError, match="resume it with the program that built it"):
         await AgentWorkflow.of_run(storage, "r")
     with pytest.raises(DefinitionError, match="is a function of this program"):

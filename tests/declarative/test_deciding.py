@@ -7,7 +7,8 @@ import pytest
 
 from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, Node
-from stepwell.declarative.schedule import Decision, NodeGraph, NodeState, Scheduler, TooManyLoops
+from stepwell.declarative.node_graph import NodeGraph
+from stepwell.declarative.schedule import Decision, NodeState, Scheduler, TooManyLoops
 
 
 class Course:
@@ -152,7 +153,7 @@ def test_the_limit_holds_for_every_agent_of_a_loop_not_only_for_the_one_it_leads
     assert course.gives("start", handoff="left").start == ("left",)
     assert course.gives("left", handoff="right").start == ("right",)
     assert [course.states[id].runs for id in ("left", "right")] == [1, 1]
-    with pytest.raises(TooManyLoops, match=r"'left' has run 1 times.*still running: nobody"):
+    with pytest.raises(TooManyLoops, match=r"'left' has run 1 times.*still running: none"):
         course.gives("right", handoff="left")
 
 

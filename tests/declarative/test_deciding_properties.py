@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, ErrorMode, Node
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.schedule import (
     SETTLED,
     Decision,
-    NodeGraph,
     NodeState,
     Scheduler,
     TooManyLoops,

@@ -14,7 +14,7 @@ import stepwell.declarative
 from stepwell import DefinitionError
 from stepwell.declarative.conditions.condition import CallableCondition, Condition, exists, greater, not_
 from stepwell.declarative.definition import Approval, Definition, Edge, Node
-from stepwell.declarative.files.fields import FORMS
+from stepwell.declarative.files.fields import FIELDS
 from stepwell.declarative.files.reader import from_data, from_json, from_yaml
 from stepwell.declarative.files.writer import find_unexportable, to_data, to_json, to_yaml
 from tests.support.agent_definitions import definitions
@@ -92,9 +92,9 @@ def test_what_is_as_usual_is_left_out() -> None:
     assert to_data(Definition("one", (Node("a"),))) == {"format": 1, "name": "one", "nodes": [{"id": "a"}]}
 
 
-@pytest.mark.parametrize("record", FORMS, ids=lambda record: record.__name__)
+@pytest.mark.parametrize("record", FIELDS, ids=lambda record: record.__name__)
 def test_the_form_has_every_field_of_a_definition_once(record: type) -> None:
-    assert sorted(part.attribute for part in FORMS[record]) == sorted(field.name for field in fields(record))
+    assert sorted(part.attribute for part in FIELDS[record]) == sorted(field.name for field in fields(record))
 
 
 def test_every_problem_is_said_at_once_with_its_line() -> None:
@@ -115,16 +115,16 @@ def test_every_problem_is_said_at_once_with_its_line() -> None:
         wrong = wrong.replace(good, bad, 1)
     assert problems(wrong) == (
         "line 5: `nodes[0]` has an unknown key 'output_kee': did you mean `output_key`?",
-        '''line 6: `nodes[0].retry.attempts` is a whole number, at least 1, not "many"''',
-        "line 8: `nodes[1].agent` is a text that is not empty, not 7",
-        "line 13: `nodes[1].approval.when`, a condition, is of an unknown kind 'lesser': did you mean `less`?",
-        "line 14: `nodes[1].approval.timeout` is a number, at least 0, not -1",
-        '''line 15: `nodes[1].approval.on_timeout` is one of deny, approve, suspend, not "explode"''',
+        '''line 6: `nodes[0].retry.attempts` must be an integer of at least 1, not "many"''',
+        "line 8: `nodes[1].agent` must be a non-empty string, not 7",
+        "line 13: the condition `nodes[1].approval.when` has the unknown kind 'lesser': did you mean `less`?",
+        "line 14: `nodes[1].approval.timeout` must be a number of at least 0, not -1",
+        '''line 15: `nodes[1].approval.on_timeout` must be one of deny, approve, suspend, not "explode"''',
         "line 16: two agents are called 'draft'",
-        "line 19: an edge names 'somebody', which is no agent of this workflow",
-        "line 21: an edge names 'publish', which is no agent of this workflow",
-        "line 25: the condition 'greater' on 'review.score' takes a number or a text, not [0.8]",
-        "line 27: `edges[2].default` is true or false, not 1",
+        "line 19: an edge names 'somebody', which is not an agent of this workflow",
+        "line 21: an edge names 'publish', which is not an agent of this workflow",
+        "line 25: the condition 'greater' on 'review.score' takes a number or a string, not [0.8]",
+        "line 27: `edges[2].default` must be true or false, not 1",
     )
 
 
@@ -152,14 +152,14 @@ def test_what_follows_from_another_problem_is_not_said_besides() -> None:
     assert problems("format: 1\nname: x\nnodes:\n  - {idd: a}\n  - 7\nedges:\n  - {from: a, to: b}") == (
         "line 4: `nodes[0]` has an unknown key 'idd': did you mean `id`?",
         "line 4: `nodes[0]` has no `id`: the name of the node in this workflow",
-        "line 5: `nodes[1]` is a mapping, not 7",
+        "line 5: `nodes[1]` must be a mapping, not 7",
     )
 
 
 def test_a_newer_format_is_refused_and_nothing_else_is_said() -> None:
     newer = GOOD.replace("format: 1", "format: 2").replace("nodes:", "knots:")
     (problem,) = problems(newer)
-    assert problem.startswith("line 1: the definition has format 2, and this version of Stepwell reads formats up to 1")
+    assert problem.startswith("line 1: the definition has format 2, but this version of Stepwell reads formats up to 1")
 
 
 @pytest.mark.parametrize("format", ["0", "'1'", "true", "null", "1.5", "[1]"])
@@ -178,16 +178,16 @@ def test_a_file_may_say_where_its_schema_is() -> None:
         ("{kind: greater, value: 1}", "has no `field`"),
         ("{kind: greater, field: a}", "has no `value`"),
         ("{kind: exists, field: a, value: 1}", "unknown key 'value'"),
-        ("{kind: greater, field: 1, value: 1}", "a field named by a text"),
+        ("{kind: greater, field: 1, value: 1}", "must be a non-empty string"),
         ("{kind: equals, field: a, value: null}", "not_exists"),
-        ("{kind: matches, field: a, value: '(a'}", "is not a pattern"),
-        ("{kind: all_of, conditions: []}", "at least one condition"),
-        ("{kind: all_of, conditions: {kind: exists, field: a}}", "a list of at least one condition"),
-        ("{kind: not, condition: a}", "is a mapping"),
+        ("{kind: matches, field: a, value: '(a'}", "invalid pattern"),
+        ("{kind: all_of, conditions: []}", "non-empty list of conditions"),
+        ("{kind: all_of, conditions: {kind: exists, field: a}}", "non-empty list of conditions"),
+        ("{kind: not, condition: a}", "must be a mapping"),
         ("{kind: callable, function: os.system}", "unknown kind 'callable'"),
         ("{kind: [a]}", "unknown kind"),
-        ("a > 1", "is a mapping"),
-        ("__import__('os').system('true')", "is a mapping"),
+        ("a > 1", "must be a mapping"),
+        ("__import__('os').system('true')", "must be a mapping"),
     ],
 )
 def test_a_condition_that_makes_no_sense_is_refused_with_its_line(condition: str, said: str) -> None:
@@ -222,7 +222,7 @@ def test_everything_that_cannot_be_exported_is_named() -> None:
 
 def test_what_could_not_be_read_again_is_not_written() -> None:
     good = from_yaml(GOOD)
-    with pytest.raises(DefinitionError, match="no agent of this workflow"):
+    with pytest.raises(DefinitionError, match="not an agent of this workflow"):
         to_json(replace(good, edges=(Edge(("draft",), ("nobody",)),)))
     with pytest.raises(DefinitionError, match="max_iterations"):
         to_yaml(replace(good, max_iterations="ten"))  # type: ignore[arg-type]
@@ -235,7 +235,7 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
     deep: Condition = greater("a", 1)
     for _ in range(2000):
         deep = not_(deep)
-    with pytest.raises(DefinitionError, match="inside each other"):
+    with pytest.raises(DefinitionError, match="nested more than"):
         to_json(replace(good, edges=(Edge(("draft",), ("review",), deep),)))
 
 

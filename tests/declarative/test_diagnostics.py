@@ -22,8 +22,8 @@ async def test_an_attempt_that_failed_and_is_made_again_is_told() -> None:
     retry = Retries(attempts=3, initial_delay=0)
     workflow = AgentWorkflow.create().add_agent("draft", agent, retry=retry).build()
     assert await diagnostics(workflow) == [
-        WorkflowDiagnosticEvent("warning", "draft", "attempt 1 failed, trying again: OSError: away"),
-        WorkflowDiagnosticEvent("warning", "draft", "attempt 2 failed, trying again: OSError: away"),
+        WorkflowDiagnosticEvent("warning", "draft", "attempt 1 failed, retrying: OSError: away"),
+        WorkflowDiagnosticEvent("warning", "draft", "attempt 2 failed, retrying: OSError: away"),
     ]
 
 
@@ -36,7 +36,7 @@ async def test_an_answer_that_was_not_taken_and_is_asked_for_again_is_told() -> 
     workflow = AgentWorkflow.create().add_agent("count", count, output=int, retry=Retries(attempts=2)).build()
     (event,) = await diagnostics(workflow)
     assert (event.level, event.source) == ("warning", "count")
-    assert event.message.startswith("attempt 1 failed, trying again: OutputRejected: ")
+    assert event.message.startswith("attempt 1 failed, retrying: OutputRejected: ")
 
 
 async def test_the_last_attempt_is_not_made_again_and_not_told_so() -> None:
@@ -51,7 +51,7 @@ async def test_the_last_attempt_is_not_made_again_and_not_told_so() -> None:
 
     with pytest.raises(HandlerFailed):
         await read()
-    assert [event.message for event in told] == ["attempt 1 failed, trying again: OSError: away"]
+    assert [event.message for event in told] == ["attempt 1 failed, retrying: OSError: away"]
 
 
 async def test_a_run_that_sleeps_says_until_when() -> None:
@@ -60,9 +60,9 @@ async def test_a_run_that_sleeps_says_until_when() -> None:
     builder = AgentWorkflow.create().with_name("late").with_in_memory_workflow_store().with_checkpointing()
     workflow = builder.add_agent("draft", agent, retry=retry).build()
     with FakeClock() as clock:
-        told = await diagnostics(workflow, execution_id="r")
+        told = await diagnostics(workflow, run_id="r")
         assert [(event.level, event.source) for event in told] == [("warning", "draft"), ("info", "late")]
-        assert told[1].message.startswith("sleeps until ")
+        assert told[1].message.startswith("sleeping until ")
         clock(hours=2)
         assert (await workflow.resume("r")).output == "fine"
 
@@ -77,7 +77,7 @@ def reviewed(**options: Any) -> Any:
 
 async def test_runs_are_kept_in_memory_as_long_as_the_workflow() -> None:
     workflow = reviewed().build()
-    waiting = await workflow.run("kelp", execution_id="r")
+    waiting = await workflow.run("kelp", run_id="r")
     assert waiting.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     ((id, asked),) = waiting.requests.items()
     assert (await workflow.resume("r", responses={id: asked.approve()})).output == "<kelp>"
@@ -88,7 +88,7 @@ async def test_runs_are_kept_in_memory_as_long_as_the_workflow() -> None:
 @pytest.mark.parametrize(("retention", "kept"), [(FullHistory, True), (LatestOnly, False)])
 async def test_in_memory_too_a_run_keeps_all_or_its_latest(retention: Any, kept: bool) -> None:
     workflow = reviewed(retention=retention).build()
-    await workflow.run("kelp", execution_id="r")
+    await workflow.run("kelp", run_id="r")
     checkpoints = await workflow.workflow.attach("r").checkpoints()
     assert (len(checkpoints) > 1) is kept
 

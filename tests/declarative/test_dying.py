@@ -100,7 +100,7 @@ WORKFLOWS: dict[str, Callable[[], AgentWorkflow]] = {
 async def test_a_run_dies_anywhere(which: str) -> None:
     workflow = WORKFLOWS[which]().build()
     report = await crash_everywhere(
-        workflow.workflow, workflow.begin("go", "s"), answer=lambda event: event.data.approve()
+        workflow.workflow, workflow.make_start_message("go", "s"), answer=lambda event: event.data.approve()
     )
     assert report.crashes > 8
 
@@ -108,7 +108,7 @@ async def test_a_run_dies_anywhere(which: str) -> None:
 @pytest.mark.long
 async def test_a_run_that_keeps_only_its_latest_dies_anywhere() -> None:
     workflow = WORKFLOWS["approved"]().build()
-    begin, answer = workflow.begin("go", "s"), lambda event: event.data.approve()
+    begin, answer = workflow.make_start_message("go", "s"), lambda event: event.data.approve()
     await crash_everywhere(workflow.workflow, begin, answer=answer, retention=LatestOnly)
     await crash_everywhere(workflow.workflow, begin, answer=answer, fault=FailingStore)
 
@@ -124,6 +124,6 @@ async def test_what_is_said_is_kept_once_wherever_a_run_dies(policy: Any) -> Non
         return MemoryStore()
 
     workflow = pair().with_conversation(policy).with_transcript_store(transcripts).build()
-    await crash_everywhere(workflow.workflow, workflow.begin("go", "s"), store=fresh)
+    await crash_everywhere(workflow.workflow, workflow.make_start_message("go", "s"), store=fresh)
     said = [message.text for thread in await transcripts.threads() for message in await transcripts.read(thread)]
     assert said.count("draft") == 1

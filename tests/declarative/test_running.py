@@ -83,7 +83,7 @@ async def test_a_missing_input_is_an_error_and_not_the_original_prompt() -> None
         .to("review")
         .build()
     )
-    with pytest.raises(MissingInput, match=r"'review' in run .* wants 'draft'.* there are 'input', 'text'"):
+    with pytest.raises(MissingInput, match=r"'review' in run .* needs 'draft'.* there are 'input', 'text'"):
         await workflow.run("kelp")
 
 
@@ -272,8 +272,8 @@ async def test_the_timeout_of_a_node_does_not_cancel_the_run() -> None:
     result = await workflow.run("go")
     assert result.output == "<other>"
     assert result.outcome is not None
-    assert "was not done after 0.01 s" in result.outcome.failed["a"]
-    with pytest.raises(HandlerTimeout, match="was not done after"):
+    assert "did not finish within 0.01 s" in result.outcome.failed["a"]
+    with pytest.raises(HandlerTimeout, match="did not finish within"):
         await AgentWorkflow.create().add_agent("a", slow, timeout=0.01).build().run("go")
 
 
@@ -321,7 +321,7 @@ def approving(approval: Approval | bool, storage: Any = None, **options: Any) ->
 )
 async def test_what_a_person_approves_or_changes_is_used(decide: Any, output: str) -> None:
     workflow, _ = approving(Approval(message="may it?"))
-    result = await workflow.run("go", execution_id="r")
+    result = await workflow.run("go", run_id="r")
     ((id, asked),) = result.requests.items()
     assert asked == NodeApprovalRequest("a", "draft", "may it?")
     assert (await workflow.resume("r", responses={id: decide(asked)})).output == output
@@ -329,7 +329,7 @@ async def test_what_a_person_approves_or_changes_is_used(decide: Any, output: st
 
 async def test_what_a_person_denies_is_skipped_with_the_reason() -> None:
     workflow, heard = approving(True)
-    result = await workflow.run("go", execution_id="r")
+    result = await workflow.run("go", run_id="r")
     ((id, asked),) = result.requests.items()
     result = await workflow.resume("r", responses={id: asked.deny("too long")})
     assert result.outcome is not None
@@ -346,7 +346,7 @@ async def test_a_person_is_asked_only_if_the_condition_holds() -> None:
 async def test_if_nobody_answers_in_time_the_definition_says_what_happens(on_timeout: Any, skipped: bool) -> None:
     workflow, heard = approving(Approval(timeout=60, on_timeout=on_timeout))
     with FakeClock() as clock:
-        await workflow.run("go", execution_id="r")
+        await workflow.run("go", run_id="r")
         clock(seconds=61)
         result = await workflow.resume("r")
     assert result.outcome is not None
@@ -357,7 +357,7 @@ async def test_if_nobody_answers_in_time_the_definition_says_what_happens(on_tim
 async def test_an_approved_output_is_not_asked_of_the_model_again_after_a_restart(tmp_path: Path) -> None:
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
     first, _ = approving(True, storage)
-    ((id, asked),) = (await first.run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await first.run("go", run_id="r")).requests.items()
     second, heard = approving(True, storage)
     assert (await second.resume("r", responses={id: asked.approve()})).output == "<draft>"
     assert heard == ["draft"]
@@ -376,7 +376,7 @@ async def test_events_say_what_happened_in_order() -> None:
         .otherwise("c")
         .build()
     )
-    told = [event async for event in workflow.run("go", execution_id="r") if not isinstance(event, AgentEvent)]
+    told = [event async for event in workflow.run("go", run_id="r") if not isinstance(event, AgentEvent)]
     names = [type(event).__name__.removeprefix("Workflow").removesuffix("Event") for event in told]
     assert names == [
         "Started",
@@ -506,7 +506,7 @@ async def test_runs_side_by_side_do_not_collide() -> None:
     )
     results = await asyncio.gather(*(workflow.run(f"{n}") for n in range(20)))
     assert [result.output for result in results] == [f"<<{n}>>" for n in range(20)]
-    assert len({result.execution_id for result in results}) == 20
+    assert len({result.run_id for result in results}) == 20
 
 
 async def test_a_run_may_take_only_so_long() -> None:
@@ -521,7 +521,7 @@ async def test_a_run_may_take_only_so_long() -> None:
         .build()
     )
     with FakeClock() as clock:
-        ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+        ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
         clock(seconds=11)
         with pytest.raises(WorkflowTimeout, match="took longer than 10 s"):
             await workflow.resume("r", responses={id: asked.approve()})
@@ -539,7 +539,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
             .build()
         )
     text = str(caught.value)
-    for part in ("two agents are called 'a'", "'nowhere'", "'somebody' is not bound", "'nobody'", "give one of them"):
+    for part in ("two agents are called 'a'", "'nowhere'", "'somebody' is not bound", "'nobody'", "set one of them"):
         assert part in text
 
 
@@ -573,11 +573,11 @@ def everything(storage: Any = None) -> Any:
 @pytest.mark.long
 async def test_every_option_of_a_node_comes_to_the_same_wherever_the_run_dies() -> None:
     workflow = everything()
-    result = await workflow.run("go", execution_id="r")
+    result = await workflow.run("go", run_id="r")
     ((id, asked),) = result.requests.items()
     assert (await workflow.resume("r", responses={id: asked.approve()})).output
     report = await crash_everywhere(
-        workflow.workflow, workflow.begin("go", "s"), answer=lambda event: event.data.approve("edited")
+        workflow.workflow, workflow.make_start_message("go", "s"), answer=lambda event: event.data.approve("edited")
     )
     assert report.crashes > 20
 
@@ -594,6 +594,6 @@ async def test_retention_keeps_only_the_latest(tmp_path: Path) -> None:
         .to("b")
         .build()
     )
-    await workflow.run("go", execution_id="r")
+    await workflow.run("go", run_id="r")
     assert isinstance(workflow.storage, BuiltInStorage)
     assert len(await workflow.storage.list_checkpoints(run_id="r")) == 1

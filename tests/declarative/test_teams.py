@@ -73,9 +73,7 @@ async def test_a_team_of_agents_can_be_one_agent() -> None:
 
 async def test_what_a_team_asks_reaches_the_stream_and_the_answer_leads_on() -> None:
     workflow = around(WorkflowBuilder(name="inner", start_executor=Asks("asks")).build(), approval=True).build()
-    asked = [
-        event async for event in workflow.run("ada", execution_id="r") if isinstance(event, ApprovalRequestedEvent)
-    ]
+    asked = [event async for event in workflow.run("ada", run_id="r") if isinstance(event, ApprovalRequestedEvent)]
     assert [(event.agent, event.data) for event in asked] == [("team", "which colour, ada?")]
     result = await workflow.resume("r", responses={asked[0].request_id: "red"})
     ((id, request),) = result.requests.items()
@@ -122,13 +120,13 @@ async def test_a_team_that_fails_says_so_under_the_name_of_its_node() -> None:
 async def test_a_team_dies_anywhere() -> None:
     workflow = around(pair(), approval=True).build()
     report = await crash_everywhere(
-        workflow.workflow, workflow.begin("go", "s"), answer=lambda event: event.data.approve()
+        workflow.workflow, workflow.make_start_message("go", "s"), answer=lambda event: event.data.approve()
     )
     assert report.crashes > 8
 
 
 def test_what_a_team_cannot_have_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="'team' is a workflow, and cannot have timeout, on_error"):
+    with pytest.raises(DefinitionError, match="'team' is a workflow and does not support timeout, on_error"):
         around(pair(), timeout=3, on_error="skip").build()
 
 

@@ -13,7 +13,7 @@ import pytest
 from stepwell import CheckpointCorrupt, Message
 from stepwell.declarative import InMemoryTranscriptStore, JsonTranscriptStore
 from stepwell.declarative.files.durable_files import lock_file, safe_name
-from stepwell.declarative.transcripts import Threads, own_thread, thread_of
+from stepwell.declarative.transcripts import Threads, agent_thread, thread_of
 
 APPENDS = """
 import asyncio, sys
@@ -155,7 +155,7 @@ async def test_threads_may_be_called_anything_and_are_told_apart(tmp_path: Path)
 
 def test_no_two_sessions_and_agents_share_a_thread() -> None:
     names = ["s", "s/a", "a", "a/b", "b", "%2F", "s%2Fa", "", "/"]
-    threads = [*(thread_of(one) for one in names), *(own_thread(one, other) for one in names for other in names)]
+    threads = [*(thread_of(one) for one in names), *(agent_thread(one, other) for one in names for other in names)]
     assert len({*threads}) == len(threads)
 
 

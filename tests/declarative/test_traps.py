@@ -168,7 +168,7 @@ async def test_a_router_that_fails_leads_to_its_default() -> None:
         .to("a", "b")
     )
     assert (await made.build().run("go")).output == "b"
-    with pytest.raises(DefinitionError, match="'route' needs a default, because whoever stands in"):
+    with pytest.raises(DefinitionError, match="'route' needs a default, because its fallback"):
         (
             AgentWorkflow.create()
             .add_router("route", broken(), fallback="spare")
@@ -192,7 +192,7 @@ async def test_a_field_called_input_does_not_take_the_place_of_the_input() -> No
     )
     await workflow.run("yours")
     assert heard == ["yours mine 1"]
-    with pytest.raises(DefinitionError, match="'a' cannot give 'input'"):
+    with pytest.raises(DefinitionError, match="'a' cannot have the output key 'input'"):
         AgentWorkflow.create().add_agent("a", says("x"), output_key="input").build()
 
 
@@ -278,7 +278,7 @@ async def test_objects_read_back_from_disk_are_what_they_were(
             .build()
         )
 
-    ((id, asked),) = (await built().run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await built().run("go", run_id="r")).requests.items()
     assert asked.output == output
     result = await built().resume("r", responses={id: asked.approve()})
     assert result.output == "yes"
@@ -295,7 +295,7 @@ async def test_a_type_made_inside_a_function_is_read_back_too(tmp_path: Path) ->
         storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
         return stored(storage=storage).add_agent("a", says('{"x": 1}'), output=Local, approval=True).build()
 
-    ((id, asked),) = (await built().run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await built().run("go", run_id="r")).requests.items()
     assert (await built().resume("r", responses={id: asked.approve()})).output == Local(1)
 
 
@@ -364,7 +364,7 @@ async def test_a_branch_that_loops_runs_its_siblings_again_and_no_result_of_an_o
         .to("join")
         .build()
     )
-    result = await workflow.run("go", execution_id="r")
+    result = await workflow.run("go", run_id="r")
     while result.requests:
         ((id, asked),) = result.requests.items()
         result = await workflow.resume("r", responses={id: asked.approve()})
@@ -445,7 +445,7 @@ async def test_what_is_denied_inside_a_loop_ends_it() -> None:
         .otherwise("publish")
         .build()
     )
-    result = await workflow.run("go", execution_id="r")
+    result = await workflow.run("go", run_id="r")
     ((id, asked),) = result.requests.items()
     result = await workflow.resume("r", responses={id: asked.deny("enough")})
     assert result.outcome is not None
@@ -463,7 +463,7 @@ async def test_a_stand_in_that_is_denied_leaves_the_place_empty() -> None:
         .to("b")
         .build()
     )
-    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
     result = await workflow.resume("r", responses={id: asked.deny()})
     assert result.outcome is not None
     assert result.outcome.skipped == {"a": "denied", "spare": "denied", "b": "'a' was skipped"}
@@ -473,10 +473,10 @@ def test_whoever_stands_in_does_so_for_one_and_not_for_itself() -> None:
     shared = AgentWorkflow.create().add_agent("spare", says("s"))
     for id in ("a", "b"):
         shared.add_agent(id, says(id), fallback="spare")
-    with pytest.raises(DefinitionError, match="'spare' stands in for 'a' already"):
+    with pytest.raises(DefinitionError, match="'spare' is already the fallback of 'a'"):
         shared.build()
     circle = AgentWorkflow.create().add_agent("a", says("a"), fallback="b").add_agent("b", says("b"), fallback="a")
-    with pytest.raises(DefinitionError, match="'a' falls back to itself, by way of 'b'"):
+    with pytest.raises(DefinitionError, match="'a' falls back to itself through 'b'"):
         circle.build()
 
 
@@ -508,12 +508,12 @@ async def test_the_place_in_a_loop_survives_a_restart(tmp_path: Path) -> None:
             .build()
         )
 
-    result = await built("again 1").run("go", execution_id="r")
+    result = await built("again 1").run("go", run_id="r")
     for number in (2, 3):
         ((id, asked),) = result.requests.items()
         result = await built(f"again {number}").resume("r", responses={id: asked.approve()})
     ((id, asked),) = result.requests.items()
-    with pytest.raises(LoopLimit, match=r"'a' has run 3 times.*still running: nobody"):
+    with pytest.raises(LoopLimit, match=r"'a' has run 3 times.*still running: none"):
         await built().resume("r", responses={id: asked.approve()})
 
 
@@ -533,7 +533,7 @@ async def test_the_number_of_attempts_and_when_the_next_is_due_survive_a_restart
         return stored(storage=storage).add_agent("a", agent, retry=retry).build()
 
     with FakeClock() as clock:
-        result = await built().run("go", execution_id="r")
+        result = await built().run("go", run_id="r")
         assert (len(calls), result.status) == (1, WorkflowRunState.IN_PROGRESS)
         await built().resume("r")
         assert len(calls) == 1  # it is not due
@@ -557,7 +557,7 @@ async def test_a_run_that_failed_for_good_has_all_its_attempts_again_when_it_is_
 
     workflow = stored().add_agent("a", agent, retry=Retries(2, initial_delay=0)).build()
     with pytest.raises(HandlerFailed, match="gone"):
-        await workflow.run("go", execution_id="r")
+        await workflow.run("go", run_id="r")
     assert (await workflow.resume("r")).output == "fine"
     assert len(calls) == 4
 
@@ -567,7 +567,7 @@ async def test_a_run_that_failed_because_of_an_answer_asks_for_another_when_it_i
     agent = one_after_the_other("no object", "none", '{"score": 5}', heard=heard)
     workflow = stored().add_agent("a", agent, output=Review, retry=Retries(2)).build()
     with pytest.raises(OutputRejected, match="could not be read as Review"):
-        await workflow.run("go", execution_id="r")
+        await workflow.run("go", run_id="r")
     assert (await workflow.resume("r")).output == Review(5)
     assert "You answered:\nnone" in heard[2]
 
@@ -587,7 +587,7 @@ async def test_an_answer_that_was_refused_and_a_failure_are_both_counted_after_a
         return stored(storage=storage).add_agent("a", agent, output="structured", retry=retry).build()
 
     with FakeClock() as clock:
-        await built().run("go", execution_id="r")
+        await built().run("go", run_id="r")
         assert len(moves) == 2
         clock(minutes=11)
         with pytest.raises(HandlerFailed, match="gone"):
@@ -609,7 +609,7 @@ async def test_a_run_that_may_take_only_so_long_does_not_wait_for_an_agent_that_
 async def test_no_time_for_an_approval_means_all_the_time(on_timeout: Any) -> None:
     workflow = stored().add_agent("a", says("x"), approval=Approval(timeout=0, on_timeout=on_timeout)).build()
     with FakeClock() as clock:
-        ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+        ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
         clock(days=30)
         assert (await workflow.resume("r")).requests == {id: asked}
         assert (await workflow.resume("r", responses={id: asked.approve()})).output == "x"
@@ -618,7 +618,7 @@ async def test_no_time_for_an_approval_means_all_the_time(on_timeout: Any) -> No
 async def test_a_time_that_is_over_with_suspend_leaves_the_question_open() -> None:
     workflow = stored().add_agent("a", says("x"), approval=Approval(timeout=60, on_timeout="suspend")).build()
     with FakeClock() as clock:
-        ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+        ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
         clock(hours=1)
         assert (await workflow.resume("r")).requests == {id: asked}
         assert (await workflow.resume("r", responses={id: asked.approve("y")})).output == "y"
@@ -629,7 +629,7 @@ async def test_a_time_that_is_over_with_suspend_leaves_the_question_open() -> No
 
 async def test_a_change_that_is_not_what_the_node_promises_is_asked_about_again() -> None:
     workflow = stored().add_agent("a", says('{"score": 1}'), output=Review, approval=Approval(message="ok?")).build()
-    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
     result = await workflow.resume("r", responses={id: asked.approve({"score": "many"})})
     ((id, again),) = result.requests.items()
     assert again.message.startswith("ok?\n\nThe answer could not be read as Review")
@@ -646,16 +646,16 @@ async def test_the_choice_of_a_router_can_be_changed() -> None:
         .to("a", "b")
         .build()
     )
-    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
     assert asked.output == "a"
     ((id, again),) = (await workflow.resume("r", responses={id: asked.approve("nowhere")})).requests.items()
-    assert "'nowhere' is none of 'a', 'b'" in again.message
+    assert "'nowhere' is not one of 'a', 'b'" in again.message
     assert (await workflow.resume("r", responses={id: again.approve("b")})).output == "at b"
 
 
 async def test_of_two_questions_the_one_without_an_answer_stays_open() -> None:
     workflow = stored().add_agent("a", says("x"), approval=True).add_agent("b", says("y"), approval=True).build()
-    result = await workflow.run("go", execution_id="r")
+    result = await workflow.run("go", run_id="r")
     first, second = result.requests
     result = await workflow.resume("r", responses={first: result.requests[first].approve()})
     assert list(result.requests) == [second]
@@ -685,7 +685,7 @@ async def test_every_edge_and_every_skipped_agent_is_told_of_even_if_nobody_begi
         .to("join")
         .build()
     )
-    events = await told(workflow.run("go", execution_id="r"))
+    events = await told(workflow.run("go", run_id="r"))
     assert WorkflowEdgeTraversedEvent("a", "join", "") in events
     assert [event.agent for event in events if isinstance(event, WorkflowAgentSkippedEvent)] == ["dead"]
 
@@ -727,7 +727,7 @@ async def test_layers_begin_and_end_once_each_with_all_that_began_together() -> 
         .build()
     )
     kinds = (WorkflowLayerStartedEvent, WorkflowLayerCompletedEvent)
-    first = await told(workflow.run("go", execution_id="r"), *kinds, ApprovalRequestedEvent)
+    first = await told(workflow.run("go", run_id="r"), *kinds, ApprovalRequestedEvent)
     asked = first.pop(1)
     assert first == [
         WorkflowLayerStartedEvent(1, ("a", "b")),
@@ -754,7 +754,7 @@ async def test_after_a_resume_nothing_is_told_twice_and_it_says_that_it_goes_on(
         .to("c")
         .build()
     )
-    before = await told(workflow.run("go", execution_id="r"))
+    before = await told(workflow.run("go", run_id="r"))
     asked = next(event for event in before if isinstance(event, ApprovalRequestedEvent))
     after = await told(workflow.resume("r", responses={asked.request_id: asked.data.approve()}))
     assert before[0] == WorkflowStartedEvent("stored", "r", 3)
@@ -785,7 +785,7 @@ async def test_a_run_that_failed_is_resumed_and_finished_and_each_says_so() -> N
         return "fine"
 
     workflow = stored().add_agent("a", says("a", calls)).add_agent("b", flaky).from_("a").to("b").build()
-    events = await told_until_it_fails(workflow.run("go", execution_id="r"))
+    events = await told_until_it_fails(workflow.run("go", run_id="r"))
     over = events[-1]
     assert isinstance(over, WorkflowCompletedEvent)
     assert (over.success, over.succeeded, over.failed) == (False, 1, 1)
@@ -795,7 +795,7 @@ async def test_a_run_that_failed_is_resumed_and_finished_and_each_says_so() -> N
 
 async def test_a_run_that_fails_after_a_resume_counts_what_was_done_before() -> None:
     workflow = stored().add_agent("a", says("a"), approval=True).add_agent("b", broken()).from_("a").to("b").build()
-    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
     with pytest.raises(HandlerFailed):
         await workflow.resume("r", responses={id: asked.approve()})
     events = await told_until_it_fails(workflow.resume("r"))
@@ -812,7 +812,7 @@ async def test_every_agent_that_failed_says_so_and_not_only_the_first() -> None:
 
 async def test_a_stream_that_is_left_leaves_the_run_free() -> None:
     workflow = stored().add_agent("a", says("a")).add_agent("b", says("b")).from_("a").to("b").build()
-    async with workflow.run("go", execution_id="r") as stream:
+    async with workflow.run("go", run_id="r") as stream:
         async for event in stream:
             if isinstance(event, WorkflowAgentCompletedEvent):
                 break
@@ -828,11 +828,11 @@ async def test_runs_side_by_side_tell_of_themselves_alone() -> None:
         .to("b")
         .build()
     )
-    several = await asyncio.gather(*(told(workflow.run(f"t{n}", execution_id=f"r{n}")) for n in range(4)))
+    several = await asyncio.gather(*(told(workflow.run(f"t{n}", run_id=f"r{n}")) for n in range(4)))
     for n, events in enumerate(several):
         done = {e.agent: e.outputs for e in events if isinstance(e, WorkflowAgentCompletedEvent)}
         assert done["a"] == {"a": f"t{n}"}
-        assert {e.execution_id for e in events if isinstance(e, WorkflowStartedEvent)} == {f"r{n}"}
+        assert {e.run_id for e in events if isinstance(e, WorkflowStartedEvent)} == {f"r{n}"}
         assert any(isinstance(e, ApprovalRequestedEvent) for e in events) is (n == 1)
 
 
@@ -845,7 +845,7 @@ async def test_one_run_is_moved_on_by_one_at_a_time() -> None:
         return "slow"
 
     workflow = stored().add_agent("a", slow).build()
-    first = asyncio.ensure_future(_result(workflow.run("go", execution_id="r")))
+    first = asyncio.ensure_future(_result(workflow.run("go", run_id="r")))
     await entered.wait()
     with pytest.raises(RunBusy):
         await workflow.resume("r")
@@ -892,7 +892,7 @@ async def test_names_may_be_anything(id: str, tmp_path: Path) -> None:
             .to("then")
         )
 
-    ((request, asked),) = (await built().build().run("go", execution_id=id, session_id=id)).requests.items()
+    ((request, asked),) = (await built().build().run("go", run_id=id, session_id=id)).requests.items()
     found = (await AgentWorkflow.of_run(tmp_path / "store", id)).with_agents({id: says("x"), "then": says("ok", heard)})
     found.with_conversation("per-agent").with_transcript_store(tmp_path / "said")
     assert (await found.build().resume(id, responses={request: asked.approve()})).output == "ok"
@@ -912,7 +912,7 @@ def test_an_agent_without_a_name_is_refused() -> None:
 @pytest.mark.long
 async def test_a_save_that_fails_is_an_error() -> None:
     workflow = stored().add_agent("a", says("a")).add_agent("b", says("b")).from_("a").to("b").build()
-    report = await crash_everywhere(workflow.workflow, workflow.begin("go", "s"), fault=FailingStore)
+    report = await crash_everywhere(workflow.workflow, workflow.make_start_message("go", "s"), fault=FailingStore)
     assert report.crashes > 5
     failing = stored(storage=BuiltInStorage(FailingStore(MemoryStore(), 3)))
     with pytest.raises(StoreUnavailable):
@@ -932,7 +932,7 @@ async def test_only_the_newest_is_kept_while_a_run_is_under_way(tmp_path: Path) 
     )
     assert workflow.storage is not None
     seen = []
-    async for event in workflow.run("go", execution_id="r"):
+    async for event in workflow.run("go", run_id="r"):
         if not isinstance(event, AgentEvent | WorkflowStartedEvent):
             seen.append(len(await workflow.storage.list_checkpoints(run_id="r")))  # type: ignore[call-arg]
     assert {*seen} == {1}
@@ -950,7 +950,7 @@ async def test_a_run_does_not_go_on_with_other_edges() -> None:
             .add_agent("c", says("c"))
         )
 
-    ((id, asked),) = (await made().from_("a").to("b").build().run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await made().from_("a").to("b").build().run("go", run_id="r")).requests.items()
     with pytest.raises(GraphChanged, match=r"'0:a>b' is gone.*'0:a>c' is new.*of_run"):
         await made().from_("a").to("c").build().resume("r", responses={id: asked.approve()})
     other = made().from_("a").to("b", when=equals("a", "no")).build()  # what a condition says may change
@@ -978,7 +978,7 @@ async def test_a_checkpoint_with_a_skipped_node_inside_a_loop_goes_on(tmp_path: 
             .build()
         )
 
-    result = await built("bad").run("go", execution_id="r")
+    result = await built("bad").run("go", run_id="r")
     ((id, asked),) = result.requests.items()
     result = await built("good").resume("r", responses={id: asked.approve()})
     ((id, asked),) = result.requests.items()
@@ -1009,12 +1009,12 @@ async def test_the_same_call_begins_a_run_and_goes_on_with_it_even_if_a_time_lim
         made = stored(storage=storage).add_agent("a", says("a"), approval=True, timeout=timeout)
         return made.add_agent("b", says("b")).from_("a").to("b").build()
 
-    first = await told(built(5).run("go", execution_id="r"), WorkflowStartedEvent, ApprovalRequestedEvent)
-    again = await told(built(6).run("go", execution_id="r"), WorkflowStartedEvent, ApprovalRequestedEvent)
+    first = await told(built(5).run("go", run_id="r"), WorkflowStartedEvent, ApprovalRequestedEvent)
+    again = await told(built(6).run("go", run_id="r"), WorkflowStartedEvent, ApprovalRequestedEvent)
     assert [event.resumed for event in (first[0], again[0])] == [False, True]
     assert again[1] == first[1]
     with pytest.raises(InputMismatch):
-        await built(6).run("something else", execution_id="r")
+        await built(6).run("something else", run_id="r")
 
 
 class Six:
@@ -1044,9 +1044,9 @@ class Six:
 
 async def test_a_storage_of_ones_own_keeps_runs_too() -> None:
     workflow = stored(storage=Six()).add_agent("a", says("a"), approval=True).build()
-    ((id, asked),) = (await workflow.run("go", execution_id="r")).requests.items()
+    ((id, asked),) = (await workflow.run("go", run_id="r")).requests.items()
     assert (await workflow.resume("r", responses={id: asked.approve()})).output == "a"
-    with pytest.raises(DefinitionError, match="Six does not find runs by their ids alone"):
+    with pytest.raises(DefinitionError, match="Six cannot find a run by its id alone"):
         await AgentWorkflow.of_run(Six(), "r")
 
 
@@ -1068,7 +1068,7 @@ async def test_a_conversation_that_cannot_be_kept_is_an_error_and_not_a_failure_
         .build()
     )
     with pytest.raises(HandlerFailed, match="no space left"):
-        await workflow.run("go", execution_id="r", session_id="s")
+        await workflow.run("go", run_id="r", session_id="s")
     said.full = False
     assert (await workflow.resume("r")).output == "answer"
     assert [message.text for message in await said.read("s")] == ["go", "answer"]

@@ -33,7 +33,7 @@ async def main(kit: str, url: str, database: str, phase: str) -> None:
             .with_agents(agents)
             .build()
         )
-        result = await workflow.run({"report": "report Rome", "clerk": "pay 40"}, execution_id="r")
+        result = await workflow.run({"report": "report Rome", "clerk": "pay 40"}, run_id="r")
         print([type(asked).__name__ for asked in result.requests.values()])
     else:
         found = await AgentWorkflow.of_run(storage, "r")

@@ -19,11 +19,11 @@ from tests.support.golden_by_name import GoldenReview, build_golden
 async def fill(storage: SQLiteCheckpointStorage) -> None:
     """A run that waits for an approval in the second round of its loop, and one that failed after it."""
     workflow = build_golden(storage, [])
-    ((id, asked),) = (await workflow.run("a letter", execution_id="waiting")).requests.items()
+    ((id, asked),) = (await workflow.run("a letter", run_id="waiting")).requests.items()
     assert asked.output == GoldenReview(0, "make it better"), asked
     await workflow.resume("waiting", responses={id: asked.approve()})
     broken = build_golden(storage, [], broken=True)
-    ((id, asked),) = (await broken.run("a letter", execution_id="failed")).requests.items()
+    ((id, asked),) = (await broken.run("a letter", run_id="failed")).requests.items()
     with suppress(HandlerFailed):
         await broken.resume("failed", responses={id: asked.approve(GoldenReview(8, "by hand"))})
 

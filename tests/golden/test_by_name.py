@@ -58,7 +58,7 @@ async def test_a_run_that_waits_in_the_middle_of_a_loop_goes_on_to_its_end(stora
     assert asked == NodeApprovalRequest("review", GoldenReview(4, "make it better"), "Is that so?")
     ((id, asked),) = (await workflow.resume("waiting", responses={id: asked.approve()})).requests.items()
     assert made == ["draft", "review"]
-    result = await workflow.resume("waiting", responses={id: {"approved": True, "output": {"score": 9}}})
+    result = await workflow.resume("waiting", responses={id: {"decision": "approve", "output": {"score": 9}}})
     assert result.output == "out: text better (9, found)"
     assert made == ["draft", "review", "publish"]
     assert result.outcome is not None

@@ -52,7 +52,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def questions(draw: st.DrawFn) -> Condition:
     kind = draw(st.sampled_from(sorted(OPERATORS)))
-    return FieldCondition(kind, draw(names), draw(GIVEN[OPERATORS[kind].takes]))
+    return FieldCondition(kind, draw(names), draw(GIVEN[OPERATORS[kind].operand]))
 
 
 conditions: st.SearchStrategy[Condition] = st.recursive(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from stepwell import kernel
 from stepwell.engine.compatibility import CompatibleRun, make_compatible
-from stepwell.engine.definition import Definition
+from stepwell.engine.definition import WorkflowDefinition
 from stepwell.errors import CheckpointMissing, CodecError, DurabilityError, GraphChanged, StoreUnavailable
 from stepwell.graph.subworkflow import Nesting
 from stepwell.model.event import WorkflowRunState
@@ -133,7 +133,7 @@ class _Check:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def find_changes(self, run_id: str, definition: Definition) -> list[str]:
+    async def find_changes(self, run_id: str, definition: WorkflowDefinition) -> list[str]:
         """What migrations would do to a run; empty if it goes on without."""
         archive = StoreArchive(self._store, definition.codec)
         checkpoint, log = await self._load(archive, run_id)
@@ -152,7 +152,7 @@ class _Check:
         raise CheckpointMissing(f"no run {run_id!r} is stored here")
 
     async def _check_checkpoint(
-        self, archive: StoreArchive, compatible: CompatibleRun, definition: Definition
+        self, archive: StoreArchive, compatible: CompatibleRun, definition: WorkflowDefinition
     ) -> list[str]:
         for path, payload in _payloads(compatible.at):
             _check_readable(path, payload, compatible.at.run_id)
@@ -163,7 +163,7 @@ class _Check:
         return changes + await self._check_called_runs(compatible, definition)
 
     async def _check_child(
-        self, archive: StoreArchive, checkpoint: Checkpoint, child: Child, definition: Definition
+        self, archive: StoreArchive, checkpoint: Checkpoint, child: Child, definition: WorkflowDefinition
     ) -> list[str]:
         """A run inside that waits; a fork goes on with a fork of it."""
         inner = _inner_definition(definition, child.executor)
@@ -184,7 +184,7 @@ class _Check:
             await self._check_checkpoint(inside, make_compatible(inner, source, RecalledLog(), afresh=True), inner),
         )
 
-    async def _check_called_runs(self, compatible: CompatibleRun, definition: Definition) -> list[str]:
+    async def _check_called_runs(self, compatible: CompatibleRun, definition: WorkflowDefinition) -> list[str]:
         """Runs inside that were called in the superstep that is under way: no checkpoint names them yet."""
         checkpoint, changes = compatible.at, list[str]()
         for delivery in kernel.plan(
@@ -198,7 +198,7 @@ class _Check:
         return changes
 
 
-def _inner_definition(definition: Definition, executor: str) -> Definition | None:
+def _inner_definition(definition: WorkflowDefinition, executor: str) -> WorkflowDefinition | None:
     nesting = definition.graph.executors[executor]
     inner = nesting.workflow if isinstance(nesting, Nesting) else None
     return inner._definition if isinstance(inner, Workflow) else None
@@ -230,7 +230,7 @@ def _check_readable(path: str, payload: Payload, run_id: str) -> None:
         raise CodecError(error.message, path=path + inside) from error
 
 
-def _check_limit(checkpoint: Checkpoint, definition: Definition) -> None:
+def _check_limit(checkpoint: Checkpoint, definition: WorkflowDefinition) -> None:
     if checkpoint.messages and checkpoint.since_input >= definition.max_iterations:
         made, limit = checkpoint.since_input, definition.max_iterations
         problem = f"it has made {made} supersteps since its last input, and may make {limit}"

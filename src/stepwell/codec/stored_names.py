@@ -51,7 +51,7 @@ _TABLE = {
     "declarative.instance": "AgentWorkflowResult",
     "declarative.messages": """
         BeginWorkflow NodesDecided NodeDone RunNode
-        NodeApprovalRequest NodeApprovalResponse NodeOutcome=Outcome""",
+        NodeApprovalRequest NodeApprovalResponse NodeOutcome=AgentWorkflowOutcome""",
     "declarative.node": "NodeWork",
     "storage.checkpoint": "WorkflowCheckpoint WorkflowMessage",
     "storage.due_runs": "DueRun",

@@ -1,4 +1,10 @@
-"""Workflows said by the names of their agents, and as data: `AgentWorkflow`."""
+"""Workflows declared from named agents, as data that can be stored: `AgentWorkflow`.
+
+A definition (`definition`) lists nodes and edges. `binding` turns it into a plain workflow with a
+conductor in the middle and one node executor for each agent; `schedule` decides which nodes run
+next; `instance` starts and resumes runs; `events` translates the engine's events. Definitions are
+read from and written to JSON and YAML in `files/`; conditions on edges live in `conditions/`.
+"""
 
 from stepwell.declarative.builder import AgentWorkflow
 from stepwell.declarative.conditions.condition import (
@@ -45,13 +51,14 @@ from stepwell.declarative.files.reader import from_data, from_json, from_yaml
 from stepwell.declarative.files.schema import schema
 from stepwell.declarative.files.writer import to_data, to_json, to_yaml
 from stepwell.declarative.instance import AgentWorkflowInstance, AgentWorkflowResult, AgentWorkflowStream
-from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse, Outcome
+from stepwell.declarative.messages import AgentWorkflowOutcome, NodeApprovalRequest, NodeApprovalResponse
 from stepwell.declarative.transcripts import InMemoryTranscriptStore, JsonTranscriptStore, TranscriptStore
 
 __all__ = [
     "AgentEvent",
     "AgentWorkflow",
     "AgentWorkflowInstance",
+    "AgentWorkflowOutcome",
     "AgentWorkflowResult",
     "AgentWorkflowStream",
     "Approval",
@@ -68,7 +75,6 @@ __all__ = [
     "Node",
     "NodeApprovalRequest",
     "NodeApprovalResponse",
-    "Outcome",
     "OutputRejected",
     "Retries",
     "TranscriptStore",

@@ -1,4 +1,8 @@
-"""From a definition to a workflow that runs: agents, types and transcripts are bound to the names in it."""
+"""Build a runnable workflow from a definition.
+
+Agents and types are bound to the names in the definition. The result is a star: a conductor in the
+middle, and an executor for each node that talks to the conductor only.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,10 @@ from stepwell.codec.codec import register_checkpoint_type
 from stepwell.declarative.conductor import Conductor
 from stepwell.declarative.definition import Definition, Node
 from stepwell.declarative.node import NodeExecutor, handoff_tools
-from stepwell.declarative.schedule import NodeGraph
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import InMemoryTranscriptStore, Threads, TranscriptStore
 from stepwell.declarative.validation import find_problems
-from stepwell.declarative.workflow_node import TeamNode, inner_id
+from stepwell.declarative.workflow_node import WorkflowNode, inner_id
 from stepwell.errors import DefinitionError
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.workflows.builder import WorkflowBuilder
@@ -29,7 +33,7 @@ AgentFactory = Callable[[Mapping[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Bindings:
-    """What the names in a definition stand for in this program."""
+    """The agents, types and stores of this program, by the names a definition uses."""
 
     agents: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, type] = field(default_factory=dict)
@@ -38,7 +42,11 @@ class Bindings:
 
 
 def bind(definition: Definition, bindings: Bindings, storage: CheckpointStorage | None) -> Workflow:
-    """The workflow. Raises DefinitionError with everything that is wrong or not bound."""
+    """Build the workflow of a definition.
+
+    Raises DefinitionError with every problem at once: an invalid definition, and every agent or
+    type that is not bound.
+    """
     problems = [text for _, text in find_problems(definition)]
     agents: dict[str, Any] = {}
     for node in definition.nodes:
@@ -48,13 +56,16 @@ def bind(definition: Definition, bindings: Bindings, storage: CheckpointStorage 
             problems += error.problems
     named = {name for node in definition.nodes for name in node.output_types}
     problems += [
-        f"the type {name!r} is not bound: give the class of that name to with_types(...)"
+        f"the type {name!r} is not bound: pass the class of that name to with_types(...)"
         for name in sorted(named - {*bindings.types})
     ]
     if problems:
+        # Nodes can share an agent, so the same problem may have been found several times.
         raise DefinitionError(list(dict.fromkeys(problems)))
     for name in named:
-        if is_storable(bindings.types[name]):  # so that what was stored is read, wherever the class was made
+        # A class of a notebook or of a function cannot be imported by its name. Registered here,
+        # its stored instances are readable before the first new one is written.
+        if is_storable(bindings.types[name]):
             register_checkpoint_type(bindings.types[name])
     return _wire(definition, bindings, agents, storage)
 
@@ -63,25 +74,29 @@ def _find_agent(node: Node, bindings: Bindings) -> Any:
     if node.config is not None:
         if bindings.factory is None:
             raise DefinitionError(
-                f"{node.id!r} has a configuration, and nothing makes an agent of it: with_agent_factory(...)"
+                f"{node.id!r} has a configuration, but there is no agent factory: call with_agent_factory(...)"
             )
         return _as_agent(node, bindings.factory(node.config))
-    if node.bound_by not in bindings.agents:
+    if node.agent_name not in bindings.agents:
         names = ", ".join(map(repr, bindings.agents)) or "none"
-        raise DefinitionError(f"the agent {node.bound_by!r} is not bound: with_agents({{...}}); there are {names}")
-    return _as_agent(node, bindings.agents[node.bound_by])
+        raise DefinitionError(
+            f"the agent {node.agent_name!r} is not bound: pass it to with_agents({{...}}); bound are {names}"
+        )
+    return _as_agent(node, bindings.agents[node.agent_name])
 
 
 def _as_agent(node: Node, agent: Any) -> Any:
-    """An agent, or a workflow that stands for one."""
+    """Adapt an agent of another library; a workflow agent is checked and returned as it is."""
     if not isinstance(agent, WorkflowAgent):
         return agent_of(agent)
+    # A workflow runs in an executor beside the node, in supersteps that the node does not see. What
+    # the node would enforce around a turn cannot be enforced there, so it is refused.
     options = [name for name in ("timeout", "retry", "concurrency", "fallback") if getattr(node, name) is not None]
     options += ["on_error"] if node.on_error in ("skip", "isolate") else []
     options += ["output"] if node.output_mode == "handoff" else []
     if options:
         raise DefinitionError(
-            f"{node.id!r} is a workflow, and cannot have {', '.join(options)}: give them to what is inside of it"
+            f"{node.id!r} is a workflow and does not support {', '.join(options)}: set them on the agents inside it"
         )
     return agent
 
@@ -95,28 +110,32 @@ def _wire(
     graph = NodeGraph(definition)
     conductor = Conductor(graph)
     builder = WorkflowBuilder(
-        100 + 6 * len(definition.nodes) * definition.max_iterations,  # its own limit ends a loop long before
+        # The engine's limit of supersteps must never be what ends a loop: `max_iterations` does,
+        # with a better message. Six supersteps are more than one run of a node normally takes: two
+        # for the node and the conductor, two more for a workflow inside, one for each request.
+        100 + 6 * len(definition.nodes) * definition.max_iterations,
         definition.name,
         definition.description,
         start_executor=conductor,
         checkpoint_storage=storage,
         output_from=[conductor],
     )
+    # To itself, for `NodesDecided`: a decision that starts no node.
     builder.add_edge(conductor, conductor)
     for executor in [_make_node(graph, node, agents[node.id], bindings, threads) for node in definition.nodes]:
         builder.add_edge(conductor, executor).add_edge(executor, conductor)
-        if isinstance(executor, TeamNode):
-            team = WorkflowAgentExecutor(agents[executor.id], inner_id(executor.id))
-            builder.add_edge(executor, team).add_edge(team, executor)
+        if isinstance(executor, WorkflowNode):
+            inner = WorkflowAgentExecutor(agents[executor.id], inner_id(executor.id))
+            builder.add_edge(executor, inner).add_edge(inner, executor)
     return builder.build()
 
 
 def _make_node(graph: NodeGraph, node: Node, agent: Any, bindings: Bindings, threads: Threads | None) -> NodeExecutor:
     if isinstance(agent, WorkflowAgent):
-        return TeamNode(graph, node, bindings.types, threads)
+        return WorkflowNode(graph, node, bindings.types, threads)
     handoffs: dict[str, str] = {}
     if node.output_mode == "handoff":
         for tool, target in handoff_tools(graph, node.id).items():
-            description = getattr(bindings.agents.get(graph.definition.node(target).bound_by), "description", None)
+            description = getattr(bindings.agents.get(graph.definition.node(target).agent_name), "description", None)
             handoffs[tool] = description or f"Hand over to {target}."
     return NodeExecutor(graph, node, agent, bindings.types, threads, handoffs)

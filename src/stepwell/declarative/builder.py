@@ -1,4 +1,4 @@
-"""Say a workflow by the names of its agents."""
+"""The builder of workflows of named agents: `AgentWorkflow.create().add_agent(...)...build()`."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ When = Condition | Callable[[Mapping[str, Any]], bool]
 
 
 class From:
-    """The beginning of an edge; `to` ends it."""
+    """The sources of an edge; `to`, `otherwise` and `by_type` complete it."""
 
     def __init__(self, workflow: AgentWorkflow, sources: tuple[str, ...]) -> None:
         self._workflow, self._sources = workflow, sources
 
     def to(self, *targets: str, when: When | None = None) -> AgentWorkflow:
-        """To each of these, if the condition holds for what the source gave."""
+        """Lead to each target, if the condition holds for the values after the source has run."""
         condition = when if when is None or isinstance(when, Condition) else CallableCondition(when)
         return self._workflow._edge(Edge(self._sources, targets, condition))
 
     def otherwise(self, *targets: str) -> AgentWorkflow:
-        """To these, if no other edge of the source is taken."""
+        """Lead to these targets if no other edge of the source is taken."""
         return self._workflow._edge(Edge(self._sources, targets, default=True))
 
     def by_type(self, routes: Mapping[type | str, str | Iterable[str]]) -> AgentWorkflow:
-        """To the target of the type that the union output is of."""
+        """Lead to the target that is given for the type of the source's union output."""
         for kind, to in routes.items():
             targets = (to,) if isinstance(to, str) else tuple(to)
             name = kind if isinstance(kind, str) else kind.__name__
@@ -58,8 +58,8 @@ class From:
 class AgentWorkflow:
     """A workflow of named agents: `AgentWorkflow.create().add_agent("draft", writer)...build()`.
 
-    Agents are known by their ids, what they give by keys, and when an edge is taken is data: so the whole of it can be
-    stored, and a run goes on in a program that has only the agents.
+    Agents have ids, their outputs have keys, and conditions are data. So the definition can be
+    stored with each run, and a program that only has the agents can resume it.
     """
 
     def __init__(self) -> None:
@@ -72,109 +72,122 @@ class AgentWorkflow:
 
     @classmethod
     def create(cls) -> Self:
-        """A new one, with nothing in it."""
+        """Create an empty workflow."""
         return cls()
 
     @classmethod
     def from_definition(cls, definition: Definition) -> Self:
-        """One that says what a definition says; its agents are bound by `with_agents`."""
+        """Create a workflow from a definition; bind its agents with `with_agents`."""
         workflow = cls()
         workflow._definition = definition
         return workflow
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """One that says what a JSON text says. Raises DefinitionError with every problem, and its line."""
+        """Create a workflow from JSON. Raises DefinitionError with every problem and its line."""
         return cls.from_definition(from_json(text))
 
     @classmethod
     def from_yaml(cls, text: str | bytes) -> Self:
-        """One that says what a YAML text says. Raises DefinitionError with every problem, and its line."""
+        """Create a workflow from YAML. Raises DefinitionError with every problem and its line."""
         return cls.from_definition(from_yaml(text))
 
     @classmethod
     def load(cls, root: str | Path, name: str) -> Self:
-        """One whose newest definition is kept in a JSON workflow store, which it uses too."""
+        """Load the newest definition of `name` from a JSON workflow store, and use that store.
+
+        Raises FileNotFoundError if the store has no definition of that name.
+        """
         workflow = cls.from_json(load_definition(Path(root), name))
         return workflow.with_json_workflow_store(root, workflow._definition.retention)
 
     @classmethod
-    async def of_run(cls, store: StorageLike | Path, execution_id: str) -> Self:
-        """The workflow of a stored run, as it was when the run began: bind its agents, build it, and resume the run.
+    async def of_run(cls, store: StorageLike | Path, run_id: str) -> Self:
+        """Load the workflow of a stored run, as it was when the run started.
 
-        `store` is the storage of the run, or the directory of a JSON workflow store.
+        Bind its agents, build it, and resume the run. `store` is the storage of the run, or the
+        directory of a JSON workflow store as a `Path`. Raises CheckpointMissing if there is no such
+        run, and DefinitionError if its definition was not stored with it.
         """
         if isinstance(store, Path):
-            workflow = cls.from_definition(await read_run_definition(run_storage(store), execution_id))
+            workflow = cls.from_definition(await read_run_definition(run_storage(store), run_id))
             return workflow.with_json_workflow_store(store, workflow._definition.retention)
         storage = storage_of(store)
         if storage is None:
-            raise DefinitionError(f"give the storage of run {execution_id!r}, or the directory of its store as a Path")
-        return cls.from_definition(await read_run_definition(storage, execution_id)).with_workflow_store(storage)
+            raise DefinitionError(f"pass the storage of run {run_id!r}, or the directory of its store as a Path")
+        return cls.from_definition(await read_run_definition(storage, run_id)).with_workflow_store(storage)
 
     def with_agents(self, agents: Mapping[str, Any]) -> Self:
-        """What the names of agents stand for."""
+        """Bind agents to names. Agents bound before under other names stay bound."""
         self._agents |= agents
         return self
 
     def with_name(self, name: str) -> Self:
-        """Its runs are found by this name."""
+        """Set the name of the workflow, by which its runs are found."""
         return self._with(name=name)
 
     def with_description(self, description: str) -> Self:
-        """What it is for."""
+        """Describe what the workflow is for."""
         return self._with(description=description)
 
     def with_checkpointing(self, enabled: bool = True) -> Self:
-        """Commit every run to the workflow store: in memory, unless another is named."""
+        """Commit every run to the workflow store, which is in memory unless another is set."""
         return self._with(checkpointing=enabled)
 
     def with_in_memory_workflow_store(self, *, retention: Retention = FullHistory) -> Self:
-        """Keep runs as long as this program lives."""
+        """Store runs in memory, as long as the built workflow lives."""
         self._stores = replace(self._stores, storage=None, root=None)
         return self._with(retention=retention)
 
     def with_json_workflow_store(self, root: str | Path, retention: Retention = FullHistory) -> Self:
-        """Keep definitions and runs as JSON files in a directory."""
+        """Store definitions and runs as JSON files in a directory."""
         self._stores = replace(self._stores, storage=None, root=Path(root))
         return self._with(retention=retention)
 
     def with_workflow_store(self, storage: StorageLike) -> Self:
-        """Keep runs in this storage, SQLite or PostgreSQL for instance, which says itself what it keeps of each."""
+        """Store runs in this storage, for example SQLite or PostgreSQL.
+
+        Its own retention applies.
+        """
         try:
             self._stores = replace(self._stores, storage=storage_of(storage), root=None)
         except DefinitionError as error:
+            # Collected, so that `build` reports everything at once.
             self._problems += error.problems
         return self
 
     def with_transcript_store(self, transcripts: TranscriptStore | str | Path) -> Self:
-        """Keep what is said in conversations here, apart from the runs; a path is a directory of JSON files."""
+        """Store conversations here, separately from runs; a path is a directory of JSON files."""
         store = JsonTranscriptStore(Path(transcripts)) if isinstance(transcripts, (str, Path)) else transcripts
         self._stores = replace(self._stores, transcripts=store)
         return self
 
     def with_conversation(self, policy: Conversation) -> Self:
-        """What agents remember of a session: "none", one "shared" thread, a thread "per-agent", a "fork" for each."""
+        """Set what agents remember of a session.
+
+        "none": nothing; "shared": one thread for all; "per-agent": a thread for each agent; "fork":
+        a thread for each agent that starts as a copy of the shared one.
+        """
         return self._with(conversation=policy)
 
     def with_max_iterations(self, max_iterations: int) -> Self:
-        """How often a loop may run an agent."""
+        """Limit how often one run may run the same agent."""
         return self._with(max_iterations=max_iterations)
 
     def with_timeout(self, seconds: float) -> Self:
-        """How long a run may take in all."""
+        """Limit how long a run may take in total, in seconds."""
         return self._with(timeout=seconds)
 
     def with_agent_factory(self, factory: AgentFactory) -> Self:
-        """Makes agents from the configurations of nodes."""
+        """Set the function that makes agents from the configurations of nodes."""
         self._factory = factory
         return self
 
     def with_types(self, *types: type) -> Self:
-        """Types that outputs are of, known by their names."""
+        """Bind the types of outputs to their class names."""
         for cls in types:
             if self._types.setdefault(cls.__name__, cls) is not cls:
-                self._problems.append(f"two types are called {cls.__name__!r}: give one of them another name")
+                self._problems.append(f"two types are called {cls.__name__!r}: rename one of them")
         return self
 
     def add_agent(
@@ -196,9 +209,11 @@ class AgentWorkflow:
         approval: Approval | bool | None = None,
         default_target: str | None = None,
     ) -> Self:
-        """Add an agent: an object that is one, an async function, the name it is bound by, or its configuration.
+        """Add a node with an agent.
 
-        `output` is a mode, a type (structured), or several types (union): the first that has all the keys.
+        `agent` is an agent object, an async function, the name it is bound by (default: the id), or
+        a configuration for the agent factory. `output` is a mode, a type (structured) or several
+        types (union). A `fallback` sets `on_error` to "fallback".
         """
         mode, types = self._output_of(output)
         name, config = None, None
@@ -212,34 +227,37 @@ class AgentWorkflow:
         node = Node(
             id,
             name,
-            config,
-            input_key,
-            input_template,
-            tuple(context_keys),
-            instructions,
-            output_key,
-            mode,
-            types,
-            default_target,
-            timeout,
-            retry,
-            "fallback" if fallback is not None else on_error,
-            fallback,
-            concurrency,
-            node_approval,
+            config=config,
+            input_key=input_key,
+            input_template=input_template,
+            context_keys=tuple(context_keys),
+            instructions=instructions,
+            output_key=output_key,
+            output_mode=mode,
+            output_types=types,
+            default_target=default_target,
+            timeout=timeout,
+            retry=retry,
+            on_error="fallback" if fallback is not None else on_error,
+            fallback=fallback,
+            concurrency=concurrency,
+            approval=node_approval,
         )
         return self._with(nodes=(*self._definition.nodes, node))
 
     def add_router(self, id: str, agent: Any = None, *, default: str | None = None, **options: Any) -> Self:
-        """Add an agent whose only job is to choose where its edges lead: it is given a tool for each target."""
+        """Add an agent that chooses the next agent: it gets one handoff tool for each target.
+
+        `default` is the target if it calls no tool; `options` are those of `add_agent`.
+        """
         return self.add_agent(id, agent, output="handoff", default_target=default, **options)
 
     def from_(self, *sources: str) -> From:
-        """An edge from each of these."""
+        """Start an edge from each of these agents."""
         return From(self, sources)
 
     def build(self) -> AgentWorkflowInstance:
-        """The workflow, ready to run. Raises DefinitionError with every problem at once."""
+        """Build the workflow. Raises DefinitionError with every problem at once."""
         if self._problems:
             raise DefinitionError(self._problems)
         bindings = Bindings(dict(self._agents), dict(self._types), self._factory, self._stores.transcripts)
@@ -255,8 +273,11 @@ class AgentWorkflow:
     def _output_of(self, output: Any) -> tuple[OutputMode, tuple[str, ...]]:
         if isinstance(output, str):
             if output not in ("text", "structured", "union", "handoff"):
-                self._problems.append(f"an output is text, structured, union or handoff, not {output!r}")
+                self._problems.append(
+                    f"output must be 'text', 'structured', 'union', 'handoff' or types, not {output!r}"
+                )
             return output, ()  # type: ignore[return-value]
+        # `A | B` has its classes as arguments; a list of classes is taken as it is.
         classes = get_args(output) or ((output,) if isinstance(output, type) else tuple(output))
         self.with_types(*classes)
         return ("structured" if len(classes) == 1 else "union"), tuple(cls.__name__ for cls in classes)

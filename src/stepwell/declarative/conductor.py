@@ -1,4 +1,8 @@
-"""The conductor: hears what came of each node, and says which run next. What follows from what is in `schedule`."""
+"""The conductor: receives the result of each node and starts the nodes that follow.
+
+It only keeps the books in the state of the run; what follows from what is decided by the pure
+functions of `schedule`.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,9 @@ from typing import Any
 from stepwell.declarative.conditions.evaluation import evaluate_all
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
-from stepwell.declarative.messages import BeginWorkflow, NodeDone, NodesDecided, Outcome, RunNode
-from stepwell.declarative.schedule import (
-    Decision,
-    Layer,
-    NodeGraph,
-    NodeState,
-    Scheduler,
-    TooManyLoops,
-    find_final_nodes,
-)
+from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeDone, NodesDecided, RunNode
+from stepwell.declarative.node_graph import NodeGraph
+from stepwell.declarative.schedule import Decision, Layer, NodeState, Scheduler, TooManyLoops, find_final_nodes
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.errors import GraphChanged
 from stepwell.graph.context import WorkflowContext
@@ -28,6 +25,7 @@ from stepwell.graph.handler import handler
 from stepwell.model.payload import Payload
 from stepwell.storage import clock
 
+# Executor id and state keys. They are stored in runs and must not change.
 CONDUCTOR = "conductor"
 _VALUES = "values/"
 _NODES = "nodes/"
@@ -35,21 +33,23 @@ _NODES = "nodes/"
 
 @dataclass(frozen=True, slots=True)
 class WorkflowBegun:
-    """When a run began, in which conversation, and how far it has come."""
+    """When a run started, in which session, and which layers are running."""
 
     session: str
+    # Times and places may differ between a run and the same run with a crash in it, so they do not
+    # take part in comparisons.
     at: str = field(compare=False)
-    ways: tuple[str, ...] = ()  # the edges it began with, by key; the name is stored
-    layer: int = 0
-    place: str = field(default="", compare=False)  # the superstep of the layer
-    layers: tuple[Layer, ...] = ()  # those of which somebody still runs
+    ways: tuple[str, ...] = ()  # keys of the routes the run started with (see `check_routes`)
+    layer: int = 0  # number of the newest layer
+    place: str = field(default="", compare=False)  # place of the superstep that started it
+    layers: tuple[Layer, ...] = ()  # layers with nodes that still run
 
 
-ConductorContext = WorkflowContext[RunNode | NodesDecided, Outcome]
+ConductorContext = WorkflowContext[RunNode | NodesDecided, AgentWorkflowOutcome]
 
 
 class RunValues(Mapping[str, Any]):
-    """The values of a run, by their keys, read from its state one by one."""
+    """A view of the values of a run by key. Each is decoded only when it is read."""
 
     def __init__(self, ctx: WorkflowContext[Any, Any]) -> None:
         assert isinstance(ctx, HandlerContext)
@@ -68,11 +68,15 @@ class RunValues(Mapping[str, Any]):
 
 
 def check_routes(routes: Sequence[str], graph: NodeGraph, run_id: str) -> None:
-    """Raises GraphChanged if a run was begun with other edges: where it is would mean something else."""
+    """Raise GraphChanged if a run started with other edges.
+
+    The stored states of nodes name routes by key. With other edges the same state would mean
+    something else, and the run could take a path that neither version has.
+    """
     if changed := _find_route_differences(routes, graph):
         raise GraphChanged(
-            f"run {run_id!r} was begun with other edges: {'; '.join(changed)}. "
-            f"Resume it with AgentWorkflow.of_run(...), which has those it began with",
+            f"run {run_id!r} started with other edges: {'; '.join(changed)}. "
+            f"Resume it with AgentWorkflow.of_run(...), which loads the edges it started with",
             differences=changed,
         )
 
@@ -81,11 +85,11 @@ def _find_route_differences(routes: Sequence[str], graph: NodeGraph) -> list[str
     now = [route.key for route in graph.routes]
     gone = [f"edge {key!r} is gone" for key in routes if key not in now]
     new = [f"edge {key!r} is new" for key in now if key not in routes]
-    return gone + new if gone or new or list(routes) == now else ["the order of the edges is another"]
+    return gone + new if gone or new or list(routes) == now else ["the edges are in another order"]
 
 
 class Conductor(Executor):
-    """Keeps where each node is in the state of the run, a key for each, and lets those run whose turn it is."""
+    """Keeps the state of each node under its own key, and starts the nodes whose turn it is."""
 
     def __init__(self, graph: NodeGraph) -> None:
         super().__init__(CONDUCTOR)
@@ -94,30 +98,37 @@ class Conductor(Executor):
     def clone(self) -> Conductor:
         twin = super().clone()
         assert isinstance(twin, Conductor)
-        twin.graph = self.graph  # what it means is the same for every run
+        # Shared, not copied: the graph is immutable and the same for every run.
+        twin.graph = self.graph
         return twin
 
     def objections(self, state: Mapping[str, Payload]) -> list[str]:
+        """List why this graph cannot continue a run with that state: its edges differ."""
         return _find_route_differences(state["begun"].open().ways, self.graph) if "begun" in state else []
 
     @handler
     async def begin(self, message: BeginWorkflow, ctx: ConductorContext) -> None:
+        """Store the input and the definition, and start the entry nodes."""
         routes = tuple(route.key for route in self.graph.routes)
         ctx.set_state("definition", message.definition)
         ctx.set_state("begun", WorkflowBegun(message.session, clock.now().isoformat(), routes))
         ctx.set_state(_VALUES + "input", message.input)
         scheduler = self._make_scheduler(ctx)
-        await self._follow(scheduler.begin(), scheduler, ctx)
+        await self._apply(scheduler.begin(), scheduler, ctx)
 
     @handler
     async def advance(self, message: NodeDone, ctx: ConductorContext) -> None:
+        """Apply the result of a node and start what follows from it."""
         check_routes(ctx.get_state("begun").ways, self.graph, ctx.run_id)
         self._check_time(ctx)
         scheduler = self._make_scheduler(ctx)
+        # A fallback's result counts as that of the node it replaces. Read before the scheduler
+        # changes the states.
         owner = scheduler.states[message.node].instead_of or message.node
         try:
             match message.outcome:
                 case "succeeded":
+                    # Evaluated here, not in the scheduler, because a pattern may need a thread.
                     holding = await evaluate_all(*scheduler.conditions_after(message.node, message.outputs))
                     decision = scheduler.succeed(message.node, message.outputs, holding)
                 case "failed":
@@ -128,11 +139,11 @@ class Conductor(Executor):
             raise LoopLimit(f"run {ctx.run_id!r} of {self._name!r}: {error}", run_id=ctx.run_id) from error
         for key, value in scheduler.new_values.get(owner, {}).items():
             ctx.set_state(_VALUES + key, value)
-        await self._follow(decision, scheduler, ctx)
+        await self._apply(decision, scheduler, ctx)
 
     @handler
     async def ignore_decision(self, message: NodesDecided, ctx: ConductorContext) -> None:
-        """It was told when it was sent; nothing follows from it."""
+        """Do nothing: the message only carries a decision from which events were computed."""
 
     @property
     def _name(self) -> str:
@@ -142,12 +153,16 @@ class Conductor(Executor):
         states = {id: ctx.get_state(_NODES + id, NodeState()) for id in self.graph.ids}
         return Scheduler(self.graph, states, dict(RunValues(ctx)))
 
-    async def _follow(self, decision: Decision, scheduler: Scheduler, ctx: ConductorContext) -> None:
+    async def _apply(self, decision: Decision, scheduler: Scheduler, ctx: ConductorContext) -> None:
+        """Write the changed states, start nodes, and yield the outcome if the run is complete."""
         layer, ended = self._update_layers(decision, scheduler, ctx)
         decision = replace(decision, ended=ended)
+        # Only what changed is written: the cost of a step must not grow with the number of nodes.
         for id, state in scheduler.states.items():
             if state != ctx.get_state(_NODES + id, NodeState()):
                 ctx.set_state(_NODES + id, state)
+        # The decision travels exactly once: with the first node that starts, with the outcome, or
+        # else in a message of its own.
         for number, id in enumerate(decision.start):
             state = scheduler.states[id]
             decided = decision if number == 0 else None
@@ -162,9 +177,12 @@ class Conductor(Executor):
     def _update_layers(
         self, decision: Decision, scheduler: Scheduler, ctx: WorkflowContext[Any, Any]
     ) -> tuple[int, tuple[Layer, ...]]:
-        """The layer of those that begin in this superstep, and the layers that ended."""
+        """Return the number of the layer that starts in this superstep, and those that ended."""
         assert isinstance(ctx, HandlerContext)
         begun: WorkflowBegun = ctx.get_state("begun")
+        # A delivery id is "place.index". The conductor may be called several times in one
+        # superstep; what those calls start together is one layer, so the place tells whether to
+        # open a new one.
         place, now, states = ctx.delivery.id.partition(".")[0], begun, scheduler.states
         if decision.start:
             if place != begun.place:
@@ -180,19 +198,21 @@ class Conductor(Executor):
             ctx.set_state("begun", now)
         return now.layer, ended
 
-    def _make_outcome(self, decision: Decision, scheduler: Scheduler, ctx: WorkflowContext[Any, Any]) -> Outcome:
+    def _make_outcome(
+        self, decision: Decision, scheduler: Scheduler, ctx: WorkflowContext[Any, Any]
+    ) -> AgentWorkflowOutcome:
         states = scheduler.states
         last = {id: states[id] for id in find_final_nodes(self.graph, states)}
-        outputs = {id: state.outputs.get(self.graph.definition.node(id).gives) for id, state in last.items()}
+        outputs = {id: state.outputs.get(self.graph.definition.node(id).value_key) for id, state in last.items()}
         begun: WorkflowBegun = ctx.get_state("begun")
-        return Outcome(
+        return AgentWorkflowOutcome(
             next(iter(outputs.values())) if len(outputs) == 1 else outputs,
             dict(RunValues(ctx)),
-            tuple(id for id, state in states.items() if state.status == "succeeded"),
-            {id: state.reason for id, state in states.items() if state.status == "failed"},
-            {id: state.reason for id, state in states.items() if state.status == "skipped"},
-            decision,
-            (clock.now() - datetime.fromisoformat(begun.at)).total_seconds(),
+            succeeded=tuple(id for id, state in states.items() if state.status == "succeeded"),
+            failed={id: state.reason for id, state in states.items() if state.status == "failed"},
+            skipped={id: state.reason for id, state in states.items() if state.status == "skipped"},
+            decided=decision,
+            seconds=(clock.now() - datetime.fromisoformat(begun.at)).total_seconds(),
         )
 
     def _check_time(self, ctx: WorkflowContext[Any, Any]) -> None:
@@ -202,7 +222,7 @@ class Conductor(Executor):
 
 
 def remaining_time(definition: Definition, ctx: WorkflowContext[Any, Any]) -> float | None:
-    """How many seconds a run may still take; None: as long as it wants."""
+    """Return how many seconds a run may still take; None if it has no timeout."""
     if definition.timeout is None:
         return None
     begun: WorkflowBegun = ctx.get_state("begun")
@@ -210,10 +230,10 @@ def remaining_time(definition: Definition, ctx: WorkflowContext[Any, Any]) -> fl
 
 
 def make_timeout_error(graph: NodeGraph, ctx: WorkflowContext[Any, Any]) -> WorkflowTimeout:
-    """The error of a run that may take no longer. Says what still ran."""
+    """Make the error of a run whose time is up. It names the nodes that were running."""
     running = [id for id in graph.ids if ctx.get_state(_NODES + id, NodeState()).status == "running"]
     return WorkflowTimeout(
         f"run {ctx.run_id!r} of {graph.definition.name!r} took longer than {graph.definition.timeout:g} s; running: "
-        f"{', '.join(running)}; to go on, resume it with a longer one: with_timeout(...)",
+        f"{', '.join(running)}. To continue, raise with_timeout(...) and resume the run",
         run_id=ctx.run_id,
     )

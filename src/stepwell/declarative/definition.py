@@ -1,4 +1,7 @@
-"""A workflow of named agents as data: nodes, edges, and how they go together. Nothing in it can run."""
+"""The definition of a workflow of named agents: nodes, edges and options, as plain data.
+
+Nothing here can run. `binding` connects a definition with agents, `files` reads and writes it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from stepwell.declarative.conditions.condition import Condition
 from stepwell.model.superstep import FullHistory, Retention
 
 FORMAT = 1
-"""Of a definition as it is stored."""
+"""The version of the stored format of a definition."""
 
 OutputMode = Literal["text", "structured", "union", "handoff"]
 ErrorMode = Literal["stop", "skip", "isolate", "fallback"]
@@ -21,23 +24,24 @@ Conversation = Literal["none", "shared", "per-agent", "fork"]
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """When a node that failed is tried again."""
+    """How a node that failed is retried."""
 
     attempts: int = 3
     initial_delay: float = 1.0  # seconds
     backoff: Backoff = "exponential"
     max_delay: float = 60.0
-    errors: tuple[str, ...] = ()  # names of the classes of errors that are worth it; none: every Exception
+    # Names, because a definition holds no classes. Base classes count; empty means every Exception.
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person looks at what a node gave before anybody uses it."""
+    """A person approves the output of a node before other nodes use it."""
 
-    when: Condition | None = None  # asked of the node's outputs; None: always
+    when: Condition | None = None  # evaluated on all values, the node's outputs included; None: always
     message: str = ""
-    timeout: float | None = None  # seconds; then `on_timeout` is what happens
-    on_timeout: OnTimeout = "suspend"  # wait on, however long it takes
+    timeout: float | None = None  # seconds until `on_timeout` applies
+    on_timeout: OnTimeout = "suspend"  # "suspend": wait without a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,45 +49,49 @@ class Node:
     """One agent of a workflow, and how it is used."""
 
     id: str
-    agent: str | None = None  # the name it is bound by; None: its id
-    config: Mapping[str, Any] | None = None  # what a factory makes the agent from, if it is not bound by name
-    input_key: str | None = None  # the value that it is given,
-    input_template: str | None = None  # or a text with {{keys}} of values
-    context_keys: tuple[str, ...] = ()  # values that it is shown besides
-    instructions: str | None = None  # said to it before its input
-    output_key: str | None = None  # under which its output is found; None: its id
+    agent: str | None = None  # the name it is bound by; None: the node id
+    config: Mapping[str, Any] | None = None  # passed to the agent factory; such an agent is not bound by name
+    # Input: a single value or a template, never both. With neither, the outputs of upstream nodes.
+    input_key: str | None = None
+    input_template: str | None = None  # text with {{keys}} of values
+    context_keys: tuple[str, ...] = ()  # further values, shown with their names
+    instructions: str | None = None  # placed before the input
+    # Output
+    output_key: str | None = None  # the key of the output among the run's values; None: the node id
     output_mode: OutputMode = "text"
-    output_types: tuple[str, ...] = ()  # the names of types: one for structured, several for union
-    default_target: str | None = None  # of a router that chooses nobody
+    output_types: tuple[str, ...] = ()  # type names: one for structured, several for union
+    default_target: str | None = None  # where a router leads if it chooses nothing
+    # Limits and failures
     timeout: float | None = None  # seconds for one attempt
     retry: Retries | None = None
     on_error: ErrorMode = "stop"
-    fallback: str | None = None  # the node that runs instead, if `on_error` says so
-    concurrency: int | None = None  # how many runs of this process may be in it at once
+    fallback: str | None = None  # the node that runs instead, if `on_error` is "fallback"
+    concurrency: int | None = None  # how many runs of this process may use the agent at once
     approval: Approval | None = None
 
     @property
-    def bound_by(self) -> str:
+    def agent_name(self) -> str:
+        """The name the agent is bound by."""
         return self.agent or self.id
 
     @property
-    def gives(self) -> str:
-        """The key of its output."""
+    def value_key(self) -> str:
+        """The key of its output among the values of the run."""
         return self.output_key or self.id
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A way from each of its sources to each of its targets."""
+    """An edge from each of its sources to each of its targets."""
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     condition: Condition | None = None  # None: always
-    default: bool = False  # taken only if no other edge of the source is
-    type: str | None = None  # taken if the union output of the source is of this type
+    default: bool = False  # taken only if no other edge of the source is taken
+    type: str | None = None  # taken if the union output of the source has this type
 
     def describe(self) -> str:
-        """When it is taken, in words; empty: always."""
+        """Describe in words when the edge is taken; empty means always."""
         if self.default:
             return "otherwise"
         if self.type is not None:
@@ -101,17 +109,18 @@ class Route:
 
     @property
     def key(self) -> str:
+        """Its identity in stored runs. It contains the edge's number, so the order of edges matters."""
         return f"{self.edge}:{self.source}>{self.target}"
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The whole of a workflow as data."""
+    """A workflow of named agents as data."""
 
     name: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...] = ()
-    max_iterations: int = 10  # how often a loop may run a node
+    max_iterations: int = 10  # how often one run may run the same node
     timeout: float | None = None  # seconds for a whole run
     conversation: Conversation = "none"
     checkpointing: bool = False
@@ -120,10 +129,11 @@ class Definition:
     version: int = field(default=FORMAT)
 
     def node(self, id: str) -> Node:
+        """Return the node with that id, which must exist."""
         return next(node for node in self.nodes if node.id == id)
 
     def routes(self) -> Iterator[Route]:
-        """Every single way, in the order in which they were said."""
+        """Yield each single route, in the order of the edges."""
         for number, edge in enumerate(self.edges):
             for source in edge.sources:
                 for target in edge.targets:

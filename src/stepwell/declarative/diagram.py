@@ -1,14 +1,14 @@
-"""A definition as a Mermaid flowchart: who comes after whom, and when, in words."""
+"""A definition as a Mermaid flowchart, with the conditions as labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from stepwell.declarative.definition import Definition, Node
-from stepwell.declarative.schedule import NodeGraph
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.viz.picture import escape_mermaid
 
-LONGEST = 80  # characters of a label
+MAX_LABEL_LENGTH = 80
 STYLES = (
     "classDef router fill:#fff3bf,stroke:#b08900;",
     "classDef approval stroke-width:3px,stroke-dasharray:6 3;",
@@ -16,16 +16,17 @@ STYLES = (
 
 
 def to_mermaid(definition: Definition) -> str:
-    """The flowchart. Routers are diamonds; nodes that wait for approval have a dashed frame and say when they do.
+    """Draw the flowchart.
 
-    Dotted arrows are taken only if nothing else is: default edges, and the way to a node that runs instead.
+    Routers are diamonds. Nodes with an approval have a dashed border and show its condition. Dotted
+    arrows are taken only if nothing else is: default edges, and edges to a fallback.
     """
     return "\n".join(["flowchart TD", *(f"  {row}" for row in _rows(definition))])
 
 
 def _rows(definition: Definition) -> Iterator[str]:
     graph = NodeGraph(definition)
-    # numbered, because an id may hold anything: quotes, spaces, a word that Mermaid keeps for itself
+    # Numbered, because an id may be anything: quotes, spaces, a keyword of Mermaid.
     names = {id: f"n{number}" for number, id in enumerate(graph.ids)}
     yield "start((start));"
     for node in definition.nodes:
@@ -39,9 +40,11 @@ def _rows(definition: Definition) -> Iterator[str]:
     for node in definition.nodes:
         if node.fallback is not None:
             yield f"{names[node.id]} {_arrow('if it fails', True)} {names[node.fallback]};"
-    leading_on = {route.source for route in graph.routes if route.source != route.target}
+    # A node that only leads to itself can still be the last one. Fallbacks end where the node they
+    # replace ends.
+    with_successors = {route.source for route in graph.routes if route.source != route.target}
     for id in graph.ids:
-        if id not in leading_on and id not in graph.fallbacks:
+        if id not in with_successors and id not in graph.fallbacks:
             yield f"{names[id]} --> finish;"
     yield from _styles(definition, names)
 
@@ -62,13 +65,13 @@ def _arrow(label: str, dotted: bool) -> str:
 
 
 def _label(text: str) -> str:
-    return escape_mermaid(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
+    return escape_mermaid(text if len(text) <= MAX_LABEL_LENGTH else f"{text[: MAX_LABEL_LENGTH - 3]}...")
 
 
 def _styles(definition: Definition, names: dict[str, str]) -> Iterator[str]:
     routers = [names[node.id] for node in definition.nodes if node.output_mode == "handoff"]
-    approved = [names[node.id] for node in definition.nodes if node.approval is not None]
-    for style, of in zip(STYLES, (routers, approved), strict=True):
-        if of:
+    with_approval = [names[node.id] for node in definition.nodes if node.approval is not None]
+    for style, nodes in zip(STYLES, (routers, with_approval), strict=True):
+        if nodes:
             yield style
-            yield f"class {','.join(of)} {style.split()[1]};"
+            yield f"class {','.join(nodes)} {style.split()[1]};"

@@ -1,4 +1,4 @@
-"""What goes wrong in a workflow of named agents."""
+"""Errors raised by runs of workflows of named agents."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from stepwell.errors import RunError
 
 
 class MissingInput(RunError):
-    """A node wants a value that nobody has given."""
+    """A node reads a value that no earlier node has produced."""
 
 
 class OutputRejected(RunError):
-    """What an agent answered is not what its node promises. The message is fit for the agent to read."""
+    """An agent's answer does not have the type its node declares.
 
-    answer = ""  # what it said
+    The message is also sent to the agent when it is asked again, so it is written for a model.
+    """
+
+    answer = ""  # the rejected text
 
 
 class LoopLimit(RunError):
-    """A loop would run once more than it may."""
+    """A loop would run a node more often than `max_iterations` allows."""
 
 
 class WorkflowTimeout(RunError):
-    """A run took longer than it may."""
+    """A run took longer than its workflow's timeout."""

@@ -1,4 +1,8 @@
-"""What is told of a run of named agents: nine kinds of events, read from what the engine tells of its commits."""
+"""Events of a run of named agents, translated from the engine's events.
+
+Durable events are computed from the messages in commits, not recorded separately: after a resume
+they continue exactly where they stopped. `AgentEvent` and diagnostics are live progress.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any, Literal
 from stepwell.agents.messages import AgentResponseUpdate
 from stepwell.declarative.conductor import CONDUCTOR
 from stepwell.declarative.definition import Definition
-from stepwell.declarative.messages import NodeDone, NodesDecided, Outcome, RunNode
+from stepwell.declarative.messages import AgentWorkflowOutcome, NodeDone, NodesDecided, RunNode
 from stepwell.declarative.schedule import Decision, Layer
 from stepwell.declarative.workflow_node import node_of
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
@@ -18,18 +22,20 @@ from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStartedEvent:
+    """A run has started, or was resumed."""
+
     workflow: str
-    execution_id: str
+    run_id: str
     nodes: int
     resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowCompletedEvent:
-    """The run is over, or has stopped: `success` says whether it came to its end."""
+    """The run has completed (`success`) or failed."""
 
     workflow: str
-    execution_id: str
+    run_id: str
     success: bool
     seconds: float
     succeeded: int
@@ -41,49 +47,61 @@ class WorkflowCompletedEvent:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowAgentStartedEvent:
+    """A node has started."""
+
     agent: str
     layer: int
-    run: int  # how often it has run, this time included
+    run: int  # how often it has run, this run included
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowAgentCompletedEvent:
+    """A node has succeeded, failed or was denied."""
+
     agent: str
     success: bool
     seconds: float
-    progress: float  # the part of all agents that is done or skipped, 0 to 1
+    progress: float  # the share of agents that are settled, 0 to 1
     outputs: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowAgentSkippedEvent:
+    """A node will not run, because no edge to it was taken or its output was denied."""
+
     agent: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowEdgeTraversedEvent:
+    """An edge was taken."""
+
     source: str
     target: str
-    condition: str  # in words; empty: always
+    condition: str  # in words; empty: none
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowLayerStartedEvent:
+    """Nodes have started together."""
+
     layer: int
     agents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowLayerCompletedEvent:
+    """No node of the layer is running any more."""
+
     layer: int
     agents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowDiagnosticEvent:
-    """Something worth knowing: a warning, an attempt that failed and is made again, a run that sleeps."""
+    """A diagnostic message: a warning, a failed attempt that is retried, a run that sleeps."""
 
     level: Literal["debug", "info", "warning", "error"]
     source: str
@@ -92,16 +110,16 @@ class WorkflowDiagnosticEvent:
 
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
-    """Something an agent of the workflow says or does right now, or takes back."""
+    """Live output of an agent, or its withdrawal. Never stored."""
 
-    chain: tuple[str, ...]  # whom it belongs to: the workflow, the node, and whatever is inside
-    update: AgentResponseUpdate | None  # None: what was told of this turn is withdrawn
+    chain: tuple[str, ...]  # workflow, node, and the executors of a workflow inside the node
+    update: AgentResponseUpdate | None  # None: the updates of this turn so far are withdrawn
     attempt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequestedEvent:
-    """A person is asked: answer by the id."""
+    """The run waits for a person: respond to `request_id`."""
 
     request_id: str
     agent: str
@@ -125,35 +143,41 @@ NamedEvent = (
 
 
 class EventTranslator:
-    """Reads the events of the engine, in order, and says what they mean for the agents."""
+    """Translates the events of one run, in order, from the engine's terms into those of agents."""
 
-    def __init__(self, definition: Definition, execution_id: str, *, checkpoints: bool = False) -> None:
-        self._workflow, self._id = definition.name, execution_id
+    def __init__(self, definition: Definition, run_id: str, *, checkpoints: bool = False) -> None:
+        self._workflow, self._id = definition.name, run_id
         self._nodes = len(definition.nodes)
-        standing_in = {node.fallback for node in definition.nodes}
-        self._counted = sum(node.id not in standing_in for node in definition.nodes)
-        self._replaced = {node.id for node in definition.nodes if node.fallback is not None}
+        # Progress counts a node and its fallback as one.
+        fallbacks = {node.fallback for node in definition.nodes}
+        self._counted = sum(node.id not in fallbacks for node in definition.nodes)
+        self._with_fallback = {node.id for node in definition.nodes if node.fallback is not None}
         self._checkpoints, self._resumed = checkpoints, False
-        self._begun: list[RunNode] = []  # in this superstep
-        self._ended: list[Layer] = []
-        self._over: Outcome | None = None
+        # Collected during a superstep and emitted when it is committed, so that a layer is
+        # complete.
+        self._started: list[RunNode] = []
+        self._ended_layers: list[Layer] = []
+        self._final: AgentWorkflowOutcome | None = None
         self._done = 0
-        self._statuses: dict[str, str] = {}  # of the nodes, as far as it is known here
+        # The engine's failure event does not count nodes, so their statuses are tracked here.
+        self._statuses: dict[str, str] = {}
         self._progress = 0.0
-        self.outcome: Outcome | None = None
+        self.outcome: AgentWorkflowOutcome | None = None
 
     def restore(self, statuses: Mapping[str, str]) -> None:
-        """Where the nodes were of a run that was stored before, and goes on."""
+        """Set the node statuses of a stored run that is resumed."""
         self._statuses |= statuses
         self._resumed = True
 
     def translate(self, event: WorkflowEvent) -> Iterator[NamedEvent]:
-        """What an event of the engine means here; nothing, if it means nothing."""
+        """Yield the events that follow from an event of the engine, possibly none."""
         if event.type in ("update", "withdrawn"):
             yield self._make_agent_event(event)
             return
+        # An event with a path comes from a workflow inside a node. Output of its agents is passed
+        # on above; its progress is not this workflow's.
         if event.path:
-            return  # of a workflow inside a node: its agents' events are passed on, its progress is its own
+            return
         match event.type:
             case "started":
                 yield WorkflowStartedEvent(self._workflow, self._id, self._nodes, self._resumed)
@@ -162,9 +186,11 @@ class EventTranslator:
                     yield from self._read_message(message)
             case "superstep_completed":
                 yield from self._read_layers()
-            case "output" if isinstance(event.data, Outcome):
+            case "output" if isinstance(event.data, AgentWorkflowOutcome):
                 self.outcome = event.data
-                if event.replayed:  # it was over before
+                # Live, the completion is emitted with its superstep. A run that had completed
+                # before has no superstep to come: its replayed output is all there is.
+                if event.replayed:
                     yield self._make_completed_event(event.data)
             case "request_info":
                 yield ApprovalRequestedEvent(event.request_id, node_of(event.executor_id or ""), event.data)
@@ -172,7 +198,8 @@ class EventTranslator:
                 source = node_of(event.executor_id) if event.executor_id else self._workflow
                 yield WorkflowDiagnosticEvent("warning", source, str(event.data))
             case "sleeping":
-                yield WorkflowDiagnosticEvent("info", self._workflow, f"sleeps until {event.data}")
+                yield WorkflowDiagnosticEvent("info", self._workflow, f"sleeping until {event.data}")
+            # A failure of the conductor, such as LoopLimit, is not a failure of an agent.
             case "executor_failed" if event.details is not None and event.executor_id != CONDUCTOR:
                 yield self._make_agent_failed_event(event.details)
             case "failed" if event.details is not None:
@@ -183,19 +210,19 @@ class EventTranslator:
     def _read_message(self, message: Any) -> Iterator[NamedEvent]:
         match message:
             case RunNode(decided=decided):
-                self._begun.append(message)
+                self._started.append(message)
                 if decided is not None:
                     yield from self._read_decision(decided)
             case NodesDecided(decision=decision):
                 yield from self._read_decision(decision)
             case NodeDone():
                 yield self._make_agent_completed_event(message)
-            case Outcome():
-                self._over = message
+            case AgentWorkflowOutcome():
+                self._final = message
                 yield from self._read_decision(message.decided)
 
     def _read_decision(self, decision: Decision) -> Iterator[NamedEvent]:
-        self._ended += decision.ended
+        self._ended_layers += decision.ended
         for route in decision.traversed:
             yield WorkflowEdgeTraversedEvent(route.source, route.target, route.condition)
         for skipped in decision.skipped:
@@ -203,27 +230,31 @@ class EventTranslator:
             yield WorkflowAgentSkippedEvent(skipped.node, skipped.reason)
 
     def _read_layers(self) -> Iterator[NamedEvent]:
-        """A superstep is over: what was decided in it, together, is what a layer is."""
-        for layer in self._ended:
+        """Yield the layer events of a superstep: layers that ended, then the one that started."""
+        for layer in self._ended_layers:
             yield WorkflowLayerCompletedEvent(layer.number, layer.nodes)
-        if self._begun:
-            yield WorkflowLayerStartedEvent(self._begun[0].layer, tuple(message.node for message in self._begun))
-        for message in self._begun:
+        if self._started:
+            yield WorkflowLayerStartedEvent(self._started[0].layer, tuple(message.node for message in self._started))
+        for message in self._started:
             self._statuses[message.node] = "running"
             yield WorkflowAgentStartedEvent(message.node, message.layer, message.run)
-        if self._over is not None:
-            yield self._make_completed_event(self._over)
-        self._begun, self._ended, self._over, self._done = [], [], None, 0
+        if self._final is not None:
+            yield self._make_completed_event(self._final)
+        self._started, self._ended_layers, self._final, self._done = [], [], None, 0
 
-    def _make_completed_event(self, outcome: Outcome) -> WorkflowCompletedEvent:
+    def _make_completed_event(self, outcome: AgentWorkflowOutcome) -> WorkflowCompletedEvent:
         counts = len(outcome.succeeded), len(outcome.failed), len(outcome.skipped)
-        return WorkflowCompletedEvent(self._workflow, self._id, True, outcome.seconds, *counts, outcome.output)
+        return WorkflowCompletedEvent(self._workflow, self._id, True, outcome.seconds, *counts, output=outcome.output)
 
     def _make_agent_completed_event(self, done: NodeDone) -> WorkflowAgentCompletedEvent:
         success = done.outcome == "succeeded"
-        self._progress = min(done.progress + self._done / self._counted, 1.0)  # those beside it did not know of it
-        self._done += success or done.node not in self._replaced
-        if done.outcome != "denied":  # that is told as skipped
+        # Each node computed its progress from the last commit, without its siblings in this
+        # superstep.
+        self._progress = min(done.progress + self._done / self._counted, 1.0)
+        # A failed node whose fallback runs next is not settled yet.
+        self._done += success or done.node not in self._with_fallback
+        # The conductor reports a denied node as skipped, in its next decision.
+        if done.outcome != "denied":
             self._statuses[done.node] = done.outcome
         error = None if success else done.reason
         outputs = dict(done.outputs)

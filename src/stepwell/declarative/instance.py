@@ -1,4 +1,7 @@
-"""A workflow of named agents, ready to run: start it, watch it, answer it, go on with it."""
+"""A built workflow of named agents: start runs, stream their events, respond, resume.
+
+A run stores its definition, so `read_run_definition` can rebuild the workflow in another program.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from stepwell.declarative.diagram import to_mermaid
 from stepwell.declarative.events import ApprovalRequestedEvent, EventTranslator, NamedEvent
 from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.files.writer import to_json, to_yaml
-from stepwell.declarative.messages import BeginWorkflow, Outcome
-from stepwell.declarative.schedule import NodeGraph
+from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import TranscriptStore
 from stepwell.errors import CheckpointMissing, DefinitionError
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
@@ -33,44 +36,49 @@ from stepwell.workflows.workflow import Workflow
 
 @dataclass(frozen=True)
 class Stores:
-    """Where runs, definitions and conversations are kept."""
+    """Where runs, definitions and conversations are stored.
 
-    storage: CheckpointStorage | None = None  # of runs,
-    root: Path | None = None  # or the directory of definitions and runs
+    At most one of `storage` and `root` is set.
+    """
+
+    storage: CheckpointStorage | None = None  # of runs alone
+    root: Path | None = None  # the directory of a JSON workflow store: definitions and runs
     transcripts: TranscriptStore | None = None
 
 
 @dataclass(frozen=True)
 class AgentWorkflowResult:
-    """What a run came to, or what it waits for."""
+    """The result of a run, or what it waits for."""
 
-    execution_id: str
+    run_id: str
     status: WorkflowRunState
-    outcome: Outcome | None  # None: it is not over
-    requests: Mapping[str, Any] = field(default_factory=dict)  # what is asked, by the ids to answer to
+    outcome: AgentWorkflowOutcome | None  # None: the run has not completed
+    requests: Mapping[str, Any] = field(default_factory=dict)  # pending requests by id
 
     @property
     def output(self) -> Any:
-        """What the last agent gave; of several, by their ids. None if the run is not over."""
+        """The output of the last agent; if there are several, a mapping by id.
+
+        None until the run completes.
+        """
         return None if self.outcome is None else self.outcome.output
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Everything that agents gave, by keys."""
+        """All values of the run by key; empty until the run completes."""
         return {} if self.outcome is None else self.outcome.values
 
 
 class AgentWorkflowStream:
-    """The events of a run as they become true: iterate it; await it for the result.
+    """The events of a run: iterate over it, or await it for the result.
 
-    The run moves only as far as it is read. Left early, by `async with` or `aclose`, it stops at its last commit.
+    The run advances only as far as the stream is read. Closed early, by `async with` or `aclose`,
+    the run stops at its last commit.
     """
 
-    def __init__(
-        self, events: AsyncGenerator[WorkflowEvent, None], translator: EventTranslator, execution_id: str
-    ) -> None:
+    def __init__(self, events: AsyncGenerator[WorkflowEvent, None], translator: EventTranslator, run_id: str) -> None:
         self._events, self._translator = self._translate(events), translator
-        self._execution_id = execution_id
+        self._run_id = run_id
         self._status = WorkflowRunState.IN_PROGRESS
         self._requests: dict[str, Any] = {}
 
@@ -81,7 +89,7 @@ class AgentWorkflowStream:
         return self._collect().__await__()
 
     async def aclose(self) -> None:
-        """Leave: the run stops where it is, and can be resumed."""
+        """Close the stream: the run stops at its last commit and can be resumed."""
         await self._events.aclose()
 
     async def __aenter__(self) -> Self:
@@ -93,6 +101,7 @@ class AgentWorkflowStream:
     async def _translate(self, events: AsyncGenerator[WorkflowEvent, None]) -> AsyncGenerator[NamedEvent, None]:
         async with aclosing(events):
             async for event in events:
+                # A status with a path is that of a workflow inside a node.
                 if event.type == "status" and event.state is not None and not event.path:
                     self._status = event.state
                 for translated in self._translator.translate(event):
@@ -103,11 +112,11 @@ class AgentWorkflowStream:
     async def _collect(self) -> AgentWorkflowResult:
         async for _ in self._events:
             pass
-        return AgentWorkflowResult(self._execution_id, self._status, self._translator.outcome, self._requests)
+        return AgentWorkflowResult(self._run_id, self._status, self._translator.outcome, self._requests)
 
 
 class AgentWorkflowInstance:
-    """An immutable workflow of named agents. One object serves any number of runs at once, each with its id."""
+    """An immutable workflow of named agents. One instance serves any number of concurrent runs."""
 
     def __init__(self, definition: Definition, bindings: Bindings, stores: Stores) -> None:
         self.definition = definition
@@ -116,7 +125,9 @@ class AgentWorkflowInstance:
         self._graph = NodeGraph(definition)
         try:
             self._text = to_json(definition)
-        except DefinitionError:  # it has a callable: its runs go on only in a program that builds it
+        except DefinitionError:
+            # A callable condition or a live object cannot be exported. The workflow runs all the
+            # same; its runs can be resumed only by a program that builds it.
             self._text = ""
         if stores.root is not None and definition.checkpointing and self._text:
             save_definition(stores.root, definition.name, self._text)
@@ -125,111 +136,125 @@ class AgentWorkflowInstance:
         self,
         input: Any = None,
         *,
-        execution_id: str | None = None,
+        run_id: str | None = None,
         session_id: str | None = None,
         private: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
         checkpoint_events: bool = False,
     ) -> AgentWorkflowStream:
-        """Start a run: `result = await workflow.run("...")`, or iterate it for its events.
+        """Start a run: `result = await workflow.run("...")`, or iterate over it for its events.
 
-        If `execution_id` names a stored run that began with the same input, it goes on. Conversations are kept by
-        `session_id`; a run without one has its own.
+        If `run_id` names a stored run that started with the same input, that run is resumed.
+        Conversations are stored by `session_id`; without one, the run has a session to itself.
         """
-        run_id = execution_id or new_run_id()
-        translator = self._make_translator(run_id, checkpoint_events)
+        id = run_id or new_run_id()
+        translator = self._make_translator(id, checkpoint_events)
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
-            stored = None if execution_id is None else await self._head(run_id)
-            begin = self._first_message(stored, input, session_id or run_id)
+            # Only an id passed by the caller can name a stored run.
+            stored = None if run_id is None else await self._head(id)
+            message = self._first_message(stored, input, session_id or id)
             if stored is not None:
                 translator.restore(self._node_states(stored))
-            async with self.workflow.run_streaming(begin, run_id=run_id, private=private, tags=tags) as stream:
+            async with self.workflow.run_streaming(message, run_id=id, private=private, tags=tags) as stream:
                 async for event in stream:
                     yield event
 
-        return AgentWorkflowStream(events(), translator, run_id)
+        return AgentWorkflowStream(events(), translator, id)
 
     def resume(
         self,
-        execution_id: str,
+        run_id: str,
         *,
         responses: Mapping[str, Any] | None = None,
         private: Mapping[str, Any] | None = None,
         checkpoint_events: bool = False,
     ) -> AgentWorkflowStream:
-        """Go on with a run where it was, perhaps with answers to what it asks."""
-        translator = self._make_translator(execution_id, checkpoint_events)
+        """Resume a stored run, optionally with responses to its requests by id."""
+        translator = self._make_translator(run_id, checkpoint_events)
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
-            stored = await self._head(execution_id)
-            if stored is not None:  # if not, the engine says so
+            stored = await self._head(run_id)
+            # If there is no such run, the engine raises the error below.
+            if stored is not None:
                 translator.restore(self._node_states(stored))
-            options: dict[str, Any] = {"run_id": execution_id, "responses": responses, "private": private}
+            options: dict[str, Any] = {"run_id": run_id, "responses": responses, "private": private}
             async with self.workflow.run_streaming(**options) as stream:
                 async for event in stream:
                     yield event
 
-        return AgentWorkflowStream(events(), translator, execution_id)
+        return AgentWorkflowStream(events(), translator, run_id)
 
-    async def beginning(self, input: Any, run_id: str, storage: CheckpointStorage) -> BeginWorkflow:
-        """The message that a run of `workflow` begins with on a storage of the caller's own; if it is there already,
-        the one that it was begun with, provided the input is the same."""
+    async def find_start_message(self, input: Any, run_id: str, storage: CheckpointStorage) -> BeginWorkflow:
+        """Return the first message of a run of `workflow` on the caller's own storage.
+
+        If the run is stored already, the message carries the definition that the run started with,
+        so that the engine recognises it as the same input. Raises GraphChanged if the edges differ.
+        """
         stored = await self._archive_on(storage).head(run_id)
         if stored is not None:
             self.check(stored)
         return self._first_message(stored, input, run_id)
 
     def check(self, stored: Checkpoint) -> None:
-        """Raises GraphChanged if a stored run was begun with other edges."""
+        """Raise GraphChanged if a stored run started with other edges."""
         self._node_states(stored)
 
     def _first_message(self, stored: Checkpoint | None, input: Any, session_id: str) -> BeginWorkflow:
-        begin = self.begin(input, session_id)  # what a stored run began with is not what it is now
-        return begin if stored is None else replace(begin, definition=read_definition_text(stored))
+        message = self.make_start_message(input, session_id)
+        # The engine compares the input with the stored one. The definition may have changed since
+        # (in timeouts, for example), so a stored run is given its own.
+        return message if stored is None else replace(message, definition=read_definition_text(stored))
 
-    async def _head(self, execution_id: str) -> Checkpoint | None:
-        return None if self.storage is None else await self._archive_on(self.storage).head(execution_id)
+    async def _head(self, run_id: str) -> Checkpoint | None:
+        return None if self.storage is None else await self._archive_on(self.storage).head(run_id)
 
     def _archive_on(self, storage: CheckpointStorage) -> Archive:
         return open_archive(storage, self.definition.name, self.workflow._definition.codec)
 
     def _node_states(self, head: Checkpoint) -> dict[str, str]:
-        """Where the nodes of a stored run are. Raises GraphChanged if it was begun with other edges."""
+        """Return the node statuses of a stored run.
+
+        Raises GraphChanged if it started with other edges.
+        """
+        # Committed, but the conductor has not handled the first message yet.
         if "begun" not in head.state:
             return {}
         check_routes(head.state["begun"].open().ways, self._graph, head.run_id)
         states = {id: head.state.get(f"nodes/{id}") for id in self._graph.ids}
         return {id: state.open().status for id, state in states.items() if state is not None}
 
-    def begin(self, input: Any, session_id: str) -> BeginWorkflow:
-        """The message that a run of `workflow` begins with."""
+    def make_start_message(self, input: Any, session_id: str) -> BeginWorkflow:
+        """Make the first message of a run of `workflow`."""
         return BeginWorkflow(input, self._text, session_id)
 
     def to_json(self) -> str:
-        """The definition as JSON text. Raises DefinitionError naming what cannot be exported."""
+        """Export the definition as JSON. Raises DefinitionError naming what cannot be exported."""
         return to_json(self.definition)
 
     def to_yaml(self) -> str:
-        """The definition as YAML text. Raises DefinitionError naming what cannot be exported."""
+        """Export the definition as YAML. Raises DefinitionError naming what cannot be exported."""
         return to_yaml(self.definition)
 
     def to_mermaid(self) -> str:
-        """A picture of it, with the conditions on the edges."""
+        """Draw the workflow as a Mermaid flowchart, with conditions as labels."""
         return to_mermaid(self.definition)
 
-    def _make_translator(self, execution_id: str, checkpoints: bool) -> EventTranslator:
-        return EventTranslator(self.definition, execution_id, checkpoints=checkpoints)
+    def _make_translator(self, run_id: str, checkpoints: bool) -> EventTranslator:
+        return EventTranslator(self.definition, run_id, checkpoints=checkpoints)
 
     def __repr__(self) -> str:
         return f"<AgentWorkflow {self.definition.name!r}: {', '.join(node.id for node in self.definition.nodes)}>"
 
 
 def choose_storage(definition: Definition, stores: Stores) -> CheckpointStorage | None:
-    """Where runs are kept, if they are."""
+    """Return the storage of runs; None if checkpointing is off.
+
+    Raises DefinitionError if a store is set although checkpointing is off.
+    """
     if not definition.checkpointing:
         if stores.storage is not None or stores.root is not None:
-            raise DefinitionError("a workflow store was named, but checkpointing is off: call with_checkpointing()")
+            raise DefinitionError("a workflow store is set, but checkpointing is off: call with_checkpointing()")
         return None
     if stores.storage is not None:
         return stores.storage
@@ -239,32 +264,37 @@ def choose_storage(definition: Definition, stores: Stores) -> CheckpointStorage 
 
 
 def run_storage(root: Path, retention: Retention = FullHistory) -> CheckpointStorage:
-    """The runs in a JSON workflow store."""
+    """Return the storage of the runs in a JSON workflow store."""
     return OF_KIND["files"](root / "runs", retention=retention)
 
 
 def read_definition_text(head: Checkpoint) -> str:
-    """The text of the definition that a stored run began with; empty if it could not be written."""
+    """Return the definition that a stored run started with as JSON; empty if it was not stored."""
     if "definition" in head.state:
         return str(head.state["definition"].open())
-    payloads = [message.payload.open() for message in head.messages]  # it has not begun yet: its first message holds it
+    # The conductor has not handled the first message yet, so it is still in flight.
+    payloads = [message.payload.open() for message in head.messages]
     return next((payload.definition for payload in payloads if isinstance(payload, BeginWorkflow)), "")
 
 
-async def read_run_definition(storage: CheckpointStorage, execution_id: str) -> Definition:
-    """The definition that a run was begun with. Raises CheckpointMissing if there is no such run."""
+async def read_run_definition(storage: CheckpointStorage, run_id: str) -> Definition:
+    """Read the definition that a run started with.
+
+    Raises CheckpointMissing if there is no such run, and DefinitionError if its definition was not
+    stored.
+    """
     if not isinstance(storage, BuiltInStorage):
         raise DefinitionError(
-            f"{type(storage).__name__} does not find runs by their ids alone: resume {execution_id!r} with the program "
-            f"that built its workflow"
+            f"{type(storage).__name__} cannot find a run by its id alone: resume {run_id!r} with the program that "
+            f"built its workflow"
         )
-    head = await open_archive(storage, "", Codec([BeginWorkflow])).head(execution_id)
+    head = await open_archive(storage, "", Codec([BeginWorkflow])).head(run_id)
     if head is None:
-        raise CheckpointMissing(f"run {execution_id!r} is not stored here")
+        raise CheckpointMissing(f"run {run_id!r} is not stored here")
     text = read_definition_text(head)
     if not text:
         raise DefinitionError(
-            f"run {execution_id!r} was begun by a workflow that cannot be stored, because it has a callable as a "
-            f"condition, or something live in a configuration: resume it with the program that built it"
+            f"the definition of run {run_id!r} was not stored, because it has a callable condition or a live "
+            f"object in a configuration: resume it with the program that built it"
         )
     return from_json(text)

@@ -1,4 +1,8 @@
-"""A node: an agent with an input, an output under a key, limits, and perhaps a person who looks at it."""
+"""The executor of a node: runs its agent with input, output, retries, limits and approval.
+
+One run of a node is one turn of the agent, or several if its answer is rejected or an attempt
+fails. What failed is recorded as a step, so a restart continues counting attempts.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,22 @@ from datetime import timedelta
 from hashlib import sha256
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from stepwell.agents.conversation import AgentContext, conversation_of
 from stepwell.agents.executor import AgentExecutor, OpenTurn
 from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message
 from stepwell.agents.replies import Answer
 from stepwell.agents.turn import Turn
+from stepwell.declarative.concurrency_limit import ConcurrencyLimit
 from stepwell.declarative.conditions.evaluation import evaluate
 from stepwell.declarative.conductor import CONDUCTOR, RunValues, WorkflowBegun, make_timeout_error, remaining_time
 from stepwell.declarative.definition import Node, Retries
 from stepwell.declarative.errors import OutputRejected, WorkflowTimeout
 from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse, NodeDone, RunNode
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.node_input import build_prompt
 from stepwell.declarative.node_output import parse_outputs
-from stepwell.declarative.schedule import NodeGraph, NodeState, compute_progress, find_sources
+from stepwell.declarative.schedule import NodeState, compute_progress, find_sources
 from stepwell.declarative.transcripts import Threads
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.errors import DurabilityError, HandlerTimeout
@@ -38,19 +43,21 @@ NodeContext = WorkflowContext[NodeDone | AgentExecutorResponse, AgentResponse]
 
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """What a node is doing: it began, and perhaps its output waits to be looked at."""
+    """The stored state of a node that runs; with `outputs`, it waits for approval."""
 
     run: int
-    before: int  # how much of the conversation is from earlier runs
-    instead_of: str | None = None  # whose place it takes
+    before: int  # how many messages of the conversation are from earlier runs
+    instead_of: str | None = None  # the failed node that it replaces
     outputs: Mapping[str, Any] | None = None
     seconds: float = field(default=0.0, compare=False)
 
 
 class NodeExecutor(AgentExecutor):
-    """One agent of a workflow of named agents."""
+    """The executor of one node of a workflow of named agents."""
 
-    _answer: AgentExecutorResponse | None = None  # of the attempt that was just made
+    # Set by `send_response` within an attempt, read and cleared right after it. An executor handles
+    # one message at a time, so it never belongs to another attempt.
+    _answer: AgentExecutorResponse | None = None
 
     def __init__(
         self,
@@ -63,20 +70,24 @@ class NodeExecutor(AgentExecutor):
     ) -> None:
         super().__init__(agent, id=node.id, handoffs=handoffs)
         self.graph, self.node, self.types, self.threads = graph, node, types, threads
-        self._gate = Gate(node.concurrency)
+        self._concurrency = ConcurrencyLimit(node.concurrency)
 
     def clone(self) -> NodeExecutor:
         twin = super().clone()
         assert isinstance(twin, NodeExecutor)
-        for name in ("graph", "node", "types", "threads", "_gate"):
+        # Shared with the clones of other runs. The concurrency limit must be: it counts all of
+        # them.
+        for name in ("graph", "node", "types", "threads", "_concurrency"):
             setattr(twin, name, getattr(self, name))
         return twin
 
     @handler
     async def run_node(self, message: RunNode, ctx: NodeContext) -> None:
-        """Run, once: what the node is told is put together from the values of the run."""
+        """Start the node: build its prompt from the values of the run and take a turn."""
         node = self.node if message.instead_of is None else self._in_place_of(message.instead_of)
         prompt = build_prompt(node, RunValues(ctx), self._upstream(ctx), run_id=ctx.run_id)
+        # In a loop the node starts afresh. What it should remember comes from the transcript, read
+        # as a step: a retry must see the same conversation, even if another run has added to it.
         self.forget(ctx)
         if self.threads is not None:
             self.hear(await ctx.step("transcript", self.threads.read, _session(ctx), self.id), ctx)
@@ -86,104 +97,120 @@ class NodeExecutor(AgentExecutor):
         await self.respond(ctx)
 
     def _upstream(self, ctx: NodeContext) -> dict[str, Any]:
-        """What those gave that led here."""
+        """Return the outputs of the nodes that led here, by node id."""
         states = self._states(ctx)
         sources = find_sources(self.graph, states, self.id)
-        return {id: states[id].outputs.get(self.graph.definition.node(id).gives) for id in sources}
+        return {id: states[id].outputs.get(self.graph.definition.node(id).value_key) for id in sources}
 
     def _states(self, ctx: WorkflowContext[Any, Any]) -> dict[str, NodeState]:
         return {id: ctx.get_state(f"nodes/{id}", NodeState()) for id in self.graph.ids}
 
     def _in_place_of(self, failed: str) -> Node:
-        """This node, told what the one that failed was told, unless it says itself what it wants."""
+        """Return this node with the input of the failed one, unless it declares its own."""
         if self.node.input_key is not None or self.node.input_template is not None:
             return self.node
         other = self.graph.definition.node(failed)
         return replace(self.node, input_key=other.input_key, input_template=other.input_template)
 
-    async def _take(self, begun: OpenTurn, ctx: AgentContext) -> None:
-        """Take a turn, and try again as often as the node may. What a failed attempt had done is not done again."""
+    async def _take(self, open_turn: OpenTurn, ctx: AgentContext) -> None:
+        """Take a turn, retrying as often as the node allows.
+
+        Model and tool calls of a failed attempt are steps: the next attempt recalls their results.
+        """
+        # `number` counts all attempts and names their records; `spent` counts those that use up the
+        # retries.
         started, number, spent = perf_counter(), 0, 0
         while True:
             number += 1
             failure = await self._recall_failure(number, ctx)
-            if failure is not None:  # before a restart: it goes on counting
+            # The attempt failed before a restart: do not make it again, but continue counting.
+            if failure is not None:
                 if failure["answer"] is not None:
-                    begun = self._ask_again(begun, failure["answer"], failure["why"], ctx)
-                spent = 0 if failure["final"] else spent + 1  # whoever resumes what was given up has all attempts again
+                    open_turn = self._ask_again(open_turn, failure["answer"], failure["why"], ctx)
+                # Resuming a run that had failed for good grants all attempts again.
+                spent = 0 if failure["final"] else spent + 1
                 if not failure["final"]:
                     await ctx.sleep(_delay(self.node.retry, spent))
                 continue
             try:
-                async with self._gate.enter(), self._limit_time(ctx):
-                    await super()._take(begun, ctx)
+                # Waiting for a free slot does not count as time of the agent.
+                async with self._concurrency.slot(), self._limit_time(ctx):
+                    await super()._take(open_turn, ctx)
             except (DurabilityError, WorkflowTimeout):
-                raise  # it is not the agent that failed
-            except Exception as error:  # noqa: BLE001 - whatever an agent raises: the node says what follows from it
+                # Not the agent's failure, so neither retries nor `on_error` apply.
+                raise
+            except Exception as error:  # noqa: BLE001 - an agent may raise anything; the node decides what follows
                 spent += 1
-                if spent >= self._most_attempts or not _is_worth_retrying(self.node.retry, error):
+                if spent >= self._max_attempts or not _is_worth_retrying(self.node.retry, error):
                     await self._give_up(error, number, started, ctx)
                     return
                 await ctx.add_event(
-                    WorkflowEvent("warning", f"attempt {spent} failed, trying again: {_describe_error(error)}")
+                    WorkflowEvent("warning", f"attempt {spent} failed, retrying: {_describe_error(error)}")
                 )
                 if isinstance(error, OutputRejected):
-                    begun = self._ask_again(begun, error.answer, str(error), ctx)
-                    continue  # what it answered is known after a restart, too
+                    # Nothing to record: after a restart the turn recalls the same answer from its
+                    # steps and rejects it again. No delay either: the agent is reachable.
+                    open_turn = self._ask_again(open_turn, error.answer, str(error), ctx)
+                    continue
                 await self._record_failure(number, error, ctx)
                 await ctx.sleep(_delay(self.node.retry, spent))
             else:
                 answer, self._answer = self._answer, None
-                if answer is not None:  # else it waits for somebody
+                # No answer: the turn has asked a person and waits.
+                if answer is not None:
                     await self._review(answer, ctx)
                 return
 
     @property
-    def _most_attempts(self) -> int:
+    def _max_attempts(self) -> int:
         return 1 if self.node.retry is None else self.node.retry.attempts
 
     async def _recall_failure(self, number: int, ctx: AgentContext) -> dict[str, Any] | None:
-        """What is known of the attempt of that number, if it failed before."""
+        """Return the record of that attempt if it failed before a restart."""
         name = f"failed {number}"
         failure: dict[str, Any] | None = None
-        if _here(ctx).steps.has_result(name):
-            failure = await _here(ctx).named_step(name, _refuse)
+        # A step that has a result returns it without calling the function.
+        if _handler_context(ctx).steps.has_result(name):
+            failure = await _handler_context(ctx).named_step(name, _never_called)
         return failure
 
     async def _record_failure(self, number: int, error: Exception, ctx: AgentContext, *, final: bool = False) -> None:
-        """Keep it that an attempt failed, for a process after this one."""
+        """Record a failed attempt as a step, for a process that resumes the run."""
         answer = error.answer if isinstance(error, OutputRejected) else None
 
-        async def note() -> dict[str, Any]:
+        async def record() -> dict[str, Any]:
             return {"why": str(error), "answer": answer, "final": final}
 
-        await _here(ctx).named_step(f"failed {number}", note)
+        await _handler_context(ctx).named_step(f"failed {number}", record)
 
-    def _ask_again(self, begun: OpenTurn, answer: str, why: str, ctx: AgentContext) -> OpenTurn:
-        """Another turn, in which the agent is told what was wrong with its answer."""
+    def _ask_again(self, open_turn: OpenTurn, answer: str, why: str, ctx: AgentContext) -> OpenTurn:
+        """Open another turn that tells the agent what was wrong with its answer."""
         self.hear([Message("user", f"You answered:\n{answer}\n\n{why}")], ctx)
-        return OpenTurn(f"{begun.id}+", len(conversation_of(self.id, ctx)), begun.usage, {})
+        # The suffix gives the steps of the new turn names of their own.
+        return OpenTurn(f"{open_turn.id}+", len(conversation_of(self.id, ctx)), open_turn.usage, {})
 
     @asynccontextmanager
     async def _limit_time(self, ctx: AgentContext) -> AsyncIterator[None]:
+        """Limit an attempt by the node's timeout or what is left of the run's, the shorter one."""
         limit, left = self.node.timeout, remaining_time(self.graph.definition, ctx)
         scope = asyncio.timeout(min((seconds for seconds in (limit, left) if seconds is not None), default=None))
         try:
             async with scope:
                 yield
         except TimeoutError as error:
+            # A TimeoutError of the agent's own is an ordinary failure.
             if not scope.expired():
                 raise
             if limit is None or (left is not None and left < limit):
                 raise make_timeout_error(self.graph, ctx) from error
             raise HandlerTimeout(
-                f"{self.id!r} in run {ctx.run_id!r} was not done after {limit:g} s",
+                f"{self.id!r} in run {ctx.run_id!r} did not finish within {limit:g} s",
                 run_id=ctx.run_id,
                 executor_id=self.id,
             ) from error
 
     async def _give_up(self, error: Exception, number: int, started: float, ctx: AgentContext) -> None:
-        """The node has failed: the run stops here, or goes on without it."""
+        """Fail the node: raise if it stops the run, else report the failure to the conductor."""
         if self.node.on_error == "stop":
             await self._record_failure(number, error, ctx, final=True)
             raise error
@@ -194,6 +221,10 @@ class NodeExecutor(AgentExecutor):
         await self._report(done, work, ctx, over=self.node.fallback is None)
 
     async def take_turn(self, turn: Turn, ctx: AgentContext) -> Answer:
+        """Take the turn, and check that the answer is what the node declares.
+
+        Checked inside the turn, so that a rejected answer is not added to the conversation.
+        """
         answer = await super().take_turn(turn, ctx)
         response = AgentResponse(answer.messages, value=answer.value, handoff=answer.handoff)
         try:
@@ -204,33 +235,41 @@ class NodeExecutor(AgentExecutor):
         return answer
 
     def _outputs(self, response: AgentResponse, ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
+        """Return the outputs in an answer by key. Raises OutputRejected."""
         if self.node.output_mode != "handoff":
             return parse_outputs(self.node, response, self.types, run_id=ctx.run_id)
         chosen = response.handoff
         target = self.node.default_target if chosen is None else handoff_tools(self.graph, self.id)[chosen]
         if target is None:
             offered = ", ".join(self.handoffs)
-            raise OutputRejected(f"nobody was chosen: call one of {offered}", run_id=ctx.run_id)
+            raise OutputRejected(f"no agent was chosen: call one of {offered}", run_id=ctx.run_id)
         return self._handoff_outputs(target)
 
     def _handoff_outputs(self, target: str) -> dict[str, Any]:
-        return {self.node.gives: target, "handoff": target}
+        return {self.node.value_key: target, "handoff": target}
 
     def _edit_outputs(self, output: Any, ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
-        """What a person wants used instead. Raises OutputRejected if it is not what the node promises."""
+        """Return outputs edited by a person.
+
+        Raises OutputRejected if they are not of the declared type.
+        """
         if self.node.output_mode != "handoff":
             return parse_outputs(self.node, AgentResponse((), value=output), self.types, run_id=ctx.run_id)
         targets = [route.target for route in self.graph.out_of(self.id)]
         if output not in targets:
-            raise OutputRejected(f"{output!r} is none of {', '.join(map(repr, targets))}", run_id=ctx.run_id)
+            raise OutputRejected(f"{output!r} is not one of {', '.join(map(repr, targets))}", run_id=ctx.run_id)
         return self._handoff_outputs(output)
 
     async def send_response(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
-        """The agent has answered. What is done with it is no part of the attempt, and its failure not the agent's."""
+        """Keep the answer for `_take`.
+
+        It is published after the attempt, so that a failure to publish is not retried as a failure
+        of the agent.
+        """
         self._answer = response
 
     async def _review(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
-        """A person looks at the answer if that is wanted, then it is published."""
+        """Publish the answer, or request approval first if the node wants it."""
         work: NodeWork = ctx.get_state(self._key("working"))
         outputs = self._outputs(response.agent_response, ctx)
         work = replace(work, outputs=outputs, seconds=response.agent_response.usage.seconds)
@@ -240,12 +279,13 @@ class NodeExecutor(AgentExecutor):
             await self._publish(work, ctx)
             return
         ctx.set_state(self._key("working"), work)
-        request = NodeApprovalRequest(self.id, outputs[self.node.gives], approval.message)
-        if not approval.timeout or approval.on_timeout == "suspend":  # no time at all: it may take days
+        request = NodeApprovalRequest(self.id, outputs[self.node.value_key], approval.message)
+        # A timeout of 0 means no deadline, like None.
+        if not approval.timeout or approval.on_timeout == "suspend":
             await ctx.request_info(request, NodeApprovalResponse)
             return
-        late = f"nobody answered within {approval.timeout:g} s"
-        default = NodeApprovalResponse(approval.on_timeout == "approve", reason=late)
+        late = f"no response within {approval.timeout:g} s"
+        default = NodeApprovalResponse(approval.on_timeout, reason=late)
         await ctx.request_info(
             request, NodeApprovalResponse, deadline=timedelta(seconds=approval.timeout), default=default
         )
@@ -254,8 +294,9 @@ class NodeExecutor(AgentExecutor):
     async def apply_review(
         self, request: NodeApprovalRequest, response: NodeApprovalResponse, ctx: NodeContext
     ) -> None:
+        """Publish the approved or edited output, or report the denial."""
         work: NodeWork = ctx.get_state(self._key("working"))
-        if not response.approved:
+        if response.decision == "deny":
             reason = f"denied: {response.reason}" if response.reason else "denied"
             done = NodeDone(self.id, work.run, "denied", reason=reason, seconds=work.seconds)
             await self._report(done, work, ctx)
@@ -264,7 +305,9 @@ class NodeExecutor(AgentExecutor):
         else:
             try:
                 edited = self._edit_outputs(response.output, ctx)
-            except OutputRejected as error:  # nobody shall have to begin anew because somebody mistyped
+            except OutputRejected as error:
+                # A typing mistake must not cost the run: ask again, with the problem in the
+                # message.
                 await ctx.request_info(
                     replace(request, message=f"{request.message}\n\n{error}".strip()), NodeApprovalResponse
                 )
@@ -274,6 +317,7 @@ class NodeExecutor(AgentExecutor):
     async def _publish(self, work: NodeWork, ctx: WorkflowContext[Any, Any]) -> None:
         assert work.outputs is not None
         if self.threads is not None:
+            # The key makes the append idempotent: after a crash the same messages are added once.
             messages = conversation_of(self.id, ctx)[work.before :]
             key = f"{ctx.run_id}/{self.id}/{work.run}"
             await ctx.step("keep transcript", self.threads.append, _session(ctx), self.id, key, messages)
@@ -289,9 +333,11 @@ class NodeExecutor(AgentExecutor):
 
 
 def handoff_tools(graph: NodeGraph, id: str) -> dict[str, str]:
-    """The nodes that a router hands over to, by the names of the tools for it: each has one of its own."""
+    """Return the targets of a router by the names of their handoff tools."""
     tools: dict[str, str] = {}
     for target in dict.fromkeys(route.target for route in graph.out_of(id)):
+        # Model APIs allow letters, digits, "_" and "-" in tool names, 64 characters at most. A name
+        # that had to be changed gets a digest, so that no two targets share a tool.
         plain = "".join(c if (c.isalnum() and c.isascii()) or c in "_-" else "_" for c in target)
         tool = f"handoff_to_{plain[:50]}"
         if plain != target or len(plain) > 50 or tool in tools:
@@ -300,30 +346,13 @@ def handoff_tools(graph: NodeGraph, id: str) -> dict[str, str]:
     return tools
 
 
-class Gate:
-    """Lets so many in at once, of all runs of this process; each event loop has a gate of its own."""
-
-    def __init__(self, most: int | None) -> None:
-        self._most = most
-        self._open: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-
-    @asynccontextmanager
-    async def enter(self) -> AsyncIterator[None]:
-        if self._most is None:
-            yield
-            return
-        gate = self._open.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._most))
-        async with gate:
-            yield
-
-
 def _session(ctx: WorkflowContext[Any, Any]) -> str:
     begun: WorkflowBegun = ctx.get_state("begun")
     return begun.session
 
 
-async def _refuse() -> Any:
-    raise AssertionError("a note that is there is read, and not made")
+async def _never_called() -> Any:
+    raise AssertionError("a recorded failure is recalled, not made again")
 
 
 def _describe_error(error: Exception) -> str:
@@ -331,13 +360,14 @@ def _describe_error(error: Exception) -> str:
 
 
 def _is_worth_retrying(retry: Retries | None, error: Exception) -> bool:
+    # A rejected output is always worth asking again: `errors` is about failures of the agent.
     if retry is None or not retry.errors or isinstance(error, OutputRejected):
         return retry is not None
     return any(cls.__name__ in retry.errors for cls in type(error).__mro__)
 
 
 def _delay(retry: Retries | None, number: int) -> float:
-    """Seconds to wait after the attempt of that number has failed."""
+    """Return the seconds to wait after failure `number`, counted from 1."""
     assert retry is not None
     match retry.backoff:
         case "constant":
@@ -351,6 +381,6 @@ def _delay(retry: Retries | None, number: int) -> float:
     return min(wait, retry.max_delay)
 
 
-def _here(ctx: WorkflowContext[Any, Any]) -> HandlerContext:
+def _handler_context(ctx: WorkflowContext[Any, Any]) -> HandlerContext:
     assert isinstance(ctx, HandlerContext)
     return ctx

@@ -1,4 +1,7 @@
-"""What a node is told: values of the run, found by their keys, or a text with places for them. Pure; nothing is run."""
+"""The prompt of a node, built from the values of the run.
+
+Pure: templates are filled, never executed.
+"""
 
 from __future__ import annotations
 
@@ -11,38 +14,40 @@ from stepwell.declarative.definition import Node
 from stepwell.declarative.errors import MissingInput
 from stepwell.declarative.value_paths import MISSING, as_fields, look_up
 
-_PLACE = re.compile(r"\{\{\s*([^{}\s][^{}]*?)\s*\}\}")
+# {{path}}, with spaces around the path ignored. The path itself may hold spaces but no braces.
+_PLACEHOLDER = re.compile(r"\{\{\s*([^{}\s][^{}]*?)\s*\}\}")
 
 
 def find(values: Mapping[str, Any], path: str) -> Any:
-    """The value at a path. Raises KeyError if there is none."""
+    """Return the value at a path. Raises KeyError if there is none."""
     value = look_up(path, values)
     if value is MISSING:
         raise KeyError(path)
     return value
 
 
-def placeholders(template: str) -> list[str]:
-    """The paths in a template, in order, each once."""
-    return list(dict.fromkeys(_PLACE.findall(template)))
+def find_placeholders(template: str) -> list[str]:
+    """List the paths in a template, in order, each once."""
+    return list(dict.fromkeys(_PLACEHOLDER.findall(template)))
 
 
 def fill_template(template: str, values: Mapping[str, Any], node: str, run_id: str) -> str:
-    """A template with values in its places. Raises MissingInput with every place that has none."""
+    """Fill in a template. Raises MissingInput naming every path without a value."""
     texts: dict[str, str] = {}
     missing: list[str] = []
-    for path in placeholders(template):
+    for path in find_placeholders(template):
         try:
             texts[path] = as_text(find(values, path))
         except KeyError:
             missing.append(path)
     if missing:
         raise _make_missing_error(node, missing, values, run_id)
-    return _PLACE.sub(lambda match: texts[match[1]], template)
+    # One pass over the template: braces inside a value are not filled in again.
+    return _PLACEHOLDER.sub(lambda match: texts[match[1]], template)
 
 
 def as_text(value: Any) -> str:
-    """A text as it is; other data as JSON."""
+    """Return a string unchanged, and other data as JSON."""
     if isinstance(value, str):
         return value
     fields = as_fields(value)
@@ -54,7 +59,11 @@ def _plain(value: Any) -> Any:
 
 
 def build_prompt(node: Node, values: Mapping[str, Any], upstream: Mapping[str, Any], *, run_id: str) -> str:
-    """What a node is told. `upstream` is what those gave that led to it; an entry has none and is told the input."""
+    """Build the prompt of a node.
+
+    `upstream` holds the outputs of the nodes that led to it. An entry node has none and gets the
+    input of the run. Raises MissingInput if a value does not exist.
+    """
     parts = [node.instructions] if node.instructions else []
     parts += [f"{key}: {_find_text(node, key, values, run_id)}" for key in node.context_keys]
     if node.input_key is not None:
@@ -78,7 +87,7 @@ def _find_text(node: Node, path: str, values: Mapping[str, Any], run_id: str) ->
 def _make_missing_error(node: str, paths: list[str], values: Mapping[str, Any], run_id: str) -> MissingInput:
     wanted, names = ", ".join(map(repr, paths)), ", ".join(map(repr, values)) or "none"
     return MissingInput(
-        f"{node!r} in run {run_id!r} wants {wanted}, which nobody has given; there are {names}: name one of them, or "
-        f"add an edge from the agent whose output_key it is",
+        f"{node!r} in run {run_id!r} needs {wanted}, which no agent has produced; there are {names}: use one of "
+        f"them, or add an edge from the agent with that output_key",
         run_id=run_id,
     )

@@ -1,4 +1,4 @@
-"""What an agent's answer comes to: text, an object of a type, or one of several types."""
+"""Outputs of a node, parsed from its agent's answer: text, or objects of declared types."""
 
 from __future__ import annotations
 
@@ -16,34 +16,43 @@ from stepwell.declarative.errors import OutputRejected
 from stepwell.declarative.value_paths import as_fields
 from stepwell.storage.response_types import NotOfType, answer_as
 
+# Models often wrap JSON in a Markdown code block.
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 
 def parse_outputs(node: Node, response: AgentResponse, types: Mapping[str, type], *, run_id: str) -> dict[str, Any]:
-    """What a node gives, by keys. Raises OutputRejected, in words for the agent, if the answer is not like that."""
+    """Return the outputs of a node by key.
+
+    Raises OutputRejected, worded for the agent, if the answer is not of a declared type.
+    """
     if node.output_mode == "text":
-        return {node.gives: response.text if response.messages else response.value}
+        return {node.value_key: response.text if response.messages else response.value}
     problems: list[str] = []
     for candidate in _candidates(response):
-        for name, reading in _readings(candidate, node.output_types, types):
+        for name, data in _match_types(candidate, node.output_types, types):
             try:
-                whole = _as_type(reading, name, types)
+                parsed = _as_type(data, name, types)
             except NotOfType as error:
                 problems.append(f"as {name}: {error}" if name else str(error))
                 continue
-            fields = {key: value for key, value in as_fields(whole).items() if key != "input"}  # that of the run stays
-            matched = {f"{node.gives}_type": name} if node.output_mode == "union" else {}
-            return {**fields, **matched, node.gives: whole}
+            # Each field is a value of the run too, but none may replace the run's input.
+            fields = {key: value for key, value in as_fields(parsed).items() if key != "input"}
+            matched = {f"{node.value_key}_type": name} if node.output_mode == "union" else {}
+            return {**fields, **matched, node.value_key: parsed}
     wanted = " or ".join(node.output_types) or "a JSON object"
-    why = problems[-1] if problems else "there is no JSON object in it"
+    # One clear sentence helps a model more than a list of everything that was tried.
+    why = problems[-1] if problems else "it contains no JSON object"
     raise OutputRejected(
         f"The answer could not be read as {wanted}: {why}. Answer again, with nothing but the JSON object.",
         run_id=run_id,
     )
 
 
-def _readings(value: Any, names: tuple[str, ...], types: Mapping[str, type]) -> Iterator[tuple[str | None, Any]]:
-    """What a value may be meant as, likeliest first: types that have all its keys, then any, without the other keys."""
+def _match_types(value: Any, names: tuple[str, ...], types: Mapping[str, type]) -> Iterator[tuple[str | None, Any]]:
+    """Yield the types a value may be meant as, most likely first, with the data to parse.
+
+    First the types that have all its keys, then the others without the keys they do not have.
+    """
     if not names:
         yield None, value
     if not isinstance(value, Mapping):
@@ -60,12 +69,13 @@ def _readings(value: Any, names: tuple[str, ...], types: Mapping[str, type]) -> 
 
 
 def _keys_of(cls: type) -> set[str] | None:
-    """The keys of the fields of a class; None if any may be."""
+    """Return the keys that a class accepts; None if that is not known."""
     if dataclasses.is_dataclass(cls):
         return {field.name for field in dataclasses.fields(cls)}
     if issubclass(cls, msgspec.Struct):
         return {field.encode_name for field in msgspec.structs.fields(cls)}
-    fields = getattr(cls, "model_fields", None)  # of a pydantic model, which may know a field by another name too
+    # A pydantic model, recognised without importing pydantic. With aliases, its keys are not known.
+    fields = getattr(cls, "model_fields", None)
     if not isinstance(fields, Mapping):
         return None
     plain = all(field.alias is None and field.validation_alias is None for field in fields.values())
@@ -75,25 +85,29 @@ def _keys_of(cls: type) -> set[str] | None:
 def _as_type(value: Any, name: str | None, types: Mapping[str, type]) -> Any:
     if name is None:
         if not isinstance(value, Mapping) and not as_fields(value):
-            raise NotOfType(f"a {type(value).__name__} is no JSON object")
+            raise NotOfType(f"a {type(value).__name__} is not a JSON object")
         return value
     return answer_as(value, [types[name]])
 
 
 def _candidates(response: AgentResponse) -> Iterator[Any]:
-    """What may be the object that was meant, likeliest first."""
+    """Yield the values an answer may mean, most likely first.
+
+    A structured value of the library, the text as JSON, code blocks, then objects anywhere in the
+    text; of several, the last, because models think aloud before they answer.
+    """
     if response.value is not None:
         yield response.value
     text = response.text.strip()
-    for part in (text, *reversed(_FENCED.findall(text)), *_objects(text)):
+    for part in (text, *reversed(_FENCED.findall(text)), *_find_json_objects(text)):
         try:
             yield json.loads(part)
         except ValueError:
             continue
 
 
-def _objects(text: str) -> Iterator[str]:
-    """The texts of the JSON objects in a text, the last one first."""
+def _find_json_objects(text: str) -> Iterator[str]:
+    """Find the JSON objects in a text, the last one first."""
     objects, at, decoder = list[str](), 0, json.JSONDecoder()
     while (at := text.find("{", at)) >= 0:
         try:

@@ -1,6 +1,7 @@
-"""What agents remember from run to run: conversations, kept apart from the runs.
+"""Conversations that agents remember from run to run, stored separately from runs.
 
-A thread only grows. What is added has a key, and a key is written once: whoever repeats it after a crash adds nothing.
+A thread only grows. Each append has a key, and a key is written once: an append that is repeated
+after a crash adds nothing.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from stepwell.engine.threads import in_thread
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.system import require_posix
 
-FORMAT = 1
+FORMAT = 1  # of a line in a JSON transcript
 
 
 class TranscriptStore(Protocol):
-    """Where threads are kept."""
+    """A store of threads. Implement it to keep conversations elsewhere."""
 
     async def read(self, thread: str) -> list[Message]:
-        """Everything that was said in a thread; nothing if there is none."""
+        """Return all messages of a thread; empty if it does not exist."""
 
     async def append(self, thread: str, key: str, messages: Sequence[Message]) -> None:
-        """Add to a thread, all or nothing, to stay; nothing if that key was used in it before."""
+        """Append messages durably, all or none; do nothing if the key was used in this thread."""
 
     async def threads(self) -> list[str]:
-        """The names of all threads."""
+        """List the names of all threads."""
 
 
 class InMemoryTranscriptStore:
@@ -42,6 +43,7 @@ class InMemoryTranscriptStore:
 
     def __init__(self) -> None:
         self._threads: dict[str, dict[str, list[Message]]] = {}
+        # A store may be shared by workflows in different threads, each with its own event loop.
         self._lock = threading.Lock()
 
     async def read(self, thread: str) -> list[Message]:
@@ -58,7 +60,10 @@ class InMemoryTranscriptStore:
 
 
 class JsonTranscriptStore:
-    """Threads as files in a directory, one for each, one line of JSON for each thing that was added."""
+    """Threads as files in a directory: one file for each thread, one line of JSON for each append.
+
+    Several processes may use the same directory.
+    """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(directory))
@@ -86,17 +91,21 @@ class JsonTranscriptStore:
         return _parse(data, self._path(thread))[0]
 
     def _append(self, thread: str, key: str, messages: list[Message]) -> None:
+        # Read under the lock: the check of the key and the append must be one step.
         with lock_file(self._path(thread)) as handle:
             data = os.pread(handle, os.fstat(handle).st_size, 0)
-            lines, whole = _parse(data, self._path(thread))
+            lines, end = _parse(data, self._path(thread))
             if any(line.key == key for line in lines):
                 return
-            if whole < len(data):
-                os.ftruncate(handle, whole)  # a writer died in the middle of its line: nobody was told it is there
+            # A writer died in the middle of its line. Its append never returned, so the line is
+            # dropped.
+            if end < len(data):
+                os.ftruncate(handle, end)
             line = _TranscriptLine(FORMAT, thread, key, messages)
-            write_at(handle, _ENCODER.encode(line) + b"\n", whole)
+            write_at(handle, _ENCODER.encode(line) + b"\n", end)
 
     def _names(self) -> list[str]:
+        # File names are not reversible (see `safe_name`), so each line repeats the thread's name.
         names = []
         for path in sorted(self._root.glob("*.jsonl")):
             lines, _ = _parse(path.read_bytes(), path)
@@ -105,7 +114,7 @@ class JsonTranscriptStore:
 
 
 class _TranscriptLine(msgspec.Struct):
-    """One thing that was added to a thread."""
+    """One append to a thread."""
 
     format: int
     thread: str
@@ -114,7 +123,7 @@ class _TranscriptLine(msgspec.Struct):
 
 
 class _TranscriptHeader(msgspec.Struct):
-    """What lines of every format have."""
+    """The part of a line that is the same in every format."""
 
     format: int
 
@@ -124,60 +133,69 @@ _HEADER = msgspec.json.Decoder(_TranscriptHeader)
 
 
 def _parse(data: bytes, path: Path) -> tuple[list[_TranscriptLine], int]:
-    """The lines of a thread, and how many bytes they are: a last line without its end was never finished."""
-    whole = data.rfind(b"\n") + 1
+    """Return the complete lines of a thread and their length in bytes.
+
+    A last line without a line break was never finished and is ignored. Raises CheckpointCorrupt.
+    """
+    end = data.rfind(b"\n") + 1
     lines = []
-    for number, line in enumerate(data[:whole].splitlines(), 1):
+    for number, line in enumerate(data[:end].splitlines(), 1):
         try:
+            # The format comes first: a newer line may not have the fields of this one.
             if _HEADER.decode(line).format > FORMAT:
                 raise CheckpointCorrupt(
-                    f"line {number} of {path} is of a newer format than {FORMAT}: use the version that wrote it"
+                    f"line {number} of {path} has a newer format than {FORMAT}: use the version that wrote it"
                 )
             lines.append(_DECODER.decode(line))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise CheckpointCorrupt(f"line {number} of {path} is damaged: {error}") from error
-    return lines, whole
+    return lines, end
 
 
 @dataclass(frozen=True)
 class Threads:
-    """Which threads an agent hears and adds to, by the policy of the workflow."""
+    """Chooses the threads an agent reads and appends to, by the policy of the workflow."""
 
     policy: Conversation
     store: TranscriptStore
 
     async def read(self, session: str, node: str) -> list[Message]:
-        """What an agent has heard in this session before."""
+        """Return what an agent remembers of a session."""
         match self.policy:
             case "none":
                 return []
             case "shared":
                 return await self.store.read(thread_of(session))
             case "per-agent":
-                return await self.store.read(own_thread(session, node))
+                return await self.store.read(agent_thread(session, node))
             case "fork":
-                own = await self.store.read(own_thread(session, node))
+                own = await self.store.read(agent_thread(session, node))
                 return own or await self.store.read(thread_of(session))
 
     async def append(self, session: str, node: str, key: str, messages: Sequence[Message]) -> None:
-        """Keep what was said to an agent, and by it."""
+        """Append what an agent was asked and what it answered."""
         match self.policy:
             case "shared":
                 await self.store.append(thread_of(session), key, messages)
             case "per-agent":
-                await self.store.append(own_thread(session, node), key, messages)
+                await self.store.append(agent_thread(session, node), key, messages)
             case "fork":
-                thread = own_thread(session, node)
-                if not await self.store.read(thread):  # it begins with what everybody heard
+                thread = agent_thread(session, node)
+                # A fork starts with a copy of the shared thread. The fixed key makes the copy
+                # happen once, even if two runs fork at the same moment.
+                if not await self.store.read(thread):
                     await self.store.append(thread, "root", await self.store.read(thread_of(session)))
                 await self.store.append(thread, key, messages)
 
 
 def thread_of(session: str) -> str:
-    """The thread of a session, named after it; a slash in the name is written %2F, because it means an agent's own."""
+    """Return the name of the shared thread of a session.
+
+    A slash is written as %2F, because it separates session and agent in `agent_thread`.
+    """
     return session.replace("%", "%25").replace("/", "%2F")
 
 
-def own_thread(session: str, node: str) -> str:
-    """The thread of one agent in a session."""
+def agent_thread(session: str, node: str) -> str:
+    """Return the name of the thread of one agent in a session."""
     return f"{thread_of(session)}/{thread_of(node)}"

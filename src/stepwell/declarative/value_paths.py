@@ -1,4 +1,8 @@
-"""Values by their paths: `review.score`, `items.0.name`. Keys, fields of records and places in lists; nothing else."""
+"""Look up values by path: `review.score`, `items.0.name`.
+
+A path reaches keys, declared fields and list items only. Paths come from files, so properties,
+methods and other attributes must stay out of reach.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 MISSING: Any = object()
-"""What is not there."""
+"""Stands for a value that does not exist; None is a value."""
 
 
 def read_part(value: Any, name: str) -> Any:
-    """One part of a value, or MISSING. Fields only: no way leads from a file to other attributes."""
+    """Return one key, item or declared field of a value, or MISSING."""
     if isinstance(value, Mapping):
         return value.get(name, MISSING)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -20,7 +24,7 @@ def read_part(value: Any, name: str) -> Any:
 
 
 def look_up(path: str, values: Any, part: Callable[[Any, str], Any] = read_part) -> Any:
-    """The value at a path, or MISSING. A key that has dots itself is found before its parts are."""
+    """Return the value at a path, or MISSING. A key that contains dots wins over a nested value."""
     value = part(values, path)
     if value is MISSING and "." in path:
         first, rest = path.split(".", 1)
@@ -30,17 +34,19 @@ def look_up(path: str, values: Any, part: Callable[[Any, str], Any] = read_part)
 
 
 def as_fields(value: Any) -> dict[str, Any]:
-    """The fields of an object; of one that has none, nothing."""
+    """Return the items of a mapping or the declared fields of an object; empty if it has none."""
     if isinstance(value, Mapping):
         return {str(key): field_value for key, field_value in value.items()}
     return {name: getattr(value, name) for name in field_names(value)}
 
 
 def field_names(value: Any) -> Iterable[str]:
-    """The fields that a record says it has."""
+    """Return the names of the declared fields of a dataclass, pydantic model or msgspec struct."""
     if is_dataclass(value) and not isinstance(value, type):
         return [field.name for field in fields(value)]
-    for attribute in ("model_fields", "__struct_fields__"):  # pydantic's models and msgspec's structs name theirs
+    # pydantic and msgspec list the fields on the class. Looked up by attribute, so neither is
+    # imported.
+    for attribute in ("model_fields", "__struct_fields__"):
         names = getattr(type(value), attribute, None)
         if isinstance(names, Mapping | tuple):
             return names

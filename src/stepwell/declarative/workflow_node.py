@@ -1,4 +1,8 @@
-"""A node whose agent is a workflow: the workflow has an executor of its own beside the node, which speaks for it."""
+"""A node whose agent is a workflow.
+
+The workflow runs in a second executor beside the node. The node sends it the prompt and treats its
+answer like that of an agent.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +14,49 @@ from stepwell.agents.replies import Answer
 from stepwell.agents.turn import Turn
 from stepwell.declarative.definition import Node
 from stepwell.declarative.node import NodeExecutor
-from stepwell.declarative.schedule import NodeGraph
+from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import Threads
 from stepwell.graph.handler import handler
 
+# Prefix of the second executor's id. Stored in runs; `validation` keeps it free of node ids.
 _INSIDE = "inside "
 
 
 def inner_id(id: str) -> str:
-    """The id of the executor that runs the workflow of a node."""
+    """Return the id of the executor that runs the workflow of a node."""
     return _INSIDE + id
 
 
 def node_of(executor_id: str) -> str:
-    """The node that an executor belongs to."""
+    """Return the id of the node that an executor belongs to."""
     return executor_id.removeprefix(_INSIDE)
 
 
-class _Elsewhere:
-    """Stands where an agent would be: the workflow answers instead."""
+class _NoAgent:
+    """A placeholder for the agent that `AgentExecutor` requires. It never takes a turn."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     async def take_turn(self, turn: Turn) -> Answer:
-        raise AssertionError(f"{self.name!r} is a workflow, and takes no turn itself")
+        raise AssertionError(f"{self.name!r} is a workflow and takes no turn itself")
 
 
-class TeamNode(NodeExecutor):
-    """Passes on what the node is told, and takes the answer as its own."""
+class WorkflowNode(NodeExecutor):
+    """Passes its prompt to the workflow beside it, and publishes the answer as its own."""
 
     def __init__(self, graph: NodeGraph, node: Node, types: Mapping[str, type], threads: Threads | None) -> None:
-        super().__init__(graph, node, _Elsewhere(node.id), types, threads, {})
+        super().__init__(graph, node, _NoAgent(node.id), types, threads, {})
 
     async def respond(self, ctx: AgentContext) -> None:
+        """Send the conversation to the workflow. It starts afresh: the node has the transcript."""
         request = AgentExecutorRequest(conversation_of(self.id, ctx), afresh=True)
         await ctx.send_message(request, target_id=inner_id(self.id))  # type: ignore[arg-type]
 
     @handler
     async def handle_executor_response(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
-        """The workflow has answered."""
+        """Add the answer of the workflow to the conversation, and publish it."""
         answer, before = response.agent_response, length_of(self.id, ctx)
         messages = say(self.id, answer.messages, ctx)
-        whole = AgentResponse(messages, answer.usage, answer.value)
-        await self._review(AgentExecutorResponse(self.id, whole, before), ctx)
+        own_response = AgentResponse(messages, answer.usage, answer.value)
+        await self._review(AgentExecutorResponse(self.id, own_response, before), ctx)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stepwell import kernel
-from stepwell.engine.definition import Definition
+from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.signals import decode_pending
 from stepwell.errors import CheckpointCorrupt, GraphChanged
 from stepwell.graph.edges import fan_in_of
@@ -29,13 +29,13 @@ class CompatibleRun(msgspec.Struct, frozen=True):
     migrations: tuple[Migration, ...] = ()  # those that were needed
 
 
-def is_changed(definition: Definition, at: Checkpoint) -> bool:
+def is_changed(definition: WorkflowDefinition, at: Checkpoint) -> bool:
     """Whether a run was stored by another graph, or by another version of the workflow."""
     return (at.header.signature, at.header.version) != (definition.signature, definition.version)
 
 
 def make_compatible(
-    definition: Definition,
+    definition: WorkflowDefinition,
     at: Checkpoint,
     log: RecalledLog,
     signals: Sequence[tuple[str, bytes]] = (),
@@ -79,7 +79,7 @@ def make_compatible(
     )
 
 
-def check_same_workflow(definition: Definition, at: Checkpoint) -> None:
+def check_same_workflow(definition: WorkflowDefinition, at: Checkpoint) -> None:
     """Raises GraphChanged if a run is plainly one of another workflow: nobody who played in it is here."""
     stored = [str(id) for id in at.header.signature.get("executors", ())]
     migrations = [migration for migration in definition.migrations if migration.version > at.header.version]
@@ -87,7 +87,7 @@ def check_same_workflow(definition: Definition, at: Checkpoint) -> None:
         raise _incompatible_error(at, describe_differences(at.header.signature, definition.signature))
 
 
-def _find_migrations(definition: Definition, at: Checkpoint) -> tuple[Migration, ...]:
+def _find_migrations(definition: WorkflowDefinition, at: Checkpoint) -> tuple[Migration, ...]:
     """The migrations that lead from the version of a run to that of the workflow."""
     stored, present = at.header.version, definition.version
     if stored > present:
@@ -161,7 +161,9 @@ def _has_complete_fan_in(at: Checkpoint) -> bool:
     return False
 
 
-def _migrate_log(definition: Definition, at: Checkpoint, log: RecalledLog, migrator: kernel.Migrator) -> RecalledLog:
+def _migrate_log(
+    definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog, migrator: kernel.Migrator
+) -> RecalledLog:
     """What was finished in the superstep that is under way, as of this version."""
     if all(outcome.version >= definition.version for outcome in log.outcomes.values()):
         return log
@@ -180,7 +182,7 @@ def _migrate_log(definition: Definition, at: Checkpoint, log: RecalledLog, migra
     return RecalledLog(outcomes, log.entries)
 
 
-def _find_unordered_fan_ins(definition: Definition, at: Checkpoint) -> Iterator[str]:
+def _find_unordered_fan_ins(definition: WorkflowDefinition, at: Checkpoint) -> Iterator[str]:
     """Fan-ins that fire in one superstep do so in the order of the edges, which only the graph that began it knows."""
     if not is_changed(definition, at):
         return
@@ -190,7 +192,7 @@ def _find_unordered_fan_ins(definition: Definition, at: Checkpoint) -> Iterator[
         yield "it is in the middle of a superstep that several fan-ins began, and which was first is not known here"
 
 
-def _describe_changes(definition: Definition, at: Checkpoint, migrations: Sequence[Migration]) -> Iterator[str]:
+def _describe_changes(definition: WorkflowDefinition, at: Checkpoint, migrations: Sequence[Migration]) -> Iterator[str]:
     for migration in migrations:
         yield f"version {migration.version - 1} became version {migration.version}"
         yield from map(describe_step, migration.steps)

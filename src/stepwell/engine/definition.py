@@ -12,7 +12,7 @@ from stepwell.graph.graph import Graph
 from stepwell.graph.migration import Migration
 
 
-class Definition(msgspec.Struct, frozen=True):
+class WorkflowDefinition(msgspec.Struct, frozen=True):
     """What a workflow is, as far as the engine must know."""
 
     name: str

@@ -22,7 +22,7 @@ from stepwell.engine import durability, lease_renewal, open_run, watchers
 from stepwell.engine.broadcast import Broadcast
 from stepwell.engine.commit import store_commit
 from stepwell.engine.completion import finish
-from stepwell.engine.definition import Definition
+from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive_scope import DriveScope, Private
 from stepwell.engine.executors import RunExecutors
 from stepwell.engine.failures import details_of
@@ -68,7 +68,7 @@ class _IntakeResult(msgspec.Struct, frozen=True):
 class Drive:
     """Moves one run on until it is idle, asleep, failed, cancelled or left. `events` is the whole of it."""
 
-    def __init__(self, definition: Definition, options: Options, troupe: Troupe) -> None:
+    def __init__(self, definition: WorkflowDefinition, options: Options, troupe: Troupe) -> None:
         self._definition, self._options, self._troupe = definition, options, troupe
         self._archive = durability.archive_at(options.durability, options.archive)
         self._pack: Pack = definition.codec.pack if options.archive is not None else pack_copy

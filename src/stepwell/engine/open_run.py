@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.engine.commit import store_commit
 from stepwell.engine.compatibility import check_same_workflow, is_changed, make_compatible
-from stepwell.engine.definition import Definition
+from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.executors import RunExecutors
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch, RoutingFailed, RunError
 from stepwell.graph.executor import Executor
@@ -160,7 +160,7 @@ def stamp(run_id: str, epoch: int, number: int) -> Stamp:
 
 
 async def find_run(
-    definition: Definition, position: Position, archive: Archive | None, acquire: AcquireLease
+    definition: WorkflowDefinition, position: Position, archive: Archive | None, acquire: AcquireLease
 ) -> FoundRun:
     """What a position means. A stored run is claimed before its head is read."""
     if isinstance(position, Suspended):
@@ -205,7 +205,7 @@ async def find_run(
 
 
 async def enter_run(
-    definition: Definition, run: FoundRun, archive: Archive | None, executors: RunExecutors, pack: Pack
+    definition: WorkflowDefinition, run: FoundRun, archive: Archive | None, executors: RunExecutors, pack: Pack
 ) -> EnteredRun:
     """Make what was found ready to move on; the first commit of a new run is made here."""
     match run:
@@ -246,7 +246,7 @@ def create_fork_header(source: Checkpoint, run_id: str) -> RunHeader:
     return replace(source.header, **origin, run_id=run_id, epoch=0)
 
 
-async def _open_head(definition: Definition, head: Checkpoint, archive: Archive) -> StoredRun:
+async def _open_head(definition: WorkflowDefinition, head: Checkpoint, archive: Archive) -> StoredRun:
     """A stored run as this code goes on with it. Raises GraphChanged if it cannot.
 
     One that is done asks nothing of anybody: as long as there is nothing to take in, its outputs can be told again by
@@ -298,7 +298,7 @@ async def _commit_restore(
 
 
 async def _find_restore_source(
-    definition: Definition, archive: Archive, run_id: str, id: str, acquire: AcquireLease
+    definition: WorkflowDefinition, archive: Archive, run_id: str, id: str, acquire: AcquireLease
 ) -> RestoredRun:
     await acquire(run_id)
     head, source = await archive.head(run_id), await archive.find(id)
@@ -310,7 +310,7 @@ async def _find_restore_source(
     return RestoredRun(head, compatible.at, compatible.words)
 
 
-def _start_in_memory(definition: Definition, position: Fresh | Continue | Rewind | MoveBack) -> NewRun:
+def _start_in_memory(definition: WorkflowDefinition, position: Fresh | Continue | Rewind | MoveBack) -> NewRun:
     if not isinstance(position, Fresh):
         raise CheckpointMissing(
             "a run can be resumed only from where it was stored: give checkpoint_storage to run() or to the builder"
@@ -318,7 +318,7 @@ def _start_in_memory(definition: Definition, position: Fresh | Continue | Rewind
     return _start(definition, position, digest="")
 
 
-def _start(definition: Definition, position: Fresh, digest: str) -> NewRun:
+def _start(definition: WorkflowDefinition, position: Fresh, digest: str) -> NewRun:
     message, run_id = position.message, position.run_id
     start = definition.graph.executors[definition.graph.start]
     if not start.can_handle(message):
@@ -333,7 +333,7 @@ def _start(definition: Definition, position: Fresh, digest: str) -> NewRun:
 
 
 async def _rewind(
-    definition: Definition, archive: Archive, id: str, new_id: str | None, acquire: AcquireLease
+    definition: WorkflowDefinition, archive: Archive, id: str, new_id: str | None, acquire: AcquireLease
 ) -> StoredRun | ForkedRun:
     source = await archive.find(id)
     if source is None:
@@ -369,14 +369,14 @@ def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:
     return head is not None and head.place == source.place
 
 
-def check_same_start(definition: Definition, head: Checkpoint, message: object) -> None:
+def check_same_start(definition: WorkflowDefinition, head: Checkpoint, message: object) -> None:
     """Raises unless a stored run is one that this workflow began with this message."""
     check_same_workflow(definition, head)
     _check_name(definition, head)
     _check_input(definition, head, message)
 
 
-def plan_next(definition: Definition, at: Checkpoint, log: RecalledLog) -> Plan:
+def plan_next(definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog) -> Plan:
     """What is to be done next. Raises CheckpointCorrupt if what is remembered of it was done by somebody else."""
     plan = kernel.plan(definition.graph, at.place, at.messages, at.held)
     for delivery in plan.deliveries:
@@ -389,7 +389,7 @@ def plan_next(definition: Definition, at: Checkpoint, log: RecalledLog) -> Plan:
     return plan
 
 
-def _check_name(definition: Definition, head: Checkpoint) -> None:
+def _check_name(definition: WorkflowDefinition, head: Checkpoint) -> None:
     """To start a run is to start it in this workflow; only a resume may find it renamed."""
     names = (head.header.workflow, definition.name)
     if names[0] != names[1] and not all(map(is_default_name, names)):  # those that nobody gave follow the graph
@@ -400,7 +400,7 @@ def _check_name(definition: Definition, head: Checkpoint) -> None:
         )
 
 
-def _check_input(definition: Definition, head: Checkpoint, message: object) -> None:
+def _check_input(definition: WorkflowDefinition, head: Checkpoint, message: object) -> None:
     _check_digest(head, definition.codec.digest(message, "$.input"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stepwell import kernel
-from stepwell.engine.definition import Definition
+from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.edge_conditions import choose_routes
 from stepwell.engine.failures import Failure, make_failure
 from stepwell.engine.open_run import stamp
@@ -22,7 +22,7 @@ class SuperstepDecision(msgspec.Struct, frozen=True):
 
 
 async def decide(
-    definition: Definition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, cancelled: bool
+    definition: WorkflowDefinition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, cancelled: bool
 ) -> SuperstepDecision:
     """Asks the conditions, has the kernel merge, and keeps what finished of a superstep that is not committed."""
     here = stamp(at.run_id, at.header.epoch, at.number + 1)
@@ -47,7 +47,7 @@ async def decide(
 
 
 async def _merge(
-    definition: Definition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, here: Stamp
+    definition: WorkflowDefinition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, here: Stamp
 ) -> SuperstepDecision:
     graph = definition.graph
     routes = {id: await choose_routes(graph, at.run_id, outcome) for id, outcome in step.outcomes.items()}

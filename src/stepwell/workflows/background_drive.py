@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from stepwell.engine import watchers
-from stepwell.engine.definition import Definition
+from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
 from stepwell.engine.open_run import STOPPED, Continue, Fresh, MoveBack, Position, Stopped, check_same_start
 from stepwell.errors import CommitConflict, RunBusy, RunError
@@ -40,7 +40,7 @@ class Runnable(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def _definition(self) -> Definition: ...
+    def _definition(self) -> WorkflowDefinition: ...
     def _drive(
         self, position: Position, storage: CheckpointStorage | None, streaming: bool, private: Mapping[str, Any]
     ) -> Drive: ...

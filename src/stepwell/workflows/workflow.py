@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec, reachable_types
-from stepwell.engine.definition import Definition
+from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
 from stepwell.engine.durability import LEVELS, Durability
 from stepwell.engine.open_run import Fresh, Position, Rewind
@@ -58,7 +58,7 @@ class Workflow:
         self._description = description
         self._memory: CheckpointStorage | None = None  # of runs held by a handle, if no storage was given
         types = [t for executor in graph.executors.values() for t in executor._handler_table.every_type()]
-        self._definition = Definition(
+        self._definition = WorkflowDefinition(
             name=name or default_name(self._signature),
             graph=graph,
             signature=self._signature,

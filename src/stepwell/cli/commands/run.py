@@ -76,4 +76,4 @@ async def _make_message(
     if isinstance(runnable, Workflow):
         return parse_message(text, runnable.input_types, runnable._definition.codec)
     storage.retention = runnable.definition.retention
-    return await runnable.beginning(parse_any_message(text), run_id, storage)
+    return await runnable.find_start_message(parse_any_message(text), run_id, storage)

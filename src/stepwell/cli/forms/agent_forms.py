@@ -74,9 +74,9 @@ def _node(question: Mapping[str, Any]) -> dict[str, Any]:
     output = {"description": "What is used instead of what the node gave."}
     return {
         "oneOf": [
-            _object("approve", {"approved": {"const": True}}),
-            _object("edit", {"approved": {"const": True}, "output": output}, "output"),
-            _object("deny", {"approved": {"const": False}, "reason": reason}),
+            _object("approve", {"decision": {"const": "approve"}}),
+            _object("edit", {"decision": {"const": "approve"}, "output": output}, "output"),
+            _object("deny", {"decision": {"const": "deny"}, "reason": reason}),
         ]
     }
 

@@ -1,1 +1,1 @@
-"""Conditions as data: what they ask, how they are evaluated."""
+"""Conditions on values as data: their kinds, their evaluation and their description in words."""

@@ -1,7 +1,8 @@
-"""Conditions as data: they can be stored, said in words, and asked of values. No code in them is ever run.
+"""Conditions on the values of a run, as data that can be stored, described and evaluated.
 
-A field is named by its path, such as `"review.score"`. A field that is not there, or is None, is missing: then every
-condition on it is false, except `not_exists`, `empty` and `not_equals`, which are true.
+A field is named by its path, such as `"review.score"`. A field that does not exist or is None is
+missing: every condition on it is false, except `not_exists`, `empty` and `not_equals`, which are
+true.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stepwell.errors import DefinitionError, StepwellError
 
 
 class ConditionFailed(StepwellError):
-    """A condition can be neither true nor false of the values it was asked of. `condition` says it in words."""
+    """A condition could not be evaluated on the given values. `condition` describes it in words."""
 
     def __init__(self, message: str, *, condition: str) -> None:
         self.condition = condition
@@ -28,32 +29,37 @@ class ConditionFailed(StepwellError):
 
 
 class Condition(ABC):
-    """Something that is true of some values, and not of others. `&`, `|` and `~` make larger ones of it."""
+    """A predicate on the values of a run. Combine conditions with `&`, `|` and `~`."""
 
     __slots__ = ()
 
     @abstractmethod
     def describe(self) -> str:
-        """The condition in words."""
+        """Describe the condition in words."""
 
     @abstractmethod
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true of these values. Raises ConditionFailed if the question makes no sense for them."""
+        """Return whether it is true.
+
+        Raises ConditionFailed if it does not apply to these values.
+        """
 
     @abstractmethod
     def keys(self) -> tuple[str, ...]:
-        """The paths of the fields that it looks at, as far as that is known, each once."""
+        """Return the paths of the fields it reads, each once; a callable reports none."""
 
     def __bool__(self) -> bool:
+        # `a and b` would silently drop `a`, and `if condition:` would always be true.
         raise TypeError(
-            f"`{self.describe()}` is asked with holds(values); join conditions with &, | and ~, not with words"
+            f"`{self.describe()}` has no truth value: call holds(values), and combine conditions with &, | and ~ "
+            f"instead of and, or and not"
         )
 
     def __and__(self, other: Condition) -> Condition:
-        return all_of(*_parts(AllOf, self), *_parts(AllOf, other))
+        return all_of(*_flatten(AllOf, self), *_flatten(AllOf, other))
 
     def __or__(self, other: Condition) -> Condition:
-        return any_of(*_parts(AnyOf, self), *_parts(AnyOf, other))
+        return any_of(*_flatten(AnyOf, self), *_flatten(AnyOf, other))
 
     def __invert__(self) -> Condition:
         return not_(self)
@@ -61,27 +67,31 @@ class Condition(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FieldCondition(Condition):
-    """A question about one field."""
+    """A condition on one field, such as `score > 3`."""
 
-    kind: str  # one of OPERATORS
+    kind: str  # a key of OPERATORS
     field: str
-    value: Any = None  # what the field is compared with, if anything
+    value: Any = None  # what the field is compared with; None for kinds without an operand
 
     def __post_init__(self) -> None:
         operator = OPERATORS.get(self.kind)
         if operator is None:
-            raise DefinitionError(f"there is no condition {self.kind!r}; there are {', '.join(OPERATORS)}")
+            raise DefinitionError(f"unknown condition {self.kind!r}; there are {', '.join(OPERATORS)}")
         if not isinstance(self.field, str) or not self.field:
-            raise DefinitionError(f"the condition {self.kind!r} is about a field named by a text, not {self.field!r}")
+            raise DefinitionError(
+                f"the field of condition {self.kind!r} must be a non-empty string, not {self.field!r}"
+            )
         try:
-            value = normalize_value(operator.takes, self.value)
+            value = normalize_value(operator.operand, self.value)
         except ValueError as error:
             raise DefinitionError(f"the condition {self.kind!r} on {self.field!r} {error}") from None
+        # The dataclass is frozen, and the caller's list or dict must not change the condition
+        # later.
         object.__setattr__(self, "value", value)
 
     def describe(self) -> str:
         operator = OPERATORS[self.kind]
-        return f"{self.field} {operator.words}{describe_value(operator.takes, self.value)}"
+        return f"{self.field} {operator.phrase}{describe_value(operator.operand, self.value)}"
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         operator = OPERATORS[self.kind]
@@ -94,21 +104,21 @@ class FieldCondition(Condition):
             raise self._make_error(f"is {_shorten(value)}, a {type(value).__name__}: {error}") from None
         except patterns.TooSlow:
             raise self._make_error(
-                f"has {len(value)} characters, and the pattern {self.value!r} was not done with them in "
-                f"{patterns.TIME_LIMIT:g} s; make it simpler, mostly where one repetition is inside another"
+                f"has {len(value)} characters: matching the pattern {self.value!r} took longer than "
+                f"{patterns.TIME_LIMIT:g} s; simplify it, above all repetitions inside repetitions"
             ) from None
 
     def keys(self) -> tuple[str, ...]:
         return (self.field,)
 
     def _make_error(self, what: str) -> ConditionFailed:
-        words = self.describe()
-        return ConditionFailed(f"`{words}` cannot be said of the field {self.field!r}, which {what}", condition=words)
+        text = self.describe()
+        return ConditionFailed(f"`{text}` cannot be evaluated: the field {self.field!r} {what}", condition=text)
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf(Condition):
-    """True if all of them are. The first that is not ends it."""
+    """True if all conditions are. Evaluation stops at the first that is not."""
 
     conditions: tuple[Condition, ...]
 
@@ -127,7 +137,7 @@ class AllOf(Condition):
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(Condition):
-    """True if one of them is. The first that is ends it."""
+    """True if any condition is. Evaluation stops at the first that is."""
 
     conditions: tuple[Condition, ...]
 
@@ -146,7 +156,7 @@ class AnyOf(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Not(Condition):
-    """True if the other is not."""
+    """True if the inner condition is not."""
 
     condition: Condition
 
@@ -165,43 +175,46 @@ class Not(Condition):
 
 @dataclass(frozen=True, slots=True)
 class CallableCondition(Condition):
-    """A plain function that is given the values. It can be asked and described, but not written to a file."""
+    """A function of the values. It can be evaluated and described, but not exported to a file."""
 
     function: Callable[[Mapping[str, Any]], object]
-    description: str = ""  # without one, the name of the function
+    description: str = ""  # empty: the name of the function
 
     def __post_init__(self) -> None:
         if not callable(self.function) or inspect.iscoroutinefunction(self.function):
-            raise DefinitionError(f"a condition is a plain function of the values, not {self.function!r}")
+            raise DefinitionError(
+                f"a condition must be a plain (not async) function of the values, not {self.function!r}"
+            )
 
     def describe(self) -> str:
         return self.description or getattr(self.function, "__name__", type(self.function).__name__)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        answer = self.function(values)
-        if inspect.isawaitable(answer):
+        result = self.function(values)
+        # An awaitable is always truthy, so a hidden async function would take every edge.
+        if inspect.isawaitable(result):
             raise ConditionFailed(
-                f"the condition `{self.describe()}` must answer at once, but wants to be awaited",
+                f"the condition `{self.describe()}` returned an awaitable: use a plain function",
                 condition=self.describe(),
             )
-        return bool(answer)
+        return bool(result)
 
     def keys(self) -> tuple[str, ...]:
         return ()
 
 
 def equals(field: str, value: Any) -> Condition:
-    """The field is that value. True is not 1, and text is told apart by case."""
+    """The field equals the value. True does not equal 1, and case matters."""
     return FieldCondition("equals", field, value)
 
 
 def not_equals(field: str, value: Any) -> Condition:
-    """The field is another value, or missing."""
+    """The field has another value, or is missing."""
     return FieldCondition("not_equals", field, value)
 
 
 def exists(field: str) -> Condition:
-    """The field is there, and not None."""
+    """The field exists and is not None."""
     return FieldCondition("exists", field)
 
 
@@ -211,88 +224,89 @@ def not_exists(field: str) -> Condition:
 
 
 def greater(field: str, bound: float | str) -> Condition:
-    """The field is more than that: a number, or a text that comes later."""
+    """The field is greater than the bound: both numbers, or both strings."""
     return FieldCondition("greater", field, bound)
 
 
 def less(field: str, bound: float | str) -> Condition:
-    """The field is less than that: a number, or a text that comes earlier."""
+    """The field is less than the bound: both numbers, or both strings."""
     return FieldCondition("less", field, bound)
 
 
 def at_least(field: str, bound: float | str) -> Condition:
-    """The field is that or more."""
+    """The field is greater than or equal to the bound."""
     return FieldCondition("at_least", field, bound)
 
 
 def at_most(field: str, bound: float | str) -> Condition:
-    """The field is that or less."""
+    """The field is less than or equal to the bound."""
     return FieldCondition("at_most", field, bound)
 
 
 def contains(field: str, value: Any) -> Condition:
-    """The field is a text with that in it, or a list with such an item, or a mapping with such a key."""
+    """The field is a string with that substring, a list with that item, or a dict with that key."""
     return FieldCondition("contains", field, value)
 
 
 def starts_with(field: str, text: str) -> Condition:
-    """The field is a text that begins so."""
+    """The field is a string that starts with the text."""
     return FieldCondition("starts_with", field, text)
 
 
 def ends_with(field: str, text: str) -> Condition:
-    """The field is a text that ends so."""
+    """The field is a string that ends with the text."""
     return FieldCondition("ends_with", field, text)
 
 
 def matches(field: str, pattern: str) -> Condition:
-    """The field is a text in which the pattern is found, anywhere unless it says `^` and `$`.
+    """The field is a string in which the pattern is found, anywhere unless it has `^` and `$`.
 
-    Needs the package `regex`. A match that takes too long is an error (see `TIME_LIMIT`).
+    Needs the package `regex`. A match that exceeds `patterns.TIME_LIMIT` raises ConditionFailed.
     """
     return FieldCondition("matches", field, pattern)
 
 
 def empty(field: str) -> Condition:
-    """The field is missing, or has nothing in it: a text without characters, a list without items."""
+    """The field is missing, or an empty string, list or mapping."""
     return FieldCondition("empty", field)
 
 
 def not_empty(field: str) -> Condition:
-    """The field is there, and has something in it."""
+    """The field exists and is not empty."""
     return FieldCondition("not_empty", field)
 
 
 def contains_any(field: str, values: Iterable[Any]) -> Condition:
-    """The field contains at least one of these."""
+    """The field contains at least one of the values."""
     return FieldCondition("contains_any", field, _to_tuple(values))
 
 
 def contains_all(field: str, values: Iterable[Any]) -> Condition:
-    """The field contains every one of these."""
+    """The field contains every one of the values."""
     return FieldCondition("contains_all", field, _to_tuple(values))
 
 
 def all_of(*conditions: Condition) -> Condition:
-    """All of them are true."""
+    """All conditions are true."""
     return AllOf(conditions)
 
 
 def any_of(*conditions: Condition) -> Condition:
-    """At least one of them is true."""
+    """At least one condition is true."""
     return AnyOf(conditions)
 
 
 def not_(condition: Condition) -> Condition:
-    """It is not true."""
+    """The condition is not true."""
     return Not(condition)
 
 
 def _to_tuple(values: Iterable[Any]) -> Any:
-    return values if isinstance(values, str) else tuple(values)  # a text is refused, not taken letter by letter
+    # A string is passed on to be rejected, not split into its characters.
+    return values if isinstance(values, str) else tuple(values)
 
 
-def _parts(kind: type[AllOf | AnyOf], condition: Condition) -> tuple[Condition, ...]:
+def _flatten(kind: type[AllOf | AnyOf], condition: Condition) -> tuple[Condition, ...]:
     return condition.conditions if isinstance(condition, kind) else (condition,)
 
 
@@ -305,8 +319,8 @@ def _check_conditions(name: str, conditions: tuple[Condition, ...]) -> None:
 
 
 def _in_brackets(condition: Condition) -> str:
-    words = condition.describe()
-    return f"({words})" if isinstance(condition, AllOf | AnyOf) else words
+    text = condition.describe()
+    return f"({text})" if isinstance(condition, AllOf | AnyOf) else text
 
 
 def _unique_keys(conditions: tuple[Condition, ...]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Conditions asked from an event loop: patterns are matched in a thread, so that nothing else waits for them.
+"""Evaluate conditions without blocking the event loop: patterns are matched in a thread.
 
-The package `regex` stops a match after its time limit, but looks at the clock only once in several hundred steps,
-and one step may walk through a whole text. It lets other threads run meanwhile.
+The package `regex` stops a match after its time limit, but checks the clock only once in several
+hundred steps, and one step may scan a long text. It releases the GIL meanwhile, so a thread helps.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, F
 
 
 async def evaluate(condition: Condition, values: Mapping[str, Any]) -> bool:
-    """As `condition.holds(values)`, in the same order, without keeping the event loop waiting for a pattern."""
+    """Evaluate like `condition.holds(values)`, without blocking the event loop on patterns."""
     match condition:
+        # Loops, because `all` and `any` cannot await and must stop at the first result as `holds`
+        # does.
         case AllOf(conditions=parts):
             for part in parts:
                 if not await evaluate(part, values):
@@ -35,5 +37,5 @@ async def evaluate(condition: Condition, values: Mapping[str, Any]) -> bool:
 
 
 async def evaluate_all(conditions: Mapping[int, Condition], values: Mapping[str, Any]) -> dict[int, bool]:
-    """Which of these conditions hold, one after the other."""
+    """Evaluate conditions by key, one after the other."""
     return {key: await evaluate(condition, values) for key, condition in conditions.items()}

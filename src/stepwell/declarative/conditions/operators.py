@@ -1,4 +1,4 @@
-"""What a condition can ask of one field: the kinds, what they mean, and what they are given. Pure."""
+"""The kinds of conditions on one field: their meaning, operands and wording. Pure."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ from stepwell.declarative import value_paths
 from stepwell.declarative.conditions import patterns
 from stepwell.declarative.value_paths import MISSING
 
-LONGEST_IN_WORDS = 100  # characters of one value, where a condition is said
+MAX_VALUE_LENGTH = 100  # characters of one value in a description
 
-Takes = Literal["nothing", "value", "bound", "text", "pattern", "values"]
+Operand = Literal["nothing", "value", "bound", "text", "pattern", "values"]
 
 
 class Incomparable(Exception):
-    """The question makes no sense for this value. Says what would."""
+    """A condition does not apply to the type of a value. The message says which types it needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One kind of question about a field."""
+    """One kind of condition on a field."""
 
-    words: str  # between the field and what it is compared with
-    takes: Takes
-    test: Callable[[Any, Any], bool]  # the value of the field, what the condition was given
+    phrase: str  # stands between field and operand in a description
+    operand: Operand
+    test: Callable[[Any, Any], bool]  # called with the value of the field and the operand
     if_missing: bool = False
 
 
 def look_up(path: str, values: Any) -> Any:
-    """The value of a field, or MISSING. What is None is missing, too."""
+    """Return the value of a field, or MISSING if it does not exist or is None."""
     return value_paths.look_up(path, values, _read_part)
 
 
 def _read_part(value: Any, name: str) -> Any:
     part = value_paths.read_part(value, name)
+    # Conditions come from JSON, which has no enums: compare with the value of the member.
     if isinstance(part, Enum):
-        part = part.value  # as it would be in JSON
+        part = part.value
     return MISSING if part is None else part
 
 
 def are_equal(left: Any, right: Any) -> bool:
-    """Equal as data: True is not 1, and a list is equal to a tuple."""
+    """Compare as JSON data: True does not equal 1, and a list equals a tuple of the same items."""
     if isinstance(left, bool) or isinstance(right, bool):
         return isinstance(left, bool) and isinstance(right, bool) and left == right
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
@@ -57,33 +58,34 @@ def are_equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def normalize_value(takes: Takes, value: Any) -> Any:
-    """What a condition was given, as it is kept: plain data that nobody else can change.
+def normalize_value(operand: Operand, value: Any) -> Any:
+    """Return the operand of a condition as an independent copy in plain data.
 
-    Raises ValueError if it will not do, DefinitionError if it is a pattern that will not do.
+    Raises ValueError if it has the wrong type, and DefinitionError if it is an invalid pattern. The
+    messages continue a sentence that starts with the condition.
     """
-    if takes == "nothing":
+    if operand == "nothing":
         if value is not None:
-            raise ValueError(f"takes no value, but was given {value!r}")
+            raise ValueError(f"takes no value, not {value!r}")
         return None
-    if takes == "values" and (
+    if operand == "values" and (
         isinstance(value, str) or not isinstance(value, list | tuple | set | frozenset) or not value
     ):
         raise ValueError(f"takes a list of at least one value, not {value!r}")
-    if takes == "value" and value is None:
-        raise ValueError("takes a value; ask for what is missing with not_exists")
-    if takes == "bound" and not (isinstance(value, str) or _is_number(value)):
-        raise ValueError(f"takes a number or a text, not {value!r}")
-    if takes in ("text", "pattern") and not isinstance(value, str):
-        raise ValueError(f"takes a text, not {value!r}")
+    if operand == "value" and value is None:
+        raise ValueError("takes a value; to test for a missing field, use not_exists")
+    if operand == "bound" and not (isinstance(value, str) or _is_number(value)):
+        raise ValueError(f"takes a number or a string, not {value!r}")
+    if operand in ("text", "pattern") and not isinstance(value, str):
+        raise ValueError(f"takes a string, not {value!r}")
     plain = to_plain(value)
-    if takes == "pattern":
+    if operand == "pattern":
         patterns.check(plain)
     return plain
 
 
 def to_plain(value: Any) -> Any:
-    """A copy of what JSON can say, its lists as tuples. Raises ValueError if JSON cannot say it."""
+    """Copy JSON data, with lists as tuples. Raises ValueError if it is not JSON data."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -93,20 +95,21 @@ def to_plain(value: Any) -> Any:
             return tuple(map(to_plain, value))
         case dict() if all(isinstance(key, str) for key in value):
             return {key: to_plain(inner) for key, inner in value.items()}
-    raise ValueError(f"takes only what JSON can say, not {value!r}")
+    raise ValueError(f"takes only JSON data, not {value!r}")
 
 
-def describe_value(takes: Takes, value: Any) -> str:
-    if takes == "nothing":
+def describe_value(operand: Operand, value: Any) -> str:
+    """Describe an operand, with a leading space if there is one."""
+    if operand == "nothing":
         return ""
-    if takes == "values":
+    if operand == "values":
         return " " + ", ".join(_short_json(item) for item in value)
     return " " + _short_json(value)
 
 
 def _short_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST_IN_WORDS else f"{text[:LONGEST_IN_WORDS]}..."
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}..."
 
 
 def _is_number(value: Any) -> bool:
@@ -116,9 +119,10 @@ def _is_number(value: Any) -> bool:
 def _comparison(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def compare(value: Any, bound: Any) -> bool:
         if not (_is_number(value) and _is_number(bound)) and not (isinstance(value, str) and isinstance(bound, str)):
-            raise Incomparable("numbers are compared with numbers, and text with text")
+            raise Incomparable("numbers are compared with numbers, and strings with strings")
+        # Comparing a Decimal NaN raises an error; a float NaN is simply not greater or less.
         if isinstance(value, Decimal) and value.is_nan():
-            return False  # like a float that is not a number, which is neither more nor less than anything
+            return False
         return bool(test(value, bound))
 
     return compare
@@ -127,31 +131,35 @@ def _comparison(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 def _contains(value: Any, wanted: Any) -> bool:
     if isinstance(value, str):
         if not isinstance(wanted, str):
-            raise Incomparable("text contains only text")
+            raise Incomparable("a string contains only strings")
         return wanted in value
     if isinstance(value, Sequence | Set | Mapping) and not isinstance(value, bytes):
-        return any(are_equal(item, wanted) for item in value)  # of a mapping: the keys
-    raise Incomparable("only text, lists, sets and mappings contain anything")
+        # Not `wanted in value`: True must not equal 1 here either. For a mapping, these are the
+        # keys.
+        return any(are_equal(item, wanted) for item in value)
+    raise Incomparable("only strings, lists, sets and mappings can contain values")
 
 
 def _contains_each(value: Any, wanted: Sequence[Any]) -> list[bool]:
-    """All of them are asked, so that whether it is an error does not depend on their order."""
+    """Test every value, so that whether it is an error does not depend on their order."""
     return [_contains(value, item) for item in wanted]
 
 
 def _text_test(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
-    def ask(value: Any, wanted: str) -> bool:
+    def check(value: Any, wanted: str) -> bool:
         if not isinstance(value, str):
-            raise Incomparable("only text can be asked that")
+            raise Incomparable("it applies only to strings")
         return test(value, wanted)
 
-    return ask
+    return check
 
 
 def _is_empty(value: Any, _: Any) -> bool:
-    return hasattr(value, "__len__") and len(value) == 0  # a number is never empty
+    # A value without a length, such as a number, is never empty.
+    return hasattr(value, "__len__") and len(value) == 0
 
 
+# The kinds are stored in definitions and must not change.
 OPERATORS: Mapping[str, Operator] = {
     "equals": Operator("==", "value", are_equal),
     "not_equals": Operator("!=", "value", lambda value, other: not are_equal(value, other), if_missing=True),

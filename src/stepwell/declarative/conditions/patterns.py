@@ -1,4 +1,4 @@
-"""Regular expressions that may come from a file: checked when they are made, and given only so long to match."""
+"""Regular expressions from untrusted files: checked before compiling, matched with a time limit."""
 
 from __future__ import annotations
 
@@ -10,37 +10,43 @@ from typing import Any
 from stepwell.errors import DefinitionError
 
 TIME_LIMIT = 0.1
-"""Seconds after which a match is stopped, at the next look at the clock: on a very long text that may be later.
+"""Seconds after which a match is stopped. On a very long text it may take longer, because the clock
+is checked only now and then; `evaluation` therefore matches in a thread."""
 
-`evaluation` matches in a thread, so that an event loop does not wait for it."""
-
-LONGEST = 1000  # characters
-LARGEST = 10_000  # parts, once every repetition is written out, which the package `regex` does when it compiles
+MAX_LENGTH = 1000  # characters
+# The package `regex` expands repetitions when it compiles, so `((a{999}){999}){999}` would take all
+# memory before any time limit applies. This bounds the number of expanded parts.
+MAX_SIZE = 10_000
 
 
 class TooSlow(Exception):
-    """A match took longer than it may."""
+    """A match exceeded `TIME_LIMIT`."""
 
 
 def check(pattern: str) -> None:
-    """Raises DefinitionError unless that is a pattern, and one that is harmless to compile."""
-    if len(pattern) > LONGEST:
-        raise DefinitionError(f"the pattern {pattern[:40]!r}... is longer than {LONGEST} characters")
-    if re.search(r"\(\?(?:R|[-+]?\d|&|P>)", pattern):  # fills hundreds of megabytes before its time is over
-        raise DefinitionError(f"the pattern {pattern!r} calls a group, or itself, which is not taken; write it out")
-    if re.search(r"\(\?[\w-]*x[\w-]*[:)]", pattern):  # comments would hide from `_size` what is repeated
+    """Raise DefinitionError unless the pattern is valid and safe to compile."""
+    if len(pattern) > MAX_LENGTH:
+        raise DefinitionError(f"the pattern {pattern[:40]!r}... is longer than {MAX_LENGTH} characters")
+    # Recursion fills hundreds of megabytes before the time limit applies.
+    if re.search(r"\(\?(?:R|[-+]?\d|&|P>)", pattern):
+        raise DefinitionError(f"the pattern {pattern!r} calls a group or itself, which is not supported; write it out")
+    # Comments of the verbose form would hide repetition counts from `_size`.
+    if re.search(r"\(\?[\w-]*x[\w-]*[:)]", pattern):
         raise DefinitionError(
-            f"the pattern {pattern!r} asks for the verbose form (?x), which is not taken; write it plain"
+            f"the pattern {pattern!r} uses the verbose form (?x), which is not supported; write it without"
         )
-    if _size(pattern) > LARGEST:
+    if _size(pattern) > MAX_SIZE:
         raise DefinitionError(
-            f"the pattern {pattern!r} repeats too much, counting repetitions inside repetitions; use smaller numbers"
+            f"the pattern {pattern!r} is too large with its repetitions expanded; use smaller repetition counts"
         )
     _compile(pattern)
 
 
 def search(pattern: str, text: str) -> bool:
-    """Whether the pattern matches anywhere in the text. Raises TooSlow if that is not known after `TIME_LIMIT`."""
+    """Return whether the pattern matches anywhere in the text.
+
+    Raises TooSlow after `TIME_LIMIT`.
+    """
     try:
         return _compile(pattern).search(text, timeout=TIME_LIMIT) is not None
     except TimeoutError as error:
@@ -48,15 +54,22 @@ def search(pattern: str, text: str) -> bool:
 
 
 def _size(pattern: str) -> int:
-    """How large the pattern can become at most, without parsing it: groups can be as deep as there are brackets."""
+    """Estimate an upper bound of the expanded size, without parsing the pattern.
+
+    Repetitions multiply only if nested, and nesting needs a bracket for each level: the largest
+    counts, one more than there are brackets, are taken as nested.
+    """
     counts = sorted((int("".join(digits.split())) for digits in re.findall(r"\{\s*(\d[\d\s]*)", pattern)), reverse=True)
     return len(pattern) * math.prod(max(count, 1) for count in counts[: pattern.count("(") + 1])
 
 
+# Bounded, because patterns come from files. The cache holds nothing but what can be compiled again.
 @lru_cache(maxsize=128)
 def _compile(pattern: str) -> Any:
     try:
-        import regex  # type: ignore[import-untyped]  # the `re` of Python cannot be stopped
+        # An optional dependency, loaded by the first pattern. Python's own `re` cannot be
+        # interrupted.
+        import regex  # type: ignore[import-untyped]
     except ImportError as missing:
         raise DefinitionError(
             "conditions with patterns need the package `regex`: pip install stepwell[declarative]"
@@ -64,6 +77,6 @@ def _compile(pattern: str) -> Any:
     try:
         return regex.compile(pattern)
     except regex.error as error:
-        raise DefinitionError(f"{pattern!r} is not a pattern: {error}") from None
+        raise DefinitionError(f"invalid pattern {pattern!r}: {error}") from None
     except RecursionError:
-        raise DefinitionError(f"the pattern {pattern[:40]!r}... has too many brackets inside brackets") from None
+        raise DefinitionError(f"the pattern {pattern[:40]!r}... has too many nested brackets") from None

@@ -1,1 +1,1 @@
-"""Definitions as JSON and YAML files: read with line numbers, written, and described by a schema."""
+"""Definitions as JSON and YAML files: read with line numbers, written, described by a schema."""

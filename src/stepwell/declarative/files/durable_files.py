@@ -1,4 +1,4 @@
-"""Files that are there after a power failure, under names that any text can have."""
+"""Durable files: atomic writes, locked appends, and safe file names for arbitrary text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from pathlib import Path
 from stepwell.storage.permissions import OWNER_ONLY, creating, folder_mode, make_one_folder, mode_of
 from stepwell.storage.system import sync_folder
 
-_PLAIN = re.compile(r"[a-z0-9_-]{1,80}")  # without a dot, which sets those apart that are not plain
+# Lower case only, because some file systems ignore case. No dot: only derived names have one, so a
+# plain name can never equal a derived one.
+_PLAIN = re.compile(r"[a-z0-9_-]{1,80}")
 
 
 def safe_name(text: str) -> str:
-    """A name for a file that stands for this text and for no other, whatever is in it."""
+    """Return a file name for any text. Different texts have different names."""
     if _PLAIN.fullmatch(text):
         return text
     readable = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:40]
@@ -25,18 +27,24 @@ def safe_name(text: str) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, to stay."""
+    """Create a folder and its parents durably."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
+    # Another process may create it at the same moment.
     with suppress(FileExistsError):
         make_one_folder(folder, folder_mode(OWNER_ONLY))
     sync_folder(folder.parent)
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file as a whole: it is there with all of this, or as it was before."""
+    """Replace the content of a file atomically and durably.
+
+    After a crash the file has either its old content or all of the new.
+    """
     make_folder(path.parent)
+    # Named after process and thread, so that two writers never share a draft. Flushed before it is
+    # renamed: otherwise the new name could survive a power failure without its content.
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with open(draft, "wb", opener=creating(mode_of(path))) as file:
         file.write(data)
@@ -47,7 +55,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_at(handle: int, data: bytes, at: int) -> None:
-    """Write all of this to a file, from that place on, to stay."""
+    """Write all of `data` durably, starting at offset `at`."""
     remaining = memoryview(data)
     while remaining:
         written = os.pwrite(handle, remaining, at)
@@ -57,13 +65,16 @@ def write_at(handle: int, data: bytes, at: int) -> None:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[int]:
-    """A file opened for reading and appending, with every other process and thread kept out."""
-    import fcntl  # only POSIX has it: see `require_posix`
+    """Open a file for reading and writing, under a lock against other processes and threads."""
+    # Imported here because only POSIX has it, and importing this module must work everywhere.
+    # Stores that lock call `require_posix` first.
+    import fcntl
 
     make_folder(path.parent)
     is_new = not path.exists()
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        # Make the name of a new file durable, or a power failure could take the file with it.
         if is_new:
             sync_folder(path.parent)
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,4 +1,7 @@
-"""The form of a definition as data: its keys, and what each may hold. Reading, writing and the schema follow it."""
+"""The fields of a definition file: their keys and the shape of their values.
+
+One table (`FIELDS`) drives the reader, the writer and the JSON schema, so they cannot disagree.
+"""
 
 from __future__ import annotations
 
@@ -23,39 +26,43 @@ from stepwell.model.superstep import Retention
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    filled: bool = False  # not empty
+    """A string."""
+
+    non_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A list of names. Where one is enough, it may stand alone."""
+    """A list of names."""
 
-    alone: bool = False
+    single: bool = False  # a single name may be written without the list, and at least one is needed
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """`above` and `least` are bounds: the first is no more allowed, the second is."""
+    """A number within bounds."""
 
-    above: float | None = None
-    least: float | None = None
-    whole: bool = False
+    above: float | None = None  # exclusive
+    at_least: float | None = None  # inclusive
+    integer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    pass
+    """A boolean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    words: tuple[str, ...]
+    """One of several strings; `convert` makes the value of the record from it."""
+
+    options: tuple[str, ...]
     convert: Callable[[str], Any] = str
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A mapping of whatever JSON can say."""
+    """A mapping of arbitrary JSON data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +72,15 @@ class ConditionShape:
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
+    """A mapping with the fields of a record."""
+
     of: type
 
 
 @dataclass(frozen=True, slots=True)
 class RecordListShape:
+    """A list of such mappings."""
+
     of: type
 
 
@@ -77,79 +88,82 @@ Shape = Text | Texts | Number | Flag | Choice | Data | ConditionShape | RecordSh
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One key of a record."""
+class FieldSpec:
+    """One field of a record."""
 
     attribute: str
     shape: Shape
     description: str
-    key: str = ""  # if it is not the attribute
+    key: str = ""  # the key in a file, if it differs from the attribute
 
     @property
     def name(self) -> str:
+        """The key in a file."""
         return self.key or self.attribute
 
 
 SECONDS = Number(above=0)
-NAME = Text(filled=True)
+NAME = Text(non_empty=True)
 
-FORMS: Mapping[type, tuple[Part, ...]] = {
+# The descriptions are part of the published JSON schema (docs/agent-workflow.schema.json).
+FIELDS: Mapping[type, tuple[FieldSpec, ...]] = {
     Definition: (
-        Part("version", Number(least=1, whole=True), "the format of this file", key="format"),
-        Part("name", NAME, "the name of the workflow"),
-        Part("description", Text(), "what it is for"),
-        Part("nodes", RecordListShape(Node), "the agents, and how each is used"),
-        Part("edges", RecordListShape(Edge), "who comes after whom, and when"),
-        Part("max_iterations", Number(least=1, whole=True), "how often a loop may run a node"),
-        Part("timeout", SECONDS, "seconds for a whole run"),
-        Part("conversation", Choice(get_args(Conversation)), "what agents remember of a session"),
-        Part("checkpointing", Flag(), "whether runs are kept in the workflow store"),
-        Part("retention", Choice(tuple(Retention), Retention), "which checkpoints of a run are kept"),
+        FieldSpec("version", Number(at_least=1, integer=True), "the format of this file", key="format"),
+        FieldSpec("name", NAME, "the name of the workflow"),
+        FieldSpec("description", Text(), "what the workflow is for"),
+        FieldSpec("nodes", RecordListShape(Node), "the agents, and how each is used"),
+        FieldSpec("edges", RecordListShape(Edge), "which nodes follow which, and when"),
+        FieldSpec("max_iterations", Number(at_least=1, integer=True), "how often one run may run the same node"),
+        FieldSpec("timeout", SECONDS, "maximum duration of a run in seconds"),
+        FieldSpec("conversation", Choice(get_args(Conversation)), "what agents remember of a session"),
+        FieldSpec("checkpointing", Flag(), "whether runs are stored in the workflow store"),
+        FieldSpec("retention", Choice(tuple(Retention), Retention), "which checkpoints of a run are kept"),
     ),
     Node: (
-        Part("id", NAME, "the name of the node in this workflow"),
-        Part("agent", NAME, "the name that its agent is bound by; the id, if there is none"),
-        Part("config", Data(), "what a factory makes the agent from, if it is not bound by name"),
-        Part("input_key", NAME, "the value that it is given"),
-        Part("input_template", Text(), "or a text with {{keys}} of values"),
-        Part("context_keys", Texts(), "values that it is shown besides"),
-        Part("instructions", Text(), "said to it before its input"),
-        Part("output_key", NAME, "under which its output is found; the id, if there is none"),
-        Part("output_mode", Choice(get_args(OutputMode)), "what its output is"),
-        Part("output_types", Texts(), "names of types: one for structured, several for union"),
-        Part("default_target", NAME, "where a router leads that chooses nobody"),
-        Part("timeout", SECONDS, "seconds for one attempt"),
-        Part("retry", RecordShape(Retries), "when it is tried again after it failed"),
-        Part("on_error", Choice(get_args(ErrorMode)), "what happens when it has failed for good"),
-        Part("fallback", NAME, "the node that runs instead, if on_error says so"),
-        Part("concurrency", Number(least=1, whole=True), "how many runs of one process may be in it at once"),
-        Part("approval", RecordShape(Approval), "a person looks at its output before anybody uses it"),
+        FieldSpec("id", NAME, "the name of the node in this workflow"),
+        FieldSpec("agent", NAME, "the name its agent is bound by; default: the id"),
+        FieldSpec("config", Data(), "configuration for the agent factory, instead of an agent bound by name"),
+        FieldSpec("input_key", NAME, "the key of the value that is its input"),
+        FieldSpec("input_template", Text(), "its input as text with {{keys}} of values, instead of input_key"),
+        FieldSpec("context_keys", Texts(), "keys of further values to show it"),
+        FieldSpec("instructions", Text(), "text placed before its input"),
+        FieldSpec("output_key", NAME, "the key of its output; default: the id"),
+        FieldSpec("output_mode", Choice(get_args(OutputMode)), "how its answer becomes an output"),
+        FieldSpec("output_types", Texts(), "type names: one for structured, several for union"),
+        FieldSpec("default_target", NAME, "the target of a router that makes no choice"),
+        FieldSpec("timeout", SECONDS, "maximum duration of one attempt in seconds"),
+        FieldSpec("retry", RecordShape(Retries), "how it is retried after a failure"),
+        FieldSpec("on_error", Choice(get_args(ErrorMode)), "what happens when no attempts are left"),
+        FieldSpec("fallback", NAME, "the node that runs instead, if on_error is fallback"),
+        FieldSpec("concurrency", Number(at_least=1, integer=True), "how many runs of one process may use it at once"),
+        FieldSpec("approval", RecordShape(Approval), "a person approves its output before other nodes use it"),
     ),
     Edge: (
-        Part("sources", Texts(alone=True), "the nodes that it leads from", key="from"),
-        Part("targets", Texts(alone=True), "the nodes that it leads to", key="to"),
-        Part("condition", ConditionShape(), "it is taken if this is true of what the source gave", key="when"),
-        Part("default", Flag(), "it is taken only if no other edge of the source is"),
-        Part("type", NAME, "it is taken if the output of the source is of this type"),
+        FieldSpec("sources", Texts(single=True), "the source nodes", key="from"),
+        FieldSpec("targets", Texts(single=True), "the target nodes", key="to"),
+        FieldSpec("condition", ConditionShape(), "the edge is taken if this is true", key="when"),
+        FieldSpec("default", Flag(), "the edge is taken only if no other edge of the source is"),
+        FieldSpec("type", NAME, "the edge is taken if the output of the source has this type"),
     ),
     Retries: (
-        Part("attempts", Number(least=1, whole=True), "how often it is tried in all"),
-        Part("initial_delay", Number(least=0), "seconds before the second attempt"),
-        Part("backoff", Choice(get_args(Backoff)), "how the delay grows"),
-        Part("max_delay", Number(least=0), "seconds that a delay never exceeds"),
-        Part("errors", Texts(), "names of the classes of errors that are worth it; every Exception, if none are named"),
+        FieldSpec("attempts", Number(at_least=1, integer=True), "maximum number of attempts"),
+        FieldSpec("initial_delay", Number(at_least=0), "seconds before the second attempt"),
+        FieldSpec("backoff", Choice(get_args(Backoff)), "how the delay grows"),
+        FieldSpec("max_delay", Number(at_least=0), "maximum delay in seconds"),
+        FieldSpec("errors", Texts(), "class names of the errors to retry; default: every Exception"),
     ),
     Approval: (
-        Part("when", ConditionShape(), "asked of the outputs of the node; always, if there is none"),
-        Part("message", Text(), "what the person is told"),
-        Part("timeout", Number(least=0), "seconds until on_timeout happens"),
-        Part("on_timeout", Choice(get_args(OnTimeout)), "what happens if nobody answers in time"),
+        FieldSpec("when", ConditionShape(), "approval is needed only if this is true; default: always"),
+        FieldSpec("message", Text(), "what the person reads"),
+        FieldSpec("timeout", Number(at_least=0), "seconds until on_timeout applies"),
+        FieldSpec("on_timeout", Choice(get_args(OnTimeout)), "what happens without a response in time"),
     ),
 }
 
 
-def defaults(record: type) -> Mapping[str, Any]:
-    """What the attributes are that are not said. Those that must be said are not in it."""
+def get_defaults(record: type) -> Mapping[str, Any]:
+    """Return the default values of a record by attribute; required attributes are left out."""
     values = {field.name: field.default for field in fields(record) if field.default is not MISSING}
-    values.pop("version", None)  # a file must say its format
+    # The class has a default version, but a file must state its format.
+    values.pop("version", None)
     return values

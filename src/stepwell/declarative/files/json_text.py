@@ -1,4 +1,8 @@
-"""JSON, read so that each value knows its line."""
+"""Read JSON with the line number of each value, and write it.
+
+The standard parser reports no positions, so the text is parsed twice: once by `json` to check the
+syntax, then by `_JsonParser`, which may rely on that.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,26 @@ from bisect import bisect_left
 from typing import Any
 
 from stepwell.declarative.files.source_lines import (
-    DEEPEST,
+    MAX_DEPTH,
     TOO_DEEP,
     Marked,
     Problems,
     TooDeep,
-    is_too_long,
     mark_scalar,
+    reject_long_text,
 )
 
-LONGEST = 2**20  # characters; longer texts are refused unread
+MAX_LENGTH = 2**20  # characters; longer texts are rejected without parsing
 
 
 def read(text: str, problems: Problems) -> Marked | None:
-    """What the text says; None if that cannot be known."""
-    if is_too_long(text, LONGEST, problems):
+    """Parse the text; return None after adding a problem if it is not JSON."""
+    if reject_long_text(text, MAX_LENGTH, problems):
         return None
     try:
-        json.loads(text, parse_int=len)  # an integer can have too many digits to be made: `_JsonParser` knows its line
+        # `parse_int=len`: Python refuses integers with too many digits with an error that has no
+        # line. They pass here, and `_JsonParser` reports them with their line.
+        json.loads(text, parse_int=len)
         return _JsonParser(text, problems).value()
     except json.JSONDecodeError as error:
         problems.add(error.lineno, f"not JSON: {error.msg} (column {error.colno})")
@@ -34,11 +40,12 @@ def read(text: str, problems: Problems) -> Marked | None:
 
 
 def write(data: Any) -> str:
+    """Write data as indented JSON."""
     return json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 class _JsonParser:
-    """Goes through a text that is known to be JSON, and marks what it finds."""
+    """Parses a text that is known to be valid JSON into values with line numbers."""
 
     def __init__(self, text: str, problems: Problems) -> None:
         self._text, self._problems, self._position = text, problems, 0
@@ -46,11 +53,11 @@ class _JsonParser:
         self._decoder = json.JSONDecoder()
 
     def value(self, depth: int = 0) -> Marked:
-        """The value that comes next."""
-        self._skip()
+        """Parse the next value."""
+        self._skip_whitespace()
         if self._text[self._position] not in "[{":
             return self._scalar()
-        if depth >= DEEPEST:
+        if depth >= MAX_DEPTH:
             raise TooDeep(self._line())
         return self._list(depth) if self._text[self._position] == "[" else self._mapping(depth)
 
@@ -64,40 +71,42 @@ class _JsonParser:
         line, items, lines = self._line(), dict[str, Marked](), dict[str, int | None]()
         while self._next_item("}"):
             key_line, key = self._line(), self._scalar().value
-            self._skip()
+            self._skip_whitespace()
             self._position += 1  # the colon
             if key in items:
-                self._problems.add(key_line, f"the key {key!r} is there twice, first on line {lines[key]}")
+                self._problems.add(key_line, f"duplicate key {key!r}, first on line {lines[key]}")
             value = self.value(depth + 1)
+            # A key with half a surrogate pair is unreadable, and has been reported.
             if isinstance(key, str):
                 items[key], lines[key] = value, key_line
         return Marked(items, line, lines)
 
     def _next_item(self, end: str) -> bool:
-        """Steps over the bracket or comma before the next item, or over the closing bracket if there is none."""
-        self._skip()
+        """Step over the bracket or comma before the next item; False if the container has ended."""
+        self._skip_whitespace()
         first = self._text[self._position] in "[{"
         at_end = self._text[self._position] == end
         self._position += 1
-        self._skip()
+        self._skip_whitespace()
         if first and self._text[self._position] == end:
             self._position += 1
             return False
         return not at_end
 
     def _scalar(self) -> Marked:
-        line, begin = self._line(), self._position
+        line, start = self._line(), self._position
         try:
-            value, self._position = self._decoder.raw_decode(self._text, begin)
+            value, self._position = self._decoder.raw_decode(self._text, start)
         except ValueError:
+            # Valid JSON that cannot be decoded: an integer with too many digits. Skip it.
             while self._text[self._position : self._position + 1] in tuple("-0123456789"):
                 self._position += 1
             return self._problems.add_unreadable(
-                line, f"the number {self._text[begin : begin + 20]}... has too many digits"
+                line, f"the number {self._text[start : start + 20]}... has too many digits"
             )
         return mark_scalar(value, line, self._problems)
 
-    def _skip(self) -> None:
+    def _skip_whitespace(self) -> None:
         while self._text[self._position : self._position + 1] in tuple(" \t\n\r"):
             self._position += 1
 

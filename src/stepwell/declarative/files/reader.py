@@ -1,4 +1,4 @@
-"""A definition from data, JSON or YAML: everything that is wrong is said at once, with its line."""
+"""Read a definition from data, JSON or YAML, and report every problem at once, with its line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import FORMAT, Definition
 from stepwell.declarative.files import json_text, yaml_text
 from stepwell.declarative.files.fields import (
-    FORMS,
+    FIELDS,
     Choice,
     ConditionShape,
     Data,
@@ -22,36 +22,41 @@ from stepwell.declarative.files.fields import (
     Shape,
     Text,
     Texts,
-    defaults,
+    get_defaults,
 )
-from stepwell.declarative.files.source_lines import Enough, Marked, Problems, Where, decode, mark_data
+from stepwell.declarative.files.source_lines import Marked, Problems, StopReading, Where, decode, mark_data
 from stepwell.declarative.validation import find_problems
 from stepwell.errors import DefinitionError
 
-SCHEMA_KEY = "$schema"  # by which editors find the schema; it says nothing about the workflow
-MOST_OF = {"nodes": 500, "ways from node to node": 2000, "conditions": 2000}
+SCHEMA_KEY = "$schema"  # editors find the schema by it; the reader ignores it
+# A few lines of YAML can name millions of routes. These limits bound the time of all later checks.
+LIMITS = {"nodes": 500, "routes": 2000, "conditions": 2000}
 GROUPS: Mapping[str, tuple[str, Callable[[Any], Condition]]] = {
     "all_of": ("conditions", lambda inner: AllOf(tuple(inner))),
     "any_of": ("conditions", lambda inner: AnyOf(tuple(inner))),
     "not": ("condition", Not),
 }
-"""The kinds of conditions that are made of others: under which key those are, and how it is made."""
+"""The kinds of conditions that contain others: the key of those, and the constructor."""
 
 
 def from_data(data: Mapping[str, Any]) -> Definition:
-    """The definition that `to_data` gave. Raises DefinitionError with everything that is wrong."""
+    """Read a definition as written by `to_data`. Raises DefinitionError with every problem."""
     return _read_definition("", lambda problems: mark_data(data, problems))
 
 
 def from_json(text: str | bytes, *, name: str = "") -> Definition:
-    """The definition in a JSON text. Raises DefinitionError with every problem; `name` is what it calls the text."""
+    """Read a definition from JSON. Raises DefinitionError with every problem and its line.
+
+    `name` is the name of the file, for the messages.
+    """
     return _read_definition(name, lambda problems: json_text.read(decode(text, problems), problems))
 
 
 def from_yaml(text: str | bytes, *, name: str = "") -> Definition:
-    """The definition in a YAML text. Raises DefinitionError with every problem; `name` is what it calls the text.
+    """Read a definition from YAML. Raises DefinitionError with every problem and its line.
 
-    Needs the package PyYAML. Unquoted words mean what they mean in JSON: `no` is a text. Nothing in it is ever run.
+    `name` is the name of the file, for the messages. Needs the package PyYAML. Unquoted words mean
+    what they mean in JSON: `no` is a string. Nothing in the file is executed.
     """
     return _read_definition(name, lambda problems: yaml_text.read(decode(text, problems), problems))
 
@@ -61,107 +66,115 @@ def _read_definition(name: str, mark: Callable[[Problems], Marked | None]) -> De
     try:
         marked = mark(problems)
         definition = None if marked is None else _DefinitionReader(marked, problems).read()
-    except Enough:
-        pass  # they are all in `problems`
+    except StopReading:
+        # What stopped the reading is in `problems`.
+        pass
     if problems or definition is None:
         raise DefinitionError(problems.to_sentences(name))
     return definition
 
 
 class _DefinitionReader:
-    """Follows the form. What is wrong is noted, and the default takes its place so that the rest can be looked at."""
+    """Reads the records of a definition.
+
+    A value that is wrong is reported and replaced by its default, so that the rest can be checked.
+    """
 
     def __init__(self, marked: Marked, problems: Problems) -> None:
         self._marked, self._problems = marked, problems
+        # Paths of the values that could not be read: problems that follow from them are not
+        # reported.
         self._unread: set[Where] = set()
         self._conditions = 0
 
     def read(self) -> Definition | None:
+        """Read the definition; None if there is nothing to read. Adds every problem."""
         if not isinstance(self._marked.value, dict):
-            self._reject((), "is a mapping", self._marked)
+            self._reject((), "a mapping", self._marked)
             return None
-        if self._is_newer(self._marked.value.get("format")):
+        if self._reject_newer_format(self._marked.value.get("format")):
             return None
         definition: Definition = self._read_record(Definition, self._marked, ())
         self._check_limit("nodes", len(definition.nodes))
-        self._check_limit(
-            "ways from node to node", sum(len(edge.sources) * len(edge.targets) for edge in definition.edges)
-        )
+        self._check_limit("routes", sum(len(edge.sources) * len(edge.targets) for edge in definition.edges))
         for where, text in find_problems(definition):
             if not self._is_consequence(where):
-                self._problems.add(self._marked.line_at(_in_file_words(where)), text)
+                self._problems.add(self._marked.line_at(_to_file_path(where)), text)
         return definition
 
-    def _is_newer(self, format: Marked | None) -> bool:
-        """Whether the text is of a format that is not known yet: then nothing else in it is looked at."""
-        if format is None or not _fits(format.value, Number(above=FORMAT, whole=True)):
+    def _reject_newer_format(self, format: Marked | None) -> bool:
+        """Add a problem if the format is newer than this version; return whether it is.
+
+        Nothing else in such a text is read: it may mean anything.
+        """
+        if format is None or not _fits(format.value, Number(above=FORMAT, integer=True)):
             return False
         self._problems.add(
             self._marked.line_at(("format",)),
-            f"the definition has format {format.value}, and this version of Stepwell reads formats up to {FORMAT}: "
-            f"update Stepwell",
+            f"the definition has format {format.value}, but this version of Stepwell reads formats up to {FORMAT}: "
+            f"upgrade Stepwell",
         )
         return True
 
     def _check_limit(self, what: str, count: int) -> None:
-        """Refuses what would take long to check, and goes no further: a few lines can say millions of ways."""
-        if count > MOST_OF[what]:
-            self._problems.add(
-                None, f"the definition has more than {MOST_OF[what]} {what}, which is more than is taken"
-            )
-            raise Enough
+        """Stop reading if there are more of these than the limit allows."""
+        if count > LIMITS[what]:
+            self._problems.add(None, f"the definition has more than {LIMITS[what]} {what}")
+            raise StopReading
 
     def _is_consequence(self, where: Where) -> bool:
-        """Whether a problem may only follow from another one: what it is about could not be read."""
+        """Whether a problem may only follow from another: something it needs could not be read."""
         if any(where[: len(unread)] == unread for unread in self._unread):
             return True
-        needed = _NEEDS.get(where[-1], frozenset())
+        needed = _DEPENDS_ON.get(where[-1], frozenset())
         return any((unread[0], unread[2:]) in needed for unread in self._unread if unread)
 
     def _read_record(self, of: type, marked: Marked, where: Where) -> Any:
-        parts = {part.name: part for part in FORMS[of]}
-        values = {**_blank_values(of), **defaults(of)}
+        """Read a mapping into a record, and report unknown and missing keys."""
+        specs = {spec.name: spec for spec in FIELDS[of]}
+        values = {**_blank_values(of), **get_defaults(of)}
         for key, inner in marked.value.items():
-            if key in parts:
-                part = parts[key]
-                value = self._read_value(part.shape, inner, (*where, key))
-                values[part.attribute] = values[part.attribute] if value is None else value
+            if key in specs:
+                spec = specs[key]
+                value = self._read_value(spec.shape, inner, (*where, key))
+                values[spec.attribute] = values[spec.attribute] if value is None else value
             elif (key, where) != (SCHEMA_KEY, ()):
-                self._report_unknown_key(key, parts, marked, where)
-        for part in parts.values():
-            if part.attribute not in defaults(of) and part.name not in marked.value:
-                self._problems.add(marked.line, f"{_format_path(where)} has no `{part.name}`: {part.description}")
-                self._unread.add((*where, part.name))
+                self._report_unknown_key(key, specs, marked, where)
+        for spec in specs.values():
+            if spec.attribute not in get_defaults(of) and spec.name not in marked.value:
+                self._problems.add(marked.line, f"{_format_path(where)} has no `{spec.name}`: {spec.description}")
+                self._unread.add((*where, spec.name))
         return of(**values)
 
-    def _report_unknown_key(self, key: str, parts: Mapping[str, Any], marked: Marked, where: Where) -> None:
-        near = get_close_matches(key, parts, 1)
-        instead = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(parts)}"
+    def _report_unknown_key(self, key: str, known_keys: Mapping[str, Any], marked: Marked, where: Where) -> None:
+        near = get_close_matches(key, known_keys, 1)
+        instead = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known_keys)}"
         self._problems.add(marked.lines.get(key), f"{_format_path(where)} has an unknown key {key!r}: {instead}")
 
     def _read_value(self, shape: Shape, marked: Marked, where: Where) -> Any:
-        """The value, or None if it is not of that shape, which has been said."""
+        """Read a value of that shape; None if it has another, after adding a problem."""
         value = marked.value
         match shape:
-            case Text(filled=filled):
-                if isinstance(value, str) and (value or not filled):
+            case Text(non_empty=non_empty):
+                if isinstance(value, str) and (value or not non_empty):
                     return value
-                return self._reject(where, "is a text that is not empty" if filled else "is a text", marked)
-            case Texts(alone=alone):
-                return self._read_texts(alone, marked, where)
+                return self._reject(where, "a non-empty string" if non_empty else "a string", marked)
+            case Texts(single=single):
+                return self._read_texts(single, marked, where)
             case Number():
-                number = int(value) if shape.whole and isinstance(value, float) and value.is_integer() else value
+                # JSON does not distinguish 3.0 from 3, and some writers produce the former.
+                number = int(value) if shape.integer and isinstance(value, float) and value.is_integer() else value
                 return number if _fits(number, shape) else self._reject(where, _describe_bounds(shape), marked)
             case Flag():
-                return value if isinstance(value, bool) else self._reject(where, "is true or false", marked)
-            case Choice(words=words, convert=convert):
-                if isinstance(value, str) and value in words:
+                return value if isinstance(value, bool) else self._reject(where, "true or false", marked)
+            case Choice(options=options, convert=convert):
+                if isinstance(value, str) and value in options:
                     return convert(value)
-                return self._reject(where, f"is one of {', '.join(words)}", marked)
+                return self._reject(where, f"one of {', '.join(options)}", marked)
             case Data():
                 if isinstance(value, dict):
                     return None if marked.is_unreadable() else marked.plain()
-                return self._reject(where, "is a mapping", marked)
+                return self._reject(where, "a mapping", marked)
             case ConditionShape():
                 return self._read_condition(marked, where)
             case RecordShape(of=of):
@@ -169,29 +182,30 @@ class _DefinitionReader:
             case RecordListShape(of=of):
                 return tuple(self._read_records(of, marked, where))
 
-    def _read_texts(self, alone: bool, marked: Marked, where: Where) -> tuple[str, ...] | None:
+    def _read_texts(self, single: bool, marked: Marked, where: Where) -> tuple[str, ...] | None:
         value = marked.value
-        if alone and isinstance(value, str) and value:
+        if single and isinstance(value, str) and value:
             return (value,)
         items = value if isinstance(value, list) else ()
         if items and all(isinstance(item.value, str) and item.value for item in items):
             return tuple(item.value for item in items)
-        if isinstance(value, list) and not value and not alone:
+        if isinstance(value, list) and not value and not single:
             return ()
-        wanted = "is a name, or a list of at least one" if alone else "is a list of names"
+        wanted = "a name or a non-empty list of names" if single else "a list of names"
         return self._reject(where, wanted, marked)  # type: ignore[no-any-return]
 
     def _read_records(self, of: type, marked: Marked, where: Where) -> Iterator[Any]:
         if not isinstance(marked.value, list):
-            self._reject(where, "is a list of mappings", marked)
+            self._reject(where, "a list of mappings", marked)
             return
         for number, item in enumerate(marked.value):
-            whole = self._is_mapping(item, (*where, number))
-            yield self._read_record(of, item, (*where, number)) if whole else of(**_blank_values(of))
+            # A blank record keeps the numbers of those after it, which problems refer to.
+            readable = self._is_mapping(item, (*where, number))
+            yield self._read_record(of, item, (*where, number)) if readable else of(**_blank_values(of))
 
     def _is_mapping(self, marked: Marked, where: Where) -> bool:
         if not isinstance(marked.value, dict):
-            self._reject(where, "is a mapping", marked)
+            self._reject(where, "a mapping", marked)
         return isinstance(marked.value, dict)
 
     def _read_condition(self, marked: Marked, where: Where) -> Condition | None:
@@ -203,8 +217,8 @@ class _DefinitionReader:
         if not isinstance(kind, str) or (kind not in OPERATORS and kind not in GROUPS):
             near = get_close_matches(kind, [*OPERATORS, *GROUPS], 1) if isinstance(kind, str) else []
             instead = f"did you mean `{near[0]}`?" if near else f"there are {', '.join([*OPERATORS, *GROUPS])}"
-            what = "has no `kind`" if kind is None else f"is of an unknown kind {kind!r}"
-            self._report((*where, "kind"), f"{_format_path(where)}, a condition, {what}: {instead}")
+            what = "has no `kind`" if kind is None else f"has the unknown kind {kind!r}"
+            self._report((*where, "kind"), f"the condition {_format_path(where)} {what}: {instead}")
             return None
         return (
             self._read_group(kind, marked, where) if kind in GROUPS else self._read_field_condition(kind, marked, where)
@@ -220,12 +234,12 @@ class _DefinitionReader:
             return None if condition is None else make(condition)
         items = inner[key].value
         if not isinstance(items, list) or not items:
-            return self._reject((*where, key), "is a list of at least one condition", inner[key])  # type: ignore[no-any-return]
+            return self._reject((*where, key), "a non-empty list of conditions", inner[key])  # type: ignore[no-any-return]
         conditions = [self._read_condition(item, (*where, key, number)) for number, item in enumerate(items)]
         return None if None in conditions else make(conditions)
 
     def _read_field_condition(self, kind: str, marked: Marked, where: Where) -> Condition | None:
-        keys = ("kind", "field") if OPERATORS[kind].takes == "nothing" else ("kind", "field", "value")
+        keys = ("kind", "field") if OPERATORS[kind].operand == "nothing" else ("kind", "field", "value")
         inner = self._read_keys(marked, keys, where)
         if inner is None or marked.is_unreadable():
             return None
@@ -237,19 +251,21 @@ class _DefinitionReader:
             return None
 
     def _read_keys(self, marked: Marked, keys: tuple[str, ...], where: Where) -> Mapping[str, Marked] | None:
-        """What is under these keys, if they are the ones there are."""
-        parts = dict.fromkeys(keys)
-        for key in (key for key in marked.value if key not in parts):
-            self._report_unknown_key(key, parts, marked, where)
+        """Return the mapping if it has exactly these keys; else None, after adding problems."""
+        known_keys = dict.fromkeys(keys)
+        for key in (key for key in marked.value if key not in known_keys):
+            self._report_unknown_key(key, known_keys, marked, where)
         for key in (key for key in keys if key not in marked.value):
-            self._report(where, f"{_format_path(where)}, a condition, has no `{key}`")
-        return marked.value if marked.value.keys() == parts.keys() else None
+            self._report(where, f"the condition {_format_path(where)} has no `{key}`")
+        return marked.value if marked.value.keys() == known_keys.keys() else None
 
-    def _reject(self, where: Where, what: str, marked: Marked) -> Any:
-        if marked.is_unreadable():  # that has been said
+    def _reject(self, where: Where, expected: str, marked: Marked) -> Any:
+        """Report that a value is not what was expected, and return None."""
+        # The reason why it is unreadable has been reported.
+        if marked.is_unreadable():
             self._unread.add(where)
             return None
-        self._report(where, f"{_format_path(where)} {what}, not {_describe(marked)}")
+        self._report(where, f"{_format_path(where)} must be {expected}, not {_describe(marked)}")
         return None
 
     def _report(self, where: Where, text: str) -> None:
@@ -258,44 +274,45 @@ class _DefinitionReader:
 
 
 _IDS = frozenset({("nodes", ()), ("nodes", ("id",))})
-_WAYS = _IDS | {("edges", ()), ("edges", ("from",)), ("edges", ("to",))}
-_NEEDS: Mapping[str | int, frozenset[Any]] = {
+_ROUTE_PARTS = _IDS | {("edges", ()), ("edges", ("from",)), ("edges", ("to",))}
+# The keys of a file that a check of `validation` depends on, by the part that it reports.
+_DEPENDS_ON: Mapping[str | int, frozenset[Any]] = {
     "from": _IDS,
     "to": _IDS,
     "type": _IDS | {("nodes", ("output_types",))},
-    "fallback": _WAYS,
-    "default_target": _WAYS,
-    "output_mode": _WAYS,
+    "fallback": _ROUTE_PARTS,
+    "default_target": _ROUTE_PARTS,
+    "output_mode": _ROUTE_PARTS,
 }
-"""What must have been read before a problem of this part can be trusted."""
 
 
 def _blank_values(of: type) -> dict[str, Any]:
-    """Something for each attribute that has no default, until it is read."""
+    """Return a placeholder for each required attribute, until it is read."""
     blanks: Mapping[type[Shape], Any] = {Text: "", Texts: (), Number: FORMAT, RecordListShape: ()}
-    return {part.attribute: blanks[type(part.shape)] for part in FORMS[of] if part.attribute not in defaults(of)}
+    return {spec.attribute: blanks[type(spec.shape)] for spec in FIELDS[of] if spec.attribute not in get_defaults(of)}
 
 
 def _fits(value: Any, number: Number) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int if number.whole else int | float):
+    # In Python True is an int; in JSON it is not a number.
+    if isinstance(value, bool) or not isinstance(value, int if number.integer else int | float):
         return False
-    return (number.above is None or value > number.above) and (number.least is None or value >= number.least)
+    return (number.above is None or value > number.above) and (number.at_least is None or value >= number.at_least)
 
 
 def _describe_bounds(number: Number) -> str:
-    kind = "is a whole number" if number.whole else "is a number"
+    kind = "an integer" if number.integer else "a number"
     if number.above is not None:
         return f"{kind} above {number.above:g}"
-    return kind if number.least is None else f"{kind}, at least {number.least:g}"
+    return kind if number.at_least is None else f"{kind} of at least {number.at_least:g}"
 
 
-def _in_file_words(where: Where) -> Where:
-    """The same in the words of a file."""
+def _to_file_path(where: Where) -> Where:
+    """Translate a path of `validation` into the keys of a file."""
     return (*where[:2], "when") if where[:1] == ("edges",) and where[2:] == ("condition",) else where
 
 
 def _format_path(where: Where) -> str:
-    """`nodes[2].retry`; the whole is the definition."""
+    """Format a path as `nodes[2].retry`; the root is "the definition"."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
     return f"`{path.removeprefix('.')}`" if path else "the definition"
 

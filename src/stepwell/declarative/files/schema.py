@@ -1,33 +1,33 @@
-"""The JSON schema (draft 2020-12) of a definition file, made from the form that is read and written."""
+"""The JSON schema (draft 2020-12) of a definition file, generated from `fields.FIELDS`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stepwell.declarative.conditions.operators import OPERATORS, Takes
+from stepwell.declarative.conditions.operators import OPERATORS, Operand
 from stepwell.declarative.definition import FORMAT, Approval, Definition, Edge, Node, Retries
 from stepwell.declarative.files.fields import (
-    FORMS,
+    FIELDS,
     Choice,
     ConditionShape,
     Data,
+    FieldSpec,
     Flag,
     Number,
-    Part,
     RecordListShape,
     RecordShape,
     Shape,
     Text,
     Texts,
-    defaults,
+    get_defaults,
 )
 from stepwell.declarative.files.reader import GROUPS, SCHEMA_KEY
 
 _NAMES: Mapping[type, str] = {Node: "node", Edge: "edge", Retries: "retries", Approval: "approval"}
 _NAME = {"type": "string", "minLength": 1}
 _CONDITION = {"$ref": "#/$defs/condition"}
-_GIVEN: Mapping[Takes, Any] = {
+_OPERAND_SCHEMAS: Mapping[Operand, Any] = {
     "value": {"not": {"type": "null"}},
     "bound": {"type": ["number", "string"]},
     "text": {"type": "string"},
@@ -37,24 +37,27 @@ _GIVEN: Mapping[Takes, Any] = {
 
 
 def schema() -> dict[str, Any]:
-    """The schema. What it accepts can still be refused if one part refers to another, or for a wrong pattern."""
-    whole = _record(Definition)
-    whole["properties"]["format"] = {"const": FORMAT, "description": "the format of this file"}
-    whole["properties"][SCHEMA_KEY] = {"type": "string", "description": "where this schema is, for editors"}
+    """Return the schema.
+
+    The reader checks more: references between nodes and edges, and whether patterns are valid.
+    """
+    root = _record(Definition)
+    root["properties"]["format"] = {"const": FORMAT, "description": "the format of this file"}
+    root["properties"][SCHEMA_KEY] = {"type": "string", "description": "the location of this schema, for editors"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:stepwell:agent-workflow:{FORMAT}",
         "title": "A Stepwell workflow of named agents",
-        **whole,
+        **root,
         "$defs": {**{name: _record(of) for of, name in _NAMES.items()}, "condition": _condition()},
     }
 
 
 def _record(of: type) -> dict[str, Any]:
-    usual = defaults(of)
+    usual = get_defaults(of)
     return _object(
-        {part.name: _part(part, usual) for part in FORMS[of]},
-        [part.name for part in FORMS[of] if part.attribute not in usual],
+        {part.name: _part(part, usual) for part in FIELDS[of]},
+        [part.name for part in FIELDS[of] if part.attribute not in usual],
     )
 
 
@@ -67,9 +70,10 @@ def _object(properties: Mapping[str, Any], required: Iterable[str]) -> dict[str,
     }
 
 
-def _part(part: Part, usual: Mapping[str, Any]) -> dict[str, Any]:
+def _part(part: FieldSpec, usual: Mapping[str, Any]) -> dict[str, Any]:
     entry: dict[str, Any] = {**_shape(part.shape), "description": part.description}
     default = usual.get(part.attribute)
+    # None and empty values mean "not set"; as a stated default they would only confuse editors.
     if isinstance(default, bool | int | float | str) and default != "":
         entry["default"] = str(default) if isinstance(default, str) else default
     if part.attribute == "nodes":
@@ -79,20 +83,20 @@ def _part(part: Part, usual: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shape(shape: Shape) -> dict[str, Any]:
     match shape:
-        case Text(filled=filled):
-            return dict(_NAME) if filled else {"type": "string"}
-        case Texts(alone=False):
+        case Text(non_empty=non_empty):
+            return dict(_NAME) if non_empty else {"type": "string"}
+        case Texts(single=False):
             return {"type": "array", "items": _NAME}
         case Texts():
             return {"anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}]}
-        case Number(above=above, least=least, whole=whole):
-            bounds = {"exclusiveMinimum": above, "minimum": least}
-            stated = {key: bound for key, bound in bounds.items() if bound is not None}
-            return {"type": "integer" if whole else "number", **stated}
+        case Number(above=above, at_least=at_least, integer=integer):
+            bounds = {"exclusiveMinimum": above, "minimum": at_least}
+            set_bounds = {key: bound for key, bound in bounds.items() if bound is not None}
+            return {"type": "integer" if integer else "number", **set_bounds}
         case Flag():
             return {"type": "boolean"}
-        case Choice(words=words):
-            return {"enum": [str(word) for word in words]}
+        case Choice(options=options):
+            return {"enum": [str(option) for option in options]}
         case Data():
             return {"type": "object"}
         case ConditionShape():
@@ -104,13 +108,15 @@ def _shape(shape: Shape) -> dict[str, Any]:
 
 
 def _condition() -> dict[str, Any]:
-    """One shape for each way of being given something; `kind` says which one it is."""
+    """Return the schema of a condition: one alternative for each type of operand."""
     shapes = []
-    for takes in dict.fromkeys(kind.takes for kind in OPERATORS.values()):
-        kinds = {"enum": [name for name, kind in OPERATORS.items() if kind.takes == takes]}
+    # Kinds with the same operand share an alternative: fewer alternatives give better editor
+    # messages.
+    for operand in dict.fromkeys(operator.operand for operator in OPERATORS.values()):
+        kinds = {"enum": [name for name, operator in OPERATORS.items() if operator.operand == operand]}
         properties: dict[str, Any] = {"kind": kinds, "field": {**_NAME, "description": "a path such as review.score"}}
-        if takes != "nothing":
-            properties["value"] = _GIVEN[takes]
+        if operand != "nothing":
+            properties["value"] = _OPERAND_SCHEMAS[operand]
         shapes.append(_object(properties, properties))
     for name, (key, _) in GROUPS.items():
         inner = {"type": "array", "items": _CONDITION, "minItems": 1} if key == "conditions" else _CONDITION

@@ -1,4 +1,7 @@
-"""A definition as data, JSON or YAML. What cannot be written is named, all of it, and then nothing is written."""
+"""Write a definition as data, JSON or YAML.
+
+Everything that cannot be written is reported at once; then nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,24 @@ from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, F
 from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.files import json_text, yaml_text
-from stepwell.declarative.files.fields import FORMS, Texts, defaults
+from stepwell.declarative.files.fields import FIELDS, Texts, get_defaults
 from stepwell.declarative.files.reader import from_data
 from stepwell.declarative.files.source_lines import TOO_DEEP, Problems, mark_scalar
 from stepwell.errors import DefinitionError
 
-_REFUSED: Any = object()
+# Stands for a value that cannot be written; its problem has been added. None is a valid value.
+_UNWRITABLE: Any = object()
 
 
 def to_data(definition: Definition) -> dict[str, Any]:
-    """The definition as plain lists and mappings; what is as it would be anyway is left out.
+    """Write a definition as plain lists and mappings, without values that equal their defaults.
 
-    Raises DefinitionError, with everything that cannot be written, or that could not be read again.
+    Raises DefinitionError with everything that cannot be written or could not be read again.
     """
     problems: list[str] = []
     try:
         data = _write_record(definition, "", problems)
+        # What is written must be readable, so the result is read once.
         from_data(data)
     except RecursionError:
         problems.append(TOO_DEEP)
@@ -36,66 +41,71 @@ def to_data(definition: Definition) -> dict[str, Any]:
 
 
 def find_unexportable(definition: Definition) -> tuple[str, ...]:
-    """What only this program has, and no file can: callables and what is live in a configuration, one sentence each."""
+    """List what cannot be exported: callables, and live objects in configurations."""
     problems: list[str] = []
     _write_record(definition, "", problems)
     return tuple(problems)
 
 
 def to_json(definition: Definition) -> str:
-    """The definition as JSON. Raises DefinitionError like `to_data`."""
-    return _check_length(json_text.write(to_data(definition)), json_text.LONGEST)
+    """Write a definition as JSON. Raises DefinitionError like `to_data`."""
+    return _check_length(json_text.write(to_data(definition)), json_text.MAX_LENGTH)
 
 
 def to_yaml(definition: Definition) -> str:
-    """The definition as YAML, for which the package PyYAML is needed. Raises DefinitionError like `to_data`."""
-    return _check_length(yaml_text.write(to_data(definition)), yaml_text.LONGEST)
+    """Write a definition as YAML; needs the package PyYAML.
+
+    Raises DefinitionError like `to_data`.
+    """
+    return _check_length(yaml_text.write(to_data(definition)), yaml_text.MAX_LENGTH)
 
 
-def _check_length(text: str, longest: int) -> str:
-    if len(text) > longest:
-        raise DefinitionError(
-            f"the definition has {len(text)} characters as a text; at most {longest} can be read again"
-        )
+def _check_length(text: str, limit: int) -> str:
+    if len(text) > limit:
+        raise DefinitionError(f"the definition has {len(text)} characters; at most {limit} can be read again")
     return text
 
 
 def _write_record(record: Any, path: str, problems: list[str]) -> dict[str, Any]:
-    usual = defaults(type(record))
+    defaults = get_defaults(type(record))
     data: dict[str, Any] = {}
-    for part in FORMS[type(record)]:
-        value = getattr(record, part.attribute)
-        if part.attribute in usual and _is_exactly(value, usual[part.attribute]):
+    for spec in FIELDS[type(record)]:
+        value = getattr(record, spec.attribute)
+        if spec.attribute in defaults and _is_exactly(value, defaults[spec.attribute]):
             continue
-        written = _write_value(value, f"{path}.{part.name}".removeprefix("."), problems)
-        if isinstance(part.shape, Texts) and part.shape.alone and isinstance(written, list) and len(written) == 1:
+        written = _write_value(value, f"{path}.{spec.name}".removeprefix("."), problems)
+        if isinstance(spec.shape, Texts) and spec.shape.single and isinstance(written, list) and len(written) == 1:
             written = written[0]
-        if written is not _REFUSED:
-            data[part.name] = written
+        if written is not _UNWRITABLE:
+            data[spec.name] = written
     return data
 
 
 def _is_exactly(value: Any, other: Any) -> bool:
+    # With the type: 1, 1.0 and True are equal, but must not be read back as each other.
     return type(value) is type(other) and bool(value == other)
 
 
 def _write_value(value: Any, path: str, problems: list[str]) -> Any:
-    if type(value) in FORMS:
+    if type(value) in FIELDS:
         return _write_record(value, path, problems)
     if isinstance(value, Condition):
         return _write_condition(value, path, problems)
     if isinstance(value, list | tuple):
-        return [written for written in _write_items(value, path, problems) if written is not _REFUSED]
+        return [written for written in _write_items(value, path, problems) if written is not _UNWRITABLE]
     if isinstance(value, Mapping):
         inner = {str(key): _write_value(item, f"{path}.{key}", problems) for key, item in value.items()}
-        problems += [f"`{path}` has the key {key!r}, which is not a text" for key in value if not isinstance(key, str)]
-        return {key: item for key, item in inner.items() if item is not _REFUSED}
-    refused = Problems()
-    plain = mark_scalar(value, None, refused)
-    problems += [f"`{path}` cannot be written: {problem.text}" for problem in refused]
-    if refused:
-        return _REFUSED
-    return str(plain.value) if isinstance(value, str) else plain.value  # an enum is written as its text
+        problems += [
+            f"`{path}` has the key {key!r}, which is not a string" for key in value if not isinstance(key, str)
+        ]
+        return {key: item for key, item in inner.items() if item is not _UNWRITABLE}
+    unwritable = Problems()
+    plain = mark_scalar(value, None, unwritable)
+    problems += [f"`{path}` cannot be written: {problem.text}" for problem in unwritable]
+    if unwritable:
+        return _UNWRITABLE
+    # A string enum, such as Retention, is written as a plain string.
+    return str(plain.value) if isinstance(value, str) else plain.value
 
 
 def _write_items(values: list[Any] | tuple[Any, ...], path: str, problems: list[str]) -> Iterator[Any]:
@@ -108,17 +118,17 @@ def _write_condition(condition: Condition, path: str, problems: list[str]) -> An
         case FieldCondition(kind=kind, field=field, value=value):
             data = {"kind": kind, "field": field}
             return (
-                data if OPERATORS[kind].takes == "nothing" else {**data, "value": _write_value(value, path, problems)}
+                data if OPERATORS[kind].operand == "nothing" else {**data, "value": _write_value(value, path, problems)}
             )
         case AllOf(conditions=inner) | AnyOf(conditions=inner):
             written = list(_write_items(inner, f"{path}.conditions", problems))
             kind = "all_of" if isinstance(condition, AllOf) else "any_of"
-            return _REFUSED if _REFUSED in written else {"kind": kind, "conditions": written}
+            return _UNWRITABLE if _UNWRITABLE in written else {"kind": kind, "conditions": written}
         case Not(condition=negated):
             written = _write_condition(negated, f"{path}.condition", problems)
-            return _REFUSED if written is _REFUSED else {"kind": "not", "condition": written}
+            return _UNWRITABLE if written is _UNWRITABLE else {"kind": "not", "condition": written}
     problems.append(
         f"`{path}` cannot be written: the condition `{condition.describe()}` is a function of this program; "
-        f"say it with conditions such as greater(...) and all_of(...)"
+        f"use conditions such as greater(...) and all_of(...) instead"
     )
-    return _REFUSED
+    return _UNWRITABLE
