@@ -71,14 +71,14 @@ async def test_every_run_has_a_verdict_and_nothing_is_changed(everywhere: Any) -
     await filled(storage)
     before = await storage.list_checkpoint_ids()
     same = await check(storage, desk(storage))
-    assert {run.run_id: run.verdict for run in same.runs} == {"waits": "goes on", "failed": "goes on"}
-    assert (same.stranded, same.migrating, len(same.going_on)) == ((), (), 2)
+    assert {run.run_id: run.verdict for run in same.runs} == {"waits": "compatible", "failed": "compatible"}
+    assert (same.stranded, same.migrating, len(same.compatible)) == ((), (), 2)
     renamed = await check(storage, desk(storage, "front"), every=True)
     assert {run.run_id: run.verdict for run in renamed.runs} == {
         "waits": "stranded",
-        "failed": "goes on",  # what asked is gone, and has nothing to do with it any more
+        "failed": "compatible",  # what asked is gone, and has nothing to do with it any more
         "stopped": "stranded",
-        "done": "goes on",
+        "done": "compatible",
     }
     (waits,) = [run for run in renamed.stranded if run.run_id == "waits"]
     assert waits.why == ("executor 'desk' is gone, and its question 'is it waits?' is open",)
@@ -96,7 +96,7 @@ async def test_runs_are_found_under_another_name() -> None:
     other = WorkflowBuilder(name="counter", start_executor=Desk("desk"), on_unroutable="drop").build()
     assert (await check(storage, other)).runs == ()
     (run,) = (await check(storage, other, stored_as="desk")).runs
-    assert run.verdict == "goes on"
+    assert run.verdict == "compatible"
 
 
 class Forward(MemoryStore):
@@ -133,7 +133,7 @@ async def test_values_that_this_code_cannot_read_strand_a_run() -> None:
 
     workflow = WorkflowBuilder(name="asks", start_executor=Asks("asks"), checkpoint_storage=storage).build()
     await workflow.run("x", run_id="r")
-    assert [run.verdict for run in (await check(storage, workflow)).runs] == ["goes on"]
+    assert [run.verdict for run in (await check(storage, workflow)).runs] == ["compatible"]
     register_checkpoint_type(_loan())  # rolled back to version 1
     (run,) = (await check(storage, workflow)).runs
     assert (run.verdict, "version 2" in run.why[0], "$.state.value" in run.why[0]) == ("stranded", True, True)

@@ -71,9 +71,9 @@ async def test_a_store_that_is_whole(every: Any) -> None:
         every, workflows=[build_asking(every), build_nested(every), build(every, broken=False)]
     )
     assert findings == []
-    assert (seen.runs, seen.questions, seen.letters) == (7, 2, 0)
+    assert (seen.runs, seen.questions, seen.signals) == (7, 2, 0)
     assert seen.records == sum(seen.formats.values()) == len(await every.store.entries())
-    assert seen.memory >= 2
+    assert seen.log_entries >= 2
     assert seen.bytes > 1000
     assert seen.records_per_second > 0
     assert sum(seen.statuses.values()) == 7

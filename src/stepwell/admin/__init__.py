@@ -1,11 +1,11 @@
-"""Runs seen, compared, forked and cleaned up from outside, without the program that made them.
+"""Tools for stored runs: find, compare, fork, export, prune and repair them without the program that made them.
 
-Each name is at home in a module of its own, which is loaded when the name is asked for first. Type checkers read
-`__init__.pyi`.
+Each name is imported from its module on first use. Type checkers read `__init__.pyi`.
 """
 
 from stepwell.codec import modules as _modules
 
+# Loading everything would import the engine and the report for somebody who wants to list runs.
 _HOMES = {
     "Ambiguous": "lookup",
     "Cancelled": "cancellation",
@@ -27,6 +27,7 @@ _HOMES = {
     "PruneReport": "retention.pruner",
     "Question": "requests",
     "answer": "responses",
+    "apply_patch": "diffs.json_diff",
     "cancel": "cancellation",
     "check": "deploy_check",
     "compare": "diffs.json_diff",
@@ -43,7 +44,6 @@ _HOMES = {
     "import_from": "transfer.importer",
     "import_run": "transfer.importer",
     "open_questions": "requests",
-    "patched": "diffs.json_diff",
     "preview_fork": "forks.fork",
     "prune": "retention.pruner",
     "report_run": "report.page",
@@ -56,6 +56,7 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
+        # Kept in the module, so that the next access does not come here again.
         value = globals()[name] = getattr(_modules.load(f"{__name__}.{_HOMES[name]}"), name)
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
