@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from stepwell.admin.diffs import json_diff
 from stepwell.admin.diffs.json_diff import (
+    apply_patch,
     compare,
     lines_of,
     parts_of,
     patch_of,
-    apply_patch,
     pointer_of,
     reverse_changes,
     same,

@@ -21,7 +21,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.admin.report.json_tree import Tree, brief
+from stepwell.admin.report.json_tree import Tree, format_brief
 from stepwell.admin.report.page import report_run, report_to
 from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.transfer.importer import import_run
@@ -196,5 +196,5 @@ def test_a_tree_has_an_end() -> None:
     for _ in range(190):
         deep = [deep, "y" * 120]
     assert Tree(100).html(deep, 50).count("<details>") <= 51
-    assert brief({"a": "b" * 100}, 20) == '{"a": "bbbbbbbbbbbb…'
+    assert format_brief({"a": "b" * 100}, 20) == '{"a": "bbbbbbbbbbbb…'
     assert "too much" in Tree(10).html(1, 0)

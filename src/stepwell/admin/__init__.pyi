@@ -1,4 +1,7 @@
-"""The names of `stepwell.admin` as type checkers see them; `__init__.py` loads the same names lazily."""
+"""The names of `stepwell.admin` as type checkers see them.
+
+`__init__.py` loads the same names lazily.
+"""
 
 from stepwell.admin.cancellation import Cancelled, cancel
 from stepwell.admin.deploy_check import Checked, CheckedRun, check

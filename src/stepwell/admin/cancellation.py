@@ -1,4 +1,6 @@
-"""Cancels a stored run from outside, whether or not a process is driving it, without the program that made it."""
+"""Cancels a stored run from outside, whether or not a process is driving it, without the program
+that made it.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +45,20 @@ class Cancelled:
 async def cancel(
     storage: BuiltInStorage, run: str, *, reason: str | None = None, on_wait: Callable[[str], None] | None = None
 ) -> Cancelled:
-    """Cancel a run: it ends CANCELLED at its last commit, and runs again only if somebody resumes it.
+    """Cancel a run: it ends CANCELLED at its last commit, and runs again only if somebody resumes
+    it.
 
-    If no process drives the run, the cancellation is committed at once. Otherwise a cancel signal is sent to the
-    driver, as `RunHandle.cancel` does, and this call waits until the driver has stopped and its handlers have cleaned
-    up. `on_wait` is called once with a description of the driver. If this call is interrupted, the signal stays in
-    force. A run that is completed or cancelled is left as it is.
+    If no process drives the run, the cancellation is committed at once. Otherwise a cancel signal
+    is sent to the driver, as `RunHandle.cancel` does, and this call waits until the driver has
+    stopped and its handlers have cleaned up. `on_wait` is called once with a description of the
+    driver. If this call is interrupted, the signal stays in force. A run that is completed or
+    cancelled is left as it is.
 
-    `reason` is stored in the history as a `warning`: of the commit that cancels the run, or of the commit right after
-    it if the driver made the first.
+    `reason` is stored in the history as a `warning`: of the commit that cancels the run, or of the
+    commit right after it if the driver made the first.
 
-    Raises NotFound or Ambiguous for the run, RunError for the run of a sub-workflow, and ValueError for a reason that
-    cannot be stored.
+    Raises NotFound or Ambiguous for the run, RunError for the run of a sub-workflow, and ValueError
+    for a reason that cannot be stored.
     """
     if reason is not None and not is_text(reason):
         raise ValueError(f"the reason {reason!r} is not valid Unicode (it has a lone surrogate) and cannot be stored")
@@ -70,8 +74,8 @@ async def cancel(
             head = await _stop_here(archive, run_id, reason)
         except RunBusy as busy:
             head = await _load_head(archive, run_id)
-            # Sent on every turn: the first signal with a key wins, so repeating it is free, and a run that was
-            # restored meanwhile has a new epoch and needs a new one.
+            # Sent on every turn: the first signal with a key wins, so repeating it is free, and a
+            # run that was restored meanwhile has a new epoch and needs a new one.
             await archive.post(run_id, cancel_key(head.header.epoch, before.number), write_cancel(before.number))
             if driver is None and on_wait is not None:
                 on_wait(busy.owner)
@@ -93,7 +97,9 @@ async def _stop_here(archive: StoreArchive, run_id: str, reason: str | None) -> 
 
 
 async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
-    """Commit the reason for a cancellation that the driver committed, unless the run has moved on since."""
+    """Commit the reason for a cancellation that the driver committed, unless the run has moved on
+    since.
+    """
     while (await _load_head(archive, run_id)).number == number:
         try:
             async with _hold_lease(archive, run_id):
@@ -125,10 +131,14 @@ async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -
 
 
 async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint) -> tuple[WorkflowRunState, int] | None:
-    """Return the first end of the run after `before`, even if it was resumed since; None if it has not ended."""
+    """Return the first end of the run after `before`, even if it was resumed since.
+
+    None if it has not ended.
+    """
     if head.number == before.number:
         return None
-    # Another process may have resumed the run before we looked again, so the head alone is not enough.
+    # Another process may have resumed the run before we looked again, so the head alone is not
+    # enough.
     commits = await archive.commits(before.run_id, after=before.number)
     ends = [(commit.status, commit.number) for commit in commits if commit.status in _OVER]
     return ends[0] if ends else (head.status, head.number) if head.status in _OVER else None
@@ -142,4 +152,6 @@ async def _load_head(archive: StoreArchive, run_id: str) -> Checkpoint:
 
 
 def _ignore_signals() -> None:
-    """Do nothing: signals that arrive while the run is being cancelled are applied when it is resumed."""
+    """Do nothing: signals that arrive while the run is being cancelled are applied when it is
+    resumed.
+    """

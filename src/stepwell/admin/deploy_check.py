@@ -36,7 +36,10 @@ FINISHED = (WorkflowRunState.CANCELLED, WorkflowRunState.IDLE)
 
 @dataclass(frozen=True, slots=True)
 class CheckedRun:
-    """The verdict on one run. `why` explains it in sentences: what is missing, or what a migration would change."""
+    """The verdict on one run.
+
+    `why` explains it in sentences: what is missing, or what a migration would change.
+    """
 
     run_id: str
     status: WorkflowRunState
@@ -75,12 +78,14 @@ class Checked:
 async def check(
     storage: BuiltInStorage, workflow: Workflow, *, stored_as: str | None = None, every: bool = False
 ) -> Checked:
-    """Return which stored runs of a workflow this code can continue, and why it cannot continue the others.
+    """Return which stored runs of a workflow this code can continue, and why it cannot continue the
+    others.
 
-    Checks the runs that are running, waiting, sleeping or failed; with `every` also those that are completed or
-    cancelled. Runs are found by the name of the workflow; pass `stored_as` if they are stored under another name. For
-    each run the head, the superstep log and the runs of its sub-workflows are read: graph and handlers must have what
-    the run needs, every value must be readable, and migrations are tried. Nothing is changed, and no handler is called.
+    Checks the runs that are running, waiting, sleeping or failed; with `every` also those that are
+    completed or cancelled. Runs are found by the name of the workflow; pass `stored_as` if they are
+    stored under another name. For each run the head, the superstep log and the runs of its
+    sub-workflows are read: graph and handlers must have what the run needs, every value must be
+    readable, and migrations are tried. Nothing is changed, and no handler is called.
     """
     # By id: a run whose status changes while we list them appears under both statuses.
     runs: dict[str, CheckedRun] = {}
@@ -129,7 +134,10 @@ async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdi
 
 
 class _Check:
-    """Opens a run and the runs of its sub-workflows for reading only; raises what a drive would raise at its start."""
+    """Opens a run and the runs of its sub-workflows for reading only.
+
+    Raises what a drive would raise at its start.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -142,8 +150,9 @@ class _Check:
         return await self._check_checkpoint(archive, make_compatible(definition, checkpoint, log, signals), definition)
 
     async def _load(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, RecalledLog]:
-        # Head and superstep log are two reads. If the run committed in between, the log belongs to another place than
-        # the head, so both are read again. A run that outruns every try is judged by what the last one saw.
+        # Head and superstep log are two reads. If the run committed in between, the log belongs to
+        # another place than the head, so both are read again. A run that outruns every try is
+        # judged by what the last one saw.
         for attempt in range(1, _TRIES + 1):
             checkpoint = await archive.head(run_id)
             if checkpoint is None:
@@ -174,8 +183,9 @@ class _Check:
             return []
         if child.caller == Child.caller_of(checkpoint.run_id, checkpoint.header.epoch):
             return _name_inner_run(child.run_id, await self.find_changes(child.run_id, inner))
-        # The caller was forked or restored: the checkpoint it refers to belongs to the run before, and is not
-        # necessarily its head. `needed = 0` also finds it in a run that keeps only its latest checkpoint.
+        # The caller was forked or restored: the checkpoint it refers to belongs to the run before,
+        # and is not necessarily its head. `needed = 0` also finds it in a run that keeps only its
+        # latest checkpoint.
         child_archive = StoreArchive(self._store, inner.codec)
         child_archive.needed = 0
         source = await child_archive.find(child.checkpoint_id)
@@ -189,13 +199,16 @@ class _Check:
         return _name_inner_run(child.run_id, await self._check_checkpoint(child_archive, compatible, inner))
 
     async def _check_called_runs(self, compatible: CompatibleRun, definition: Definition) -> list[str]:
-        """Check the runs of sub-workflows that the current superstep has called: no checkpoint refers to them yet."""
+        """Check the runs of sub-workflows that the current superstep has called: no checkpoint
+        refers to them yet.
+        """
         checkpoint, changes = compatible.at, list[str]()
         for delivery in kernel.plan(
             definition.graph, checkpoint.place, checkpoint.messages, checkpoint.held
         ).deliveries:
             inner = _inner_definition(definition, delivery.executor)
-            # The id is derived, so whether the sub-workflow was called shows in whether such a run exists.
+            # The id is derived, so whether the sub-workflow was called shows in whether such a run
+            # exists.
             run_id = child_run_id(checkpoint.run_id, checkpoint.header.epoch, delivery.id)
             if inner is None or delivery.id in compatible.log.outcomes or await self._store.head(run_id) is None:
                 continue

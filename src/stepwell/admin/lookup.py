@@ -40,10 +40,11 @@ class Ambiguous(StepwellError):
 
 
 async def find_run(storage: BuiltInStorage, text: str) -> RunInfo:
-    """Return the run with this id, or the only run whose id starts with it, if `text` has at least 4 characters.
+    """Return the run with this id, or the only run whose id starts with it, if `text` has at least
+    4 characters.
 
-    An exact match wins over ids that only start with `text`. Runs of sub-workflows are found, too. Raises NotFound or
-    Ambiguous.
+    An exact match wins over ids that only start with `text`. Runs of sub-workflows are found, too.
+    Raises NotFound or Ambiguous.
 
     Costs one or two indexed queries, however many runs there are. No payload is read.
     """
@@ -56,16 +57,16 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
     - the checkpoint with this id;
     - the newest checkpoint of the run with this id;
     - `RUN@5`: checkpoint number 5 of a run. The input is number 0, and each commit adds one, as in
-      `WorkflowCheckpoint.number`; numbers do not change when checkpoints are deleted. `RUN@-1` is the last one stored,
-      `RUN@-2` the one before it. RUN may be shortened as in `find_run`;
+      `WorkflowCheckpoint.number`; numbers do not change when checkpoints are deleted. `RUN@-1` is
+      the last one stored, `RUN@-2` the one before it. RUN may be shortened as in `find_run`;
     - the newest checkpoint of the only run whose id starts with `text`;
     - the only checkpoint whose id starts with `text`.
 
-    Shortened ids have at least 4 characters. Raises NotFound or Ambiguous; CheckpointMissing for a checkpoint that was
-    dropped because its run keeps only the latest.
+    Shortened ids have at least 4 characters. Raises NotFound or Ambiguous; CheckpointMissing for a
+    checkpoint that was dropped because its run keeps only the latest.
 
-    An id, complete or shortened, costs one indexed query, `RUN@5` reads one record, `RUN@-2` the list of that run's
-    checkpoints. No state is read.
+    An id, complete or shortened, costs one indexed query, `RUN@5` reads one record, `RUN@-2` the
+    list of that run's checkpoints. No state is read.
     """
     store = storage.store
     # Half a surrogate pair cannot be sent to a database, and no id has one.
@@ -134,7 +135,8 @@ async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointI
 
 
 async def _check_readable(store: Store, entry: Entry) -> Entry:
-    # With LatestOnly, a superseded record may still be stored for a while; readers must not depend on that.
+    # With LatestOnly, a superseded record may still be stored for a while; readers must not depend
+    # on that.
     if entry.fleeting and not await is_head(store, entry):
         raise not_kept(entry)
     return entry

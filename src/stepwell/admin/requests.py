@@ -1,4 +1,4 @@
-"""Reads the open requests of a run: what is asked, which answer is expected, and whether one has been sent."""
+"""Reads the open requests of a run and whether they have been answered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An open request of a run. `data` is what is asked, in its stored JSON form, classes as their tags."""
+    """An open request of a run.
+
+    `data` is what is asked, in its stored JSON form, classes as their tags.
+    """
 
     run_id: str
     request_id: str
@@ -42,9 +45,12 @@ class Question:
 
 
 async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
-    """Return the open requests of a run, in the order in which it asked. Reads its newest checkpoint and its signals.
+    """Return the open requests of a run, in the order in which it asked.
 
-    Raises NotFound or Ambiguous for the run, and RunError for the run of a sub-workflow: its caller asks its questions.
+    Reads its newest checkpoint and its signals.
+
+    Raises NotFound or Ambiguous for the run, and RunError for the run of a sub-workflow: its caller
+    asks its questions.
     """
     info = await find_run(storage, run)
     archive = StoreArchive(storage.store, DEFAULT_CODEC)
@@ -57,7 +63,10 @@ async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
 
 
 async def load_questions(storage: BuiltInStorage, place: CheckpointInfo) -> list[Question]:
-    """Return the requests that were open at a checkpoint; none counts as answered, as a fork could answer them all."""
+    """Return the requests that were open at a checkpoint.
+
+    None counts as answered, as a fork could answer them all.
+    """
     entry = await entry_of(storage.store, place)
     checkpoint, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
     return [_make_question(checkpoint.run_id, request, answered=False) for request in checkpoint.requests.values()]
@@ -69,7 +78,8 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
     Reads only the runs that have pending signals.
     """
     runs = list(dict.fromkeys(question.run_id for question in requests))
-    # One query for all runs: most have no signals, and reading a checkpoint for each would cost far more.
+    # One query for all runs: most have no signals, and reading a checkpoint for each would cost far
+    # more.
     signalled = await asyncio.to_thread(storage.store.mailed, runs) if runs else []
     questions = [question for run_id in signalled for question in await open_questions(storage, run_id)]
     return {(question.run_id, question.request_id) for question in questions if question.answered}
@@ -77,7 +87,8 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
 
 async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
     signals = [(key, read_signal(head.run_id, key, body)) for key, body in await archive.mail(head.run_id)]
-    # An answer of an earlier epoch was given before the run was moved back, and will not be applied.
+    # An answer of an earlier epoch was given before the run was moved back, and will not be
+    # applied.
     return {
         signal.request_id
         for key, signal in signals

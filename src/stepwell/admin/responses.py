@@ -23,12 +23,13 @@ from stepwell.storage.signals import plain_key, write_plain_response
 async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any) -> None:
     """Send an answer to an open request of a run, in plain JSON. Durable when it returns.
 
-    The next drive of the run converts it to the requested type and applies it. If the conversion fails, the request
-    stays open: that drive raises ResponseRejected, or emits a `warning` if it has other work to do, and another answer
-    can be sent. The first answer that converts wins; `responses` passed to the workflow take precedence.
+    The next drive of the run converts it to the requested type and applies it. If the conversion
+    fails, the request stays open: that drive raises ResponseRejected, or emits a `warning` if it
+    has other work to do, and another answer can be sent. The first answer that converts wins;
+    `responses` passed to the workflow take precedence.
 
-    Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the request, RunError for the run of
-    a sub-workflow, and EditRefused for a value that is not JSON.
+    Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the request,
+    RunError for the run of a sub-workflow, and EditRefused for a value that is not JSON.
     """
     info = await find_run(storage, run)
     archive = StoreArchive(storage.store, DEFAULT_CODEC)
@@ -40,14 +41,17 @@ async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any)
 
 
 def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, bytes]]:
-    """Encode answers to open requests for `send_answers`. Raises as `answer` does, before anything is changed."""
+    """Encode answers to open requests for `send_answers`.
+
+    Raises as `answer` does, before anything is changed.
+    """
     return [(_find_request(checkpoint, id), _encode_answer(id, value)) for id, value in responses.items()]
 
 
 async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, bytes]]) -> None:
     for request, answer in answers:
-        # Each answer has its own key. With one key per request, an answer of the wrong type would be the first signal
-        # and would keep every later answer out.
+        # Each answer has its own key. With one key per request, an answer of the wrong type would
+        # be the first signal and would keep every later answer out.
         await archive.post(header.run_id, plain_key(header.epoch, request, new_run_id()), answer)
 
 
@@ -56,7 +60,8 @@ def _find_request(checkpoint: Checkpoint, id: str) -> Request:
     if request is None:
         open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
         raise UnknownRequest(
-            f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; open requests: {open_ids}",
+            f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
+            f"open requests: {open_ids}",
             run_id=checkpoint.run_id,
             request_id=id,
         )

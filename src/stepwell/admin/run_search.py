@@ -32,11 +32,13 @@ class Holding:
 
 
 async def search(storage: BuiltInStorage, text: str, /, **filters: Any) -> AsyncIterator[Holding]:
-    """Yield the runs that contain a text in a value or a key, newest first. ASCII letters match in either case.
+    """Yield the runs that contain a text in a value or a key, newest first.
 
-    `filters` are the arguments of `list_runs`, except `limit`. For every run they select, the newest checkpoint and
-    the commits with outputs are read, so filters make a search faster. Matches are yielded as they are found: stop
-    iterating to stop the search.
+    ASCII letters match in either case.
+
+    `filters` are the arguments of `list_runs`, except `limit`. For every run they select, the
+    newest checkpoint and the commits with outputs are read, so filters make a search faster.
+    Matches are yielded as they are found: stop iterating to stop the search.
     """
     after: RunInfo | None = filters.pop("after", None)
     while page := await storage.list_runs(**filters, after=after, limit=_PAGE):
@@ -48,7 +50,10 @@ async def search(storage: BuiltInStorage, text: str, /, **filters: Any) -> Async
 
 
 async def find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | None:
-    """Return the path of the first value of a run that contains a text; None if there is none, or no such run."""
+    """Return the path of the first value of a run that contains a text.
+
+    None if there is none, or no such run.
+    """
     try:
         parts = [part async for part in _parts(storage, run_id)]
     except CheckpointMissing:
@@ -79,7 +84,8 @@ def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
             return
         for name, inner in value.items():
             below = f"{path}.{name}" if path else str(name)
-            # The outermost keys are ours (state, requests, ...): a search for "state" would match every run.
+            # The outermost keys are ours (state, requests, ...): a search for "state" would match
+            # every run.
             if path:
                 yield below, str(name)
             yield from _texts(below, inner)

@@ -30,12 +30,15 @@ def edit_state(
     add: Mapping[str, Any] | None = None,
     delete: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return a copy of a state with these changes. All paths refer to the state before any of the changes.
+    """Return a copy of a state with these changes.
 
-    A path is keys and list indexes separated by dots, or, for keys that contain dots, a JSON Pointer: `a.b.0` or
-    `/a/b/0`. Paths skip the tags of classes: the price of an order is `order.price`; `order.v.price` works, too. What
-    is set or deleted must exist, what is added must not; in a list, it is inserted before the index. Values are in
-    their stored form, classes as their tags. Raises EditRefused, which lists what exists.
+    All paths refer to the state before any of the changes.
+
+    A path is keys and list indexes separated by dots, or, for keys that contain dots, a JSON
+    Pointer: `a.b.0` or `/a/b/0`. Paths skip the tags of classes: the price of an order is
+    `order.price`; `order.v.price` works, too. What is set or deleted must exist, what is added must
+    not; in a list, it is inserted before the index. Values are in their stored form, classes as
+    their tags. Raises EditRefused, which lists what exists.
     """
     removed = [_resolve_tags(state, _parts(path)) for path in delete]
     replaced, added = _read_changes("set", set or {}, state), _read_changes("add", add or {}, state)
@@ -47,8 +50,8 @@ def edit_state(
         container, last = _locate(result, parts)
         container[last] = value
     _check_no_overlap([*removed, *added])
-    # From the back, so that no index shifts before its turn. At one index the removal comes first, so that an item
-    # inserted before the removed one takes its place.
+    # From the back, so that no index shifts before its turn. At one index the removal comes first,
+    # so that an item inserted before the removed one takes its place.
     changes = [(path, 1, None) for path in removed] + [(path, 0, value) for path, value in added.items()]
     for parts, removes, value in sorted(changes, key=lambda change: (_order(change[0]), change[1]), reverse=True):
         if removes:
@@ -65,7 +68,10 @@ def check_plain(value: Any, what: str) -> None:
 
 
 def _read_changes(what: str, changes: Mapping[str, Any], state: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
-    """Return the values by path. They are copied, so that later changes by the caller have no effect."""
+    """Return the values by path.
+
+    They are copied, so that later changes by the caller have no effect.
+    """
     values: dict[tuple[str, ...], Any] = {}
     for path, value in changes.items():
         _check_value(value, f"{what} {path!r}")
@@ -90,7 +96,8 @@ def _resolve_tags(state: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str,
     value: Any = state
     parts: list[str] = []
     for part in path:
-        # `parts` is empty at the top: the state itself is not a tagged value, even if its keys are `$` and `v`.
+        # `parts` is empty at the top: the state itself is not a tagged value, even if its keys are
+        # `$` and `v`.
         if parts and _is_tagged(value) and part not in value:
             parts.append("v")
             value = value["v"]
@@ -113,7 +120,8 @@ def _order(path: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
 
 
 def _is_index(part: str) -> bool:
-    # isdigit() alone accepts superscripts; 19 digits and more are not an index, and slow to convert.
+    # isdigit() alone accepts superscripts; 19 digits and more are not an index, and slow to
+    # convert.
     return part.isascii() and part.isdigit() and len(part) < 19
 
 
@@ -182,7 +190,10 @@ def _check_value(value: Any, what: str) -> None:
 
 
 def _check_plain(value: Any, what: str, depth: int, *, tags: bool = True) -> bool:
-    """Return whether a value names classes of users. Raises EditRefused if it is not JSON that can be stored."""
+    """Return whether a value names classes of users.
+
+    Raises EditRefused if it is not JSON that can be stored.
+    """
     if depth > DEPTH:
         raise EditRefused(f"{what} is nested too deeply: the limit is {DEPTH} levels")
     # `type(...) is`: a subclass, such as an enum, would come back from the store as its base class.
@@ -195,7 +206,8 @@ def _check_plain(value: Any, what: str, depth: int, *, tags: bool = True) -> boo
     if type(value) is str and is_text(value):
         return False
     if type(value) is list:
-        # A list in any(), not a generator: every item is checked, even after one that names a class.
+        # A list in any(), not a generator: every item is checked, even after one that names a
+        # class.
         return any([_check_plain(item, what, depth + 1, tags=tags) for item in value])  # noqa: C419
     if type(value) is dict and all(type(name) is str and is_text(name) for name in value):
         has_class = any([_check_plain(item, what, depth + 1, tags=tags) for item in value.values()])  # noqa: C419

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepwell import Retention, SQLiteCheckpointStorage
-from stepwell.admin import find_run, patched
+from stepwell.admin import apply_patch, find_run
 from stepwell.admin.diffs.checkpoints import load_document
 from stepwell.admin.lookup import find_checkpoint
 from tests.support.command_line import Place, Say
@@ -127,7 +127,7 @@ def test_a_difference_is_told_as_data_and_as_a_patch(place: Place, say: Say) -> 
     assert (told["schema"], told["one"]["number"], told["other"]["number"]) == (1, 1, 3)
     assert {"path": "/state/numbers/1", "kind": "added", "before": None, "after": 2} in told["changes"]
     patch = json.loads(say(*between, "--patch").stdout)
-    assert patched(document_of(place, "count-1@1"), patch) == document_of(place, "count-1@3")
+    assert apply_patch(document_of(place, "count-1@1"), patch) == document_of(place, "count-1@3")
     same = say("--store", place.address, "diff", "count-1", "count-1@3")
     assert (same.exit_code, same.stdout) == (0, "count-1@3 → count-1@3\nno difference\n")
 

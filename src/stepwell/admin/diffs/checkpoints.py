@@ -45,9 +45,12 @@ class Difference:
 
 
 async def diff(storage: BuiltInStorage, before: str, after: str) -> Difference:
-    """Return the difference between two checkpoints, of one run or of two; `find_checkpoint` says how to name them.
+    """Return the difference between two checkpoints, of one run or of two.
 
-    Reads only these two checkpoints, however long their runs are. Needs neither classes nor code of the workflow.
+    `find_checkpoint` says how to name them.
+
+    Reads only these two checkpoints, however long their runs are. Needs neither classes nor code of
+    the workflow.
     """
     first, second = await find_checkpoint(storage, before), await find_checkpoint(storage, after)
     changes = compare(await load_document(storage, first), await load_document(storage, second))
@@ -57,15 +60,17 @@ async def diff(storage: BuiltInStorage, before: str, after: str) -> Difference:
 async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
     """Return how a fork differs from the checkpoint it was forked from.
 
-    `run` names a checkpoint of the fork as `find_checkpoint` does; a run id means its newest. Raises NotForked for a
-    run that started with an input, and NotFound if the parent's checkpoint is not stored any more.
+    `run` names a checkpoint of the fork as `find_checkpoint` does; a run id means its newest.
+    Raises NotForked for a run that started with an input, and NotFound if the parent's checkpoint
+    is not stored any more.
     """
     checkpoint = await find_checkpoint(storage, run)
     content, _ = await StoreArchive(storage.store, DEFAULT_CODEC).at(await entry_of(storage.store, checkpoint))
     header = content.header
     if header.parent_id is None:
         raise NotForked(f"run {checkpoint.run_id!r} is not a fork: it started with an input", run_id=checkpoint.run_id)
-    # Looked up first, so that the error can name the fork; find_checkpoint() would only know the id.
+    # Looked up first, so that the error can name the fork; find_checkpoint() would only know the
+    # id.
     entry = await storage.store.locate(header.parent_id)
     if entry is None:
         raise NotFound(

@@ -1,4 +1,7 @@
-"""Compares two JSON documents; the changes are available as data, as JSON Patch and as text. Pure."""
+"""Compares two JSON documents; the changes are available as data, as JSON Patch and as text.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ _BACK: dict[Kind, Kind] = {"added": "removed", "removed": "added", "changed": "c
 class Change:
     """One change on the way from one document to another.
 
-    `path` consists of keys and list indexes, in the document as the earlier changes have left it. `before` is None for
-    an added value, `after` for a removed one.
+    `path` consists of keys and list indexes, in the document as the earlier changes have left it.
+    `before` is None for an added value, `after` for a removed one.
     """
 
     path: Path
@@ -48,10 +51,11 @@ class Change:
 
 
 def compare(before: Any, after: Any) -> list[Change]:
-    """Return the changes that lead from one JSON document to another, in the order in which they apply.
+    """Return the changes that lead from one JSON document to another, in the order in which they
+    apply.
 
-    Items inserted into a list or removed from it are recognised, unless the lists are too long to compare item by
-    item. Numbers are equal if they are written the same: 1 is not 1.0.
+    Items inserted into a list or removed from it are recognised, unless the lists are too long to
+    compare item by item. Numbers are equal if they are written the same: 1 is not 1.0.
     """
     return list(_compare((), before, after))
 
@@ -73,7 +77,10 @@ def pointer_of(path: Path) -> str:
 
 
 def parts_of(pointer: str) -> tuple[str, ...]:
-    """Return the parts of a JSON Pointer as strings, list indexes included. Raises ValueError if it is not one."""
+    """Return the parts of a JSON Pointer as strings, list indexes included.
+
+    Raises ValueError if it is not one.
+    """
     if pointer and not pointer.startswith("/"):
         raise ValueError(f"{pointer!r} is not a JSON Pointer: it does not start with a slash")
     # The empty pointer is the document itself: no parts.
@@ -81,7 +88,9 @@ def parts_of(pointer: str) -> tuple[str, ...]:
 
 
 def apply_patch(document: Any, patch: Iterable[Mapping[str, Any]]) -> Any:
-    """Return a copy of a document with a JSON Patch applied; it may use `add`, `remove` and `replace`.
+    """Return a copy of a document with a JSON Patch applied.
+
+    It may use `add`, `remove` and `replace`.
 
     Raises ValueError, naming the operation, if it cannot be applied.
     """
@@ -135,7 +144,9 @@ def _compare_objects(path: Path, before: dict[str, Any], after: dict[str, Any]) 
 
 
 def _compare_lists(path: Path, before: list[Any], after: list[Any]) -> Iterator[Change]:
-    """Yield the changes from front to back, so that everything before an index is already as it is in `after`."""
+    """Yield the changes from front to back, so that everything before an index is already as it is
+    in `after`.
+    """
     for i1, i2, j1, j2 in _find_unequal_parts(before, after):
         alike = min(i2 - i1, j2 - j1)
         for n in range(alike):
@@ -149,7 +160,8 @@ def _compare_lists(path: Path, before: list[Any], after: list[Any]) -> Iterator[
 
 def _find_unequal_parts(before: list[Any], after: list[Any]) -> Iterator[tuple[int, int, int, int]]:
     """Yield the ranges in which two lists differ: start and end in `before`, then in `after`."""
-    # Common ends are cut off first: typically one item was appended, and nothing else needs comparing.
+    # Common ends are cut off first: typically one item was appended, and nothing else needs
+    # comparing.
     first = 0
     while first < min(len(before), len(after)) and same(before[first], after[first]):
         first += 1

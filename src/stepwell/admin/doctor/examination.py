@@ -1,4 +1,7 @@
-"""Examines a store: reads every record, log entry and signal, and compares the lists of the store with them."""
+"""Examines a store.
+
+Every record, log entry and signal is read, and the lists of the store are compared with them.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +44,15 @@ async def examine(
     workflows: Iterable[Workflow] = (),
     progress: Callable[[Examined], None] | None = None,
 ) -> AsyncIterator[Finding | Examined]:
-    """Read everything in a storage and yield a Finding for each problem; the last item is the Examined totals.
+    """Read everything in a storage and yield a Finding for each problem.
+
+    The last item is the Examined totals.
 
     `progress` is called from time to time with the totals so far.
 
-    Nothing is changed, and runs may be driven meanwhile. No classes of the program are needed. For each run of one of
-    the `workflows`, the examination also checks whether that workflow can continue the run.
+    Nothing is changed, and runs may be driven meanwhile. No classes of the program are needed. For
+    each run of one of the `workflows`, the examination also checks whether that workflow can
+    continue the run.
     """
     totals, began = Examined(), time.perf_counter()
     by_name = {workflow.name: workflow for workflow in workflows}
@@ -63,8 +69,8 @@ async def examine(
             totals.warnings += finding.severity == "warning"
             yield finding
     except DurabilityError as error:
-        # The store itself failed: report that as the last finding instead of raising, so that a caller keeps the
-        # findings and the totals it already has.
+        # The store itself failed: report that as the last finding instead of raising, so that a
+        # caller keeps the findings and the totals it already has.
         totals.errors += 1
         problem = "cannot be reached" if _may_be_away(error) else "cannot be read any further"
         yield Finding("error", f"the store {problem}: {error}")
@@ -92,7 +98,8 @@ class _Examination:
                 done |= {entry.run_id for entry in page}
                 past = page[-1]
         except DurabilityError as error:
-            # One damaged entry breaks the whole page. A survey lists the readable entries and the damaged ones.
+            # One damaged entry breaks the whole page. A survey lists the readable entries and the
+            # damaged ones.
             survey = await self._survey_runs(error)
         else:
             return
@@ -105,7 +112,10 @@ class _Examination:
                 yield finding
 
     async def _survey_runs(self, error: DurabilityError) -> Survey:
-        """Return all runs of a store that cannot be listed page by page. Raises the error if it has no survey."""
+        """Return all runs of a store that cannot be listed page by page.
+
+        Raises the error if it has no survey.
+        """
         # Wrappers (integrity, encryption) do not offer the optional methods, the store inside may.
         inner = getattr(self._store, "inner", self._store)
         if not hasattr(inner, "survey") or await self._is_away(error):
@@ -142,7 +152,8 @@ class _Examination:
         damage = await self._check_records(entry.run_id)
         findings = [*damage, *await self._check_signals(entry.run_id)]
         if damage:
-            # The head is folded from these records: checking it would fail, or report the same damage again.
+            # The head is folded from these records: checking it would fail, or report the same
+            # damage again.
             return remove_duplicates(findings)
         try:
             snapshot = await take_snapshot(self._store, entry.run_id, "run")
@@ -180,7 +191,8 @@ class _Examination:
                     before = self._check_record(record, before)
                 except DurabilityError as error:
                     findings.append(await self._finding(error, run_id, number))
-                    # The deltas after this record have no base: each is reported until the next snapshot.
+                    # The deltas after this record have no base: each is reported until the next
+                    # snapshot.
                     before = None
             self._report_progress()
         return findings
@@ -209,7 +221,8 @@ class _Examination:
     def _check_record(self, record: Record | DurabilityError, before: Checkpoint | None) -> Checkpoint | None:
         """Return the checkpoint a record leads to.
 
-        Raises the error that kept it from being read, or CheckpointCorrupt or CodecError if its content is wrong.
+        Raises the error that kept it from being read, or CheckpointCorrupt or CodecError if its
+        content is wrong.
         """
         if isinstance(record, DurabilityError):
             raise record
@@ -229,7 +242,8 @@ class _Examination:
             return self._check_workflow(entry, apply(header_of(shape), None, commit, previous_id=shape.previous_id))
         if before is not None and before.number == commit.number - 1:
             return self._check_workflow(entry, apply(before.header, before, commit))
-        # With LatestOnly, superseded records with outputs stay for their outputs; what they changed is gone.
+        # With LatestOnly, superseded records with outputs stay for their outputs; what they changed
+        # is gone.
         if entry.fleeting and entry.outputs:
             return None
         raise CodecError(f"{what} is a delta, and the record it is based on is missing", path="$")
@@ -273,8 +287,8 @@ class _Examination:
     async def _check_listing(self, entry: RunEntry, snapshot: Snapshot) -> list[Finding]:
         """Compare what the lists of the store say about a run with its head.
 
-        A run that commits between the two reads looks inconsistent, so a difference counts only if neither side has
-        changed when both are read again.
+        A run that commits between the two reads looks inconsistent, so a difference counts only if
+        neither side has changed when both are read again.
         """
         for _ in range(_TRIES):
             findings = await self._compare_listing(entry, snapshot.at)
@@ -335,11 +349,12 @@ class _Examination:
         except DurabilityError as error:
             if await self._is_away(error):
                 raise
-            # A directory searches all runs, and another run may be damaged. That one gets its own finding.
+            # A directory searches all runs, and another run may be damaged. That one gets its own
+            # finding.
             return True
 
     async def _check_head(self, snapshot: Snapshot) -> list[Finding]:
-        """Check whether a run could continue from its head, as far as that can be seen without its program."""
+        """Check whether a run could continue from its head."""
         head, run_id = snapshot.at, snapshot.run_id
         self._totals.questions += len(head.requests) if head.header.caller is None else 0
         if LOCK in head.executors:

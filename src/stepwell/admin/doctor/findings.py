@@ -1,4 +1,4 @@
-"""The results of an examination, and the checks that need nothing but one checkpoint or one document."""
+"""The results of an examination, and the checks that need only one checkpoint or document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem in a store. An error means that a run cannot continue, or that data is not what was written."""
+    """A problem in a store.
+
+    An error means that a run cannot continue, or that data is not what was written.
+    """
 
     severity: Severity
     what: str
@@ -46,12 +49,13 @@ class Examined:
 
 def remove_duplicates(findings: list[Finding]) -> list[Finding]:
     """Return the findings without those that repeat an earlier one for another commit."""
-    # Reversed twice: a dict keeps the last value of a key, and the first finding is the one to keep.
+    # Reversed twice: a dict keeps the last value of a key, and the first finding is the one to
+    # keep.
     return list({finding.what: finding for finding in reversed(findings)}.values())[::-1]
 
 
 def find_unknown_executors(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield a sentence for each executor that a checkpoint refers to and its own graph does not have."""
+    """Yield a sentence for each executor in a checkpoint that is not in its own graph."""
     executors = set(checkpoint.header.signature.get("executors", ()))
     names = [
         *checkpoint.executors,

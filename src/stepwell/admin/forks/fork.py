@@ -42,20 +42,24 @@ async def fork(
     responses: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> CheckpointInfo:
-    """Create a new run from a checkpoint of another, with changes to its state; return its first checkpoint.
+    """Create a new run from a checkpoint of another, with changes to its state.
 
-    `find_checkpoint` says how to name the `checkpoint`. The new run has its messages, open requests, executor states
-    and sub-workflow runs; nothing that led there is executed again. Nothing is executed here either: a program with
-    the workflow continues the new run with `run(run_id=...)`. The original run is not changed.
+    Return its first checkpoint.
 
-    `set`, `add` and `delete` edit the state in its stored JSON form by paths: `a.b.0`, or `/a/b/0` for keys that
-    contain dots. What is set or deleted must exist, what is added must not. `responses` are answers to open requests
-    in plain JSON, as for `answer`; they are sent after the run is created, so a crash in between leaves the run
-    without them. `tags` are those of the new run; None copies the tags of the original. Retention follows the storage.
+    `find_checkpoint` says how to name the `checkpoint`. The new run has its messages, open
+    requests, executor states and sub-workflow runs; nothing that led there is executed again.
+    Nothing is executed here either: a program with the workflow continues the new run with
+    `run(run_id=...)`. The original run is not changed.
 
-    Raises NotFound or Ambiguous for the checkpoint, EditRefused for a change or an answer that cannot be stored,
-    UnknownRequest or RequestExpired for a request, RunError if a run with that id exists, and RunBusy if a process is
-    driving it. In all these cases no run is created.
+    `set`, `add` and `delete` edit the state in its stored JSON form by paths: `a.b.0`, or `/a/b/0`
+    for keys that contain dots. What is set or deleted must exist, what is added must not.
+    `responses` are answers to open requests in plain JSON, as for `answer`; they are sent after the
+    run is created, so a crash in between leaves the run without them. `tags` are those of the new
+    run; None copies the tags of the original. Retention follows the storage.
+
+    Raises NotFound or Ambiguous for the checkpoint, EditRefused for a change or an answer that
+    cannot be stored, UnknownRequest or RequestExpired for a request, RunError if a run with that id
+    exists, and RunBusy if a process is driving it. In all these cases no run is created.
     """
     archive = StoreArchive(storage.store, DEFAULT_CODEC, storage.retention)
     origin = await find_checkpoint(storage, checkpoint)
@@ -64,7 +68,8 @@ async def fork(
     source = await _load_source(archive, origin)
     answers = encode_answers(source, responses or {})
     changed = replace(source, state=_edit_state(source.state, set=set, add=add, delete=delete))
-    # A fork stands alone: it is not driven by the caller of its source, and is not part of its trace.
+    # A fork stands alone: it is not driven by the caller of its source, and is not part of its
+    # trace.
     header = replace(
         create_fork_header(source, run_id or new_run_id()),
         caller=None,
@@ -72,7 +77,8 @@ async def fork(
         retention=storage.retention,
         tags=source.header.tags if tags is None else dict(tags),
     )
-    # The lease keeps a second fork, or a drive that starts the same id, from creating the run at the same time.
+    # The lease keeps a second fork, or a drive that starts the same id, from creating the run at
+    # the same time.
     lease = await lease_renewal.acquire(archive, header.run_id, this_process(new_run_id()), _ignore_signals)
     try:
         created = await _create_run(archive, changed, header)
@@ -95,8 +101,8 @@ async def preview_fork(
 ) -> Difference:
     """Return what `fork` would change with these arguments, without creating a run.
 
-    Raises as `fork` does, except RunBusy. A run without an id is called `new` here. Answers are not part of the
-    difference: they are applied when the new run is driven.
+    Raises as `fork` does, except RunBusy. A run without an id is called `new` here. Answers are not
+    part of the difference: they are applied when the new run is driven.
     """
     archive = StoreArchive(storage.store, DEFAULT_CODEC)
     origin = await find_checkpoint(storage, checkpoint)
@@ -139,7 +145,10 @@ def _edit_state(
     add: Mapping[str, Any] | None,
     delete: Collection[str],
 ) -> Mapping[str, Payload]:
-    """Return the edited state. Values that did not change keep their stored bytes, so that no rewriting shows."""
+    """Return the edited state.
+
+    Values that did not change keep their stored bytes, so that no rewriting shows.
+    """
     if not (set or add or delete):
         return before
     plain = {key: msgspec.json.decode(json_of(value)) for key, value in before.items()}
