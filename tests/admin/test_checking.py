@@ -155,7 +155,7 @@ async def test_a_run_with_no_supersteps_left_is_told() -> None:
     with pytest.raises(HandlerFailed):
         await counting(100).run(1, run_id="r")
     (run,) = (await check(storage, counting(4))).runs
-    assert run.why == ("it has made 4 supersteps since its last input, and may make 4",)
+    assert run.why == ("it has made 4 supersteps since its last input, and the limit is 4",)
     assert (await check(storage, counting(5))).stranded == ()
 
 
@@ -177,7 +177,7 @@ async def test_runs_inside_are_looked_at_where_the_run_around_left_them() -> Non
     step = Migration(2).rename_executor("desk", "front")
     migrating = await check(storage, around(desk(None, "front", migrations=[step]), storage))
     assert {run.verdict for run in migrating.runs} == {"migrates"}
-    assert all("inside: version 1 became version 2" in run.why[0] for run in migrating.runs)
+    assert all(": version 1 became version 2" in run.why[0] for run in migrating.runs)
 
 
 async def test_a_run_inside_that_is_under_way_is_looked_at() -> None:

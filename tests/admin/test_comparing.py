@@ -101,11 +101,11 @@ def test_long_values_are_cut_in_lines_and_whole_in_data() -> None:
     [
         ({"op": "remove", "path": "/nope"}, "nope"),
         ({"op": "replace", "path": "/nope", "value": 1}, "there is no 'nope' to replace"),
-        ({"op": "add", "path": "/list/3", "value": 1}, "'3' is no index of a list of 3"),
-        ({"op": "remove", "path": "/list/-1"}, "'-1' is no index of a list of 2"),
-        ({"op": "replace", "path": "/list/²", "value": 1}, "is no index"),
-        ({"op": "move", "path": "/list/0", "from": "/list/1"}, "'move' is none of add, remove, replace"),
-        ({"op": "remove", "path": "list"}, "begins with a slash"),
+        ({"op": "add", "path": "/list/3", "value": 1}, "'3' is not an index of a list of 3"),
+        ({"op": "remove", "path": "/list/-1"}, "'-1' is not an index of a list of 2"),
+        ({"op": "replace", "path": "/list/²", "value": 1}, "is not an index"),
+        ({"op": "move", "path": "/list/0", "from": "/list/1"}, "'move' is not one of add, remove, replace"),
+        ({"op": "remove", "path": "list"}, "does not start with a slash"),
         ({"op": "add", "path": "/text/a", "value": 1}, "text"),
     ],
 )

@@ -135,7 +135,7 @@ async def test_progress_is_said_in_words_and_shapes() -> None:
     progress = progress_of(at, await archive.commits("r"))
     assert [progress.describe(id) for id in ("counter", "left", "right", "last")] == [
         "✓ ran once",
-        "▸ is next",
+        "▸ next",
         "✕ failed",
         "not run",
     ]

@@ -1,5 +1,4 @@
-"""Tools for stored runs: find, compare, fork, export, prune and repair them without the program
-that made them.
+"""Tools to find, compare, fork, export and prune stored runs without the program that made them.
 
 Each name is imported from its module on first use. Type checkers read `__init__.pyi`.
 """

@@ -1,6 +1,4 @@
-"""Cancels a stored run from outside, whether or not a process is driving it, without the program
-that made it.
-"""
+"""Cancels a stored run from outside, whether or not a process is driving it."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ class Cancelled:
 async def cancel(
     storage: BuiltInStorage, run: str, *, reason: str | None = None, on_wait: Callable[[str], None] | None = None
 ) -> Cancelled:
-    """Cancel a run: it ends CANCELLED at its last commit, and runs again only if somebody resumes
-    it.
+    """Cancel a run: it ends CANCELLED at its last commit, and can still be resumed.
 
     If no process drives the run, the cancellation is committed at once. Otherwise a cancel signal
     is sent to the driver, as `RunHandle.cancel` does, and this call waits until the driver has
@@ -97,9 +94,7 @@ async def _stop_here(archive: StoreArchive, run_id: str, reason: str | None) -> 
 
 
 async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
-    """Commit the reason for a cancellation that the driver committed, unless the run has moved on
-    since.
-    """
+    """Commit the reason after the driver's cancellation, unless the run has moved on since."""
     while (await _load_head(archive, run_id)).number == number:
         try:
             async with _hold_lease(archive, run_id):
@@ -152,6 +147,4 @@ async def _load_head(archive: StoreArchive, run_id: str) -> Checkpoint:
 
 
 def _ignore_signals() -> None:
-    """Do nothing: signals that arrive while the run is being cancelled are applied when it is
-    resumed.
-    """
+    """Do nothing: signals that arrive meanwhile are applied when the run is resumed."""

@@ -78,8 +78,7 @@ class Checked:
 async def check(
     storage: BuiltInStorage, workflow: Workflow, *, stored_as: str | None = None, every: bool = False
 ) -> Checked:
-    """Return which stored runs of a workflow this code can continue, and why it cannot continue the
-    others.
+    """Return which stored runs of a workflow this code can continue, and why not the others.
 
     Checks the runs that are running, waiting, sleeping or failed; with `every` also those that are
     completed or cancelled. Runs are found by the name of the workflow; pass `stored_as` if they are
@@ -199,8 +198,9 @@ class _Check:
         return _name_inner_run(child.run_id, await self._check_checkpoint(child_archive, compatible, inner))
 
     async def _check_called_runs(self, compatible: CompatibleRun, definition: Definition) -> list[str]:
-        """Check the runs of sub-workflows that the current superstep has called: no checkpoint
-        refers to them yet.
+        """Check the sub-workflow runs that the current superstep has called.
+
+        No checkpoint refers to them yet.
         """
         checkpoint, changes = compatible.at, list[str]()
         for delivery in kernel.plan(

@@ -1,4 +1,4 @@
-"""Finds the run or the checkpoint that a person means: by id, by the start of an id, or as `RUN@5`."""
+"""Finds the run or checkpoint a person means: by id, by the start of an id, or as `RUN@5`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ class Ambiguous(StepwellError):
 
 
 async def find_run(storage: BuiltInStorage, text: str) -> RunInfo:
-    """Return the run with this id, or the only run whose id starts with it, if `text` has at least
-    4 characters.
+    """Return the run with this id, or the only run whose id starts with these 4 or more characters.
 
     An exact match wins over ids that only start with `text`. Runs of sub-workflows are found, too.
     Raises NotFound or Ambiguous.

@@ -1,4 +1,4 @@
-"""Searches runs for a text: in their newest state, open requests, messages in flight, and outputs."""
+"""Searches runs for a text in their newest state, requests, messages and outputs."""
 
 from __future__ import annotations
 

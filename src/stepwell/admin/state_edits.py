@@ -92,7 +92,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _resolve_tags(state: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path as it is stored: below a tagged value it leads through the content under `v`."""
+    """Return the path as it is stored: through `v` below a tagged value."""
     value: Any = state
     parts: list[str] = []
     for part in path:

@@ -28,7 +28,7 @@ class Difference:
     changes: tuple[Change, ...]
 
     def patch(self) -> list[dict[str, Any]]:
-        """Return a JSON Patch (RFC 6902) that turns the document of `before` into that of `after`."""
+        """Return a JSON Patch (RFC 6902) from the document of `before` to that of `after`."""
         return patch_of(self.changes)
 
     def reversed(self) -> Difference:

@@ -13,8 +13,7 @@ from stepwell.storage.json_text import json_of
 
 
 def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the content of a checkpoint as plain JSON data: values as they are stored, classes as
-    their tags.
+    """Return the content of a checkpoint as plain JSON data, with classes as their tags.
 
     Identity and time (ids of the run, of checkpoints and messages, times of commits) are left out,
     so that two runs that did the same have equal documents. The `number` of a child is the commit

@@ -1,7 +1,4 @@
-"""Compares two JSON documents; the changes are available as data, as JSON Patch and as text.
-
-Pure.
-"""
+"""Compares JSON documents and applies patches; changes are data, JSON Patch or text. Pure."""
 
 from __future__ import annotations
 
@@ -51,8 +48,7 @@ class Change:
 
 
 def compare(before: Any, after: Any) -> list[Change]:
-    """Return the changes that lead from one JSON document to another, in the order in which they
-    apply.
+    """Return the changes that lead from one JSON document to another, in order.
 
     Items inserted into a list or removed from it are recognised, unless the lists are too long to
     compare item by item. Numbers are equal if they are written the same: 1 is not 1.0.
@@ -144,9 +140,7 @@ def _compare_objects(path: Path, before: dict[str, Any], after: dict[str, Any]) 
 
 
 def _compare_lists(path: Path, before: list[Any], after: list[Any]) -> Iterator[Change]:
-    """Yield the changes from front to back, so that everything before an index is already as it is
-    in `after`.
-    """
+    """Yield the changes from front to back: what is before an index is already as in `after`."""
     for i1, i2, j1, j2 in _find_unequal_parts(before, after):
         alike = min(i2 - i1, j2 - j1)
         for n in range(alike):

@@ -1,4 +1,4 @@
-"""Draws a workflow as a self-contained SVG, with the progress of each executor if a run is shown."""
+"""Draws a workflow as a self-contained SVG, with the progress of each executor of a run."""
 
 from __future__ import annotations
 
@@ -174,9 +174,7 @@ class _Picture:
 
 
 def _merge_loops(arrows: Iterable[Arrow]) -> list[Arrow]:
-    """Return the arrows with all loops of an executor merged into one: there is room for one beside
-    a box.
-    """
+    """Return the arrows, with all loops of an executor merged: a box has room for one."""
     merged: dict[object, Arrow] = {}
     for arrow in arrows:
         key = arrow.source if arrow.source == arrow.target else arrow
@@ -226,7 +224,7 @@ def _label_size(lines: list[str]) -> tuple[float, float]:
 
 
 def _text_width(text: str, letter: float) -> float:
-    """Return the approximate width of a text: wide East Asian characters take about twice the room."""
+    """Return the approximate width of a text; wide East Asian characters count about double."""
     return sum(letter * (1.9 if unicodedata.east_asian_width(c) in "WF" else 1.0) for c in text)
 
 

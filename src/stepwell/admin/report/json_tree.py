@@ -1,4 +1,4 @@
-"""Renders JSON as a tree in HTML: large values are folded, and beyond a limit left out with a note."""
+"""Renders JSON as a tree in HTML: large values are folded, and very large ones cut with a note."""
 
 from __future__ import annotations
 

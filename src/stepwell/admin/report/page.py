@@ -51,8 +51,7 @@ ul{margin:.2rem 0;padding-left:1.2rem}summary{cursor:pointer}tr.chosen{backgroun
 
 
 async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None = None) -> str:
-    """Return a run as one HTML page: summary, graph with progress, open requests, commits with
-    changes, and state.
+    """Return a run as one HTML page: summary, graph, open requests, commits and state.
 
     `number` selects the commit whose graph, requests and state are shown; by default the newest.
     Stored data is always shown as text, never interpreted. No classes of the program are needed.

@@ -1,6 +1,4 @@
-"""Reads the graph of a workflow from the signature stored in every run: its edge descriptions
-become arrows.
-"""
+"""Reads the graph of a workflow from the signature that is stored in every run."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ class Shape:
 
 
 def shape_of(signature: Mapping[str, Any]) -> Shape:
-    """Return the graph of a signature (`WorkflowCheckpoint.graph_signature`,
-    `Workflow.graph_signature`).
-    """
+    """Return the graph that a `graph_signature` of a workflow or a checkpoint describes."""
     start = str(signature.get("start", ""))
     arrows: list[Arrow] = []
     joins: list[str] = []

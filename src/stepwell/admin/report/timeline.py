@@ -1,6 +1,4 @@
-"""Loads what a report shows of a run: reads its records one by one, and keeps a bounded part of
-them.
-"""
+"""Loads what a report shows of a run, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ from stepwell.storage.wire.format import header_of, read_commit
 
 @dataclass(frozen=True, slots=True)
 class CommitRow:
-    """A commit and what it changed, as lines; None if that is unknown because the commit before it
-    is not stored.
-    """
+    """A commit and its changes as lines; None if the commit before it is not stored any more."""
 
     commit: Commit
     changes: tuple[str, ...] | None

@@ -1,6 +1,4 @@
-"""Collects the facts about runs that a pruning decision needs: status, parents, open requests,
-signals, damage.
-"""
+"""Collects the facts about runs that a pruning decision needs."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ async def _load_facts(
     candidates: Collection[str],
     with_requests: Collection[str],
 ) -> list[RunFacts]:
-    """Return the facts needed if the `candidates` may be deleted, and the runs of their
-    sub-workflows with them.
-    """
+    """Return the facts needed to delete `candidates` together with their sub-workflow runs."""
     signalled: set[str] = set()
     for begin in range(0, len(runs), _PAGE):
         page = [run.run_id for run in runs[begin : begin + _PAGE] if run.run_id in candidates]
@@ -77,9 +73,7 @@ async def _load_facts(
 
 
 async def find_new_forks(store: Store, known_ids: Collection[str]) -> dict[str, str]:
-    """Return the forks that were created since the known runs were listed: for each parent, one of
-    its forks.
-    """
+    """Return the forks created since the known runs were listed: one for each parent."""
     forks: dict[str, str] = {}
     past: RunEntry | None = None
     while page := await store.runs(inner=True, past=past, limit=_PAGE):

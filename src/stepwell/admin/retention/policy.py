@@ -116,8 +116,9 @@ def plan_removal(
 
 
 def plan_deletion(ids: Collection[str], runs: Sequence[RunFacts]) -> Removal:
-    """Return the removal of these runs and of their sub-workflow runs, except those that a
-    remaining run needs.
+    """Return the removal of these runs, except those that a remaining run needs.
+
+    The runs of their sub-workflows are removed with them.
     """
     by_id = {facts.run.run_id: facts for facts in runs}
     going = by_id.keys() & set(ids)
@@ -198,9 +199,7 @@ def allows_thinning(policy: Keep, facts: RunFacts, named: Collection[str], only:
 def find_old_checkpoints(
     policy: Keep, facts: RunFacts, fork_points: Collection[tuple[str, int]], now: datetime
 ) -> tuple[int, ...]:
-    """Return the numbers of the checkpoints that the policy removes from a remaining run, newest
-    first.
-    """
+    """Return the checkpoints that the policy removes from a remaining run, newest first."""
     keep, id = policy.of(facts.run.status), facts.run.run_id
     if keep is None:
         return ()

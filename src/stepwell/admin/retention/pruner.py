@@ -98,8 +98,7 @@ async def prune(
 
 
 async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_run: bool = False) -> PruneReport:
-    """Delete runs, whatever their status: even if they wait for answers, failed, have signals or
-    are damaged.
+    """Delete runs, whatever their status, even if they wait for answers or are damaged.
 
     The runs of their sub-workflows are deleted with them, never alone. A run that is being driven
     is skipped, and so is the parent of a fork, unless the fork is deleted as well. The call may be
@@ -249,8 +248,7 @@ class _Pruning:
 
 
 def _split_into_gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> Iterator[tuple[list[Entry], Entry]]:
-    """Split the numbers to remove, newest first, into gaps that can be removed independently, each
-    with its follower.
+    """Split the numbers to remove, newest first, into independent gaps, each with its follower.
 
     A gap ends at a checkpoint that stays, and at a snapshot, which needs nothing of what is before
     it.

@@ -1,5 +1,4 @@
-"""Reads and writes the file of an exported run: gzipped lines of JSON, a header first and a
-checksum last.
+"""Reads and writes exported runs: gzipped lines of JSON, a header first and a checksum last.
 
 `docs/format-exported-runs.md` describes the lines. The format is permanent: a change makes a new
 version, and this one stays readable.
@@ -51,9 +50,7 @@ class Header(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class RunLine(_TaggedLine, tag="run"):
-    """The start of a run: its records follow, then its superstep log and its signals, up to the
-    next such line.
-    """
+    """The start of a run, followed by its records, its superstep log and its signals."""
 
     run_id: str
     head: int  # number of its newest record
@@ -170,9 +167,7 @@ class Writer:
 
 
 def _fits(text: bytes, memory: int) -> bool:
-    """Return whether a line can be decoded in so much memory, where each JSON value may become a
-    Python object.
-    """
+    """Return whether a line can be decoded in so much memory."""
     # A line of n values has at least n - 1 commas (nesting aside), so commas bound the number of
     # values.
     most = (memory - PER_BYTE * len(text)) // PER_VALUE

@@ -53,8 +53,7 @@ class Exported:
 async def export_run(
     storage: BuiltInStorage, run_id: str, *, without: Iterable[str] = (), unsealed: bool = False
 ) -> bytes:
-    """Return a run as the bytes of one file, with everything that is needed to continue it
-    elsewhere.
+    """Return a run as the bytes of one file, with everything needed to continue it elsewhere.
 
     The file contains its stored commits, its superstep log, the signals that are not applied yet,
     the sub-workflow runs that its checkpoints refer to or that are in progress, and the runs it was
@@ -197,9 +196,7 @@ class _RunLines:
         return join_lines(_encode(redact(_decode(body))) if self._redaction.paths else body)
 
     def _make_standalone(self, record: Record) -> Record:
-        """Return a record as a snapshot: a delta may contain parts of a value that is to be
-        removed.
-        """
+        """Return a record as a snapshot: a delta may contain parts of removed values."""
         commit, shape = read_commit(record, DEFAULT_CODEC)
         if shape.run is not None:
             self._checkpoint = apply(header_of(shape), None, commit, previous_id=shape.previous_id)

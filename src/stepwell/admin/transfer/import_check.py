@@ -119,9 +119,7 @@ class _FileCheck:
         self._checkpoint, self._memory = None, 0
 
     def end_run(self) -> None:
-        """Check a run that was read to its end: it must have a head, and the state there must be
-        valid JSON.
-        """
+        """Check that a run that was read to its end has a head with a valid state."""
         contents, head = self._run, self._checkpoint
         if contents is None:
             return
@@ -189,9 +187,7 @@ class _FileCheck:
 
 
 def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:
-    """Return the checkpoint a record leads to; None for a record kept only for its outputs, whose
-    base is gone.
-    """
+    """Return the checkpoint a record leads to; None for a record kept only for its outputs."""
     commit, shape = read_commit(record, DEFAULT_CODEC)
     what = f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r}"
     if not is_listed_right(record.entry, commit, framed=shape.run is not None):

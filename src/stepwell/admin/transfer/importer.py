@@ -248,9 +248,7 @@ def _lines_of(source: _Source, run_id: str) -> Iterator[Line]:
 
 
 class _Import:
-    """Writes the runs of a file one after the other, each under a lease and marked as incomplete
-    until it is done.
-    """
+    """Writes the runs of a file, each under a lease and marked as incomplete until it is done."""
 
     def __init__(self, store: Store, existing: set[str], main: str, new_name: str | None) -> None:
         self._store, self._existing, self._main, self._new_name = store, existing, main, new_name
@@ -314,9 +312,7 @@ class _Import:
         await gather_in_batches(self._store.put(record, effects) for record, effects in waiting)
 
     async def finish(self) -> None:
-        """Complete the current run: remove the mark and list its requests and its wake-up time, in
-        one transaction.
-        """
+        """Complete the current run: remove its mark and list its requests and wake-up time."""
         run = self._run
         if run is None or run.last is None or run.at is None:
             return

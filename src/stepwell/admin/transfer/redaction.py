@@ -168,8 +168,9 @@ def _remove(tree: Any, path: str) -> bool:
 
 
 def _remove_pair(tree: Any, path: str) -> bool:
-    """Remove what a path names in one pair of a mapping with keys other than strings, which is
-    stored as pairs.
+    """Remove what a path names in one pair of a mapping that is stored as pairs.
+
+    That is how mappings with keys other than strings are stored.
     """
     if not (isinstance(tree, list) and len(tree) == 2 and isinstance(tree[0], str)):
         return False

@@ -1,6 +1,4 @@
-"""Reads a run together with everything that must be copied with it: its sub-workflow runs and its
-parents.
-"""
+"""Reads a run with what must be copied with it: its sub-workflow runs and its parents."""
 
 from __future__ import annotations
 
@@ -146,9 +144,7 @@ def _children_in_log(snapshot: Snapshot) -> list[Child]:
 
 
 def possible_inner_runs(checkpoint: Checkpoint) -> list[str]:
-    """Return the ids that sub-workflow runs of the current superstep may have: no checkpoint refers
-    to them yet.
-    """
+    """Return the ids that sub-workflow runs called in the current superstep may have."""
     header = checkpoint.header
     # The plan is not known here, as it needs the graph. So count the most deliveries there can be:
     # one for each receiver of a message, and one for each fan-in.
