@@ -72,7 +72,7 @@ async def test_a_plain_answer_arrives_as_the_type_that_was_asked_for(everywhere:
         done = await judging(storage).run(run_id="judged")
         assert (done.get_outputs(), done.get_final_state()) == (["gold: True it shines"], WorkflowRunState.IDLE)
         assert await storage._store.pending_signals("judged") == []
-        with pytest.raises(UnknownRequest, match="open are: none"):
+        with pytest.raises(UnknownRequest, match="open requests: none"):
             await answer(storage, "judged", "gold", {"good": True})
 
 
@@ -147,7 +147,7 @@ async def test_a_fork_is_answered_along_and_its_parent_is_not(everywhere: Any) -
         await fork(storage, "parent", run_id="forked", responses={"gold": {"good": True}, "silver": {"good": False}})
         assert sorted((await judging(storage).run(run_id="forked")).get_outputs()) == ["gold: True", "silver: False"]
         assert len(await storage.pending_requests(run_id="parent")) == 2
-        with pytest.raises(UnknownRequest, match="open are: 'gold', 'silver'"):
+        with pytest.raises(UnknownRequest, match="open requests: 'gold', 'silver'"):
             await fork(storage, "parent", run_id="wrong", responses={"lead": True})
         with pytest.raises(EditRefused):
             await fork(storage, "parent", run_id="wrong", responses={"gold": Verdict(True)})

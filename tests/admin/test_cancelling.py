@@ -55,7 +55,7 @@ async def test_the_reason_is_part_of_the_history() -> None:
     handle = asking(storage).attach("refund")
     seen = [(e.type, e.data) async for e in handle.events(after=1)]
     assert seen == [("warning", "cancelled: nobody wants tea"), ("status", None)]
-    with pytest.raises(ValueError, match="half a character"):
+    with pytest.raises(ValueError, match="lone surrogate"):
         await cancel(storage, "refund", reason="\ud800")
 
 
@@ -90,7 +90,7 @@ async def test_whoever_drives_it_is_told_and_stops() -> None:
     driving = asyncio.create_task(_read_on(workflow.run_streaming("tea", run_id="tea")))
     async with asyncio.timeout(30):
         await begun.wait()
-        ended = await cancel(storage, "tea", reason="closed", told=drivers.append)
+        ended = await cancel(storage, "tea", reason="closed", on_wait=drivers.append)
         await driving
     assert (ended.status, ended.changed, drivers) == (CANCELLED, True, [ended.driver])
     assert cleaned == ["tea"]

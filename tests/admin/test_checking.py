@@ -71,14 +71,14 @@ async def test_every_run_has_a_verdict_and_nothing_is_changed(everywhere: Any) -
     await filled(storage)
     before = await storage.list_checkpoint_ids()
     same = await check(storage, desk(storage))
-    assert {run.run_id: run.verdict for run in same.runs} == {"waits": "goes on", "failed": "goes on"}
-    assert (same.stranded, same.migrating, len(same.going_on)) == ((), (), 2)
+    assert {run.run_id: run.verdict for run in same.runs} == {"waits": "compatible", "failed": "compatible"}
+    assert (same.stranded, same.migrating, len(same.compatible)) == ((), (), 2)
     renamed = await check(storage, desk(storage, "front"), every=True)
     assert {run.run_id: run.verdict for run in renamed.runs} == {
         "waits": "stranded",
-        "failed": "goes on",  # what asked is gone, and has nothing to do with it any more
+        "failed": "compatible",  # what asked is gone, and has nothing to do with it any more
         "stopped": "stranded",
-        "done": "goes on",
+        "done": "compatible",
     }
     (waits,) = [run for run in renamed.stranded if run.run_id == "waits"]
     assert waits.why == ("executor 'desk' was removed, but its request 'is it waits?' is open",)
@@ -96,7 +96,7 @@ async def test_runs_are_found_under_another_name() -> None:
     other = WorkflowBuilder(name="counter", start_executor=Desk("desk"), on_unroutable="drop").build()
     assert (await check(storage, other)).runs == ()
     (run,) = (await check(storage, other, stored_as="desk")).runs
-    assert run.verdict == "goes on"
+    assert run.verdict == "compatible"
 
 
 class Forward(MemoryStore):
@@ -133,7 +133,7 @@ async def test_values_that_this_code_cannot_read_strand_a_run() -> None:
 
     workflow = WorkflowBuilder(name="asks", start_executor=Asks("asks"), checkpoint_storage=storage).build()
     await workflow.run("x", run_id="r")
-    assert [run.verdict for run in (await check(storage, workflow)).runs] == ["goes on"]
+    assert [run.verdict for run in (await check(storage, workflow)).runs] == ["compatible"]
     register_checkpoint_type(_loan())  # rolled back to version 1
     (run,) = (await check(storage, workflow)).runs
     assert (run.verdict, "version 2" in run.why[0], "$.state.value" in run.why[0]) == ("stranded", True, True)
@@ -155,7 +155,7 @@ async def test_a_run_with_no_supersteps_left_is_told() -> None:
     with pytest.raises(HandlerFailed):
         await counting(100).run(1, run_id="r")
     (run,) = (await check(storage, counting(4))).runs
-    assert run.why == ("it has made 4 supersteps since its last input, and may make 4",)
+    assert run.why == ("it has made 4 supersteps since its last input, and the limit is 4",)
     assert (await check(storage, counting(5))).stranded == ()
 
 
@@ -177,7 +177,7 @@ async def test_runs_inside_are_looked_at_where_the_run_around_left_them() -> Non
     step = Migration(2).rename_executor("desk", "front")
     migrating = await check(storage, around(desk(None, "front", migrations=[step]), storage))
     assert {run.verdict for run in migrating.runs} == {"migrates"}
-    assert all("inside: version 1 became version 2" in run.why[0] for run in migrating.runs)
+    assert all(": version 1 became version 2" in run.why[0] for run in migrating.runs)
 
 
 async def test_a_run_inside_that_is_under_way_is_looked_at() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from stepwell.admin.diffs import json_diff
 from stepwell.admin.diffs.json_diff import (
+    apply_patch,
     compare,
     lines_of,
     parts_of,
     patch_of,
-    patched,
     pointer_of,
     reverse_changes,
     same,
@@ -37,8 +37,8 @@ documents = st.recursive(
 def test_a_patch_leads_from_one_to_the_other_and_back(one: Any, other: Any) -> None:
     kept = json.dumps([one, other])
     changes = compare(one, other)
-    assert same(patched(one, patch_of(changes)), other)
-    assert same(patched(other, patch_of(reverse_changes(changes))), one)
+    assert same(apply_patch(one, patch_of(changes)), other)
+    assert same(apply_patch(other, patch_of(reverse_changes(changes))), one)
     assert reverse_changes(reverse_changes(changes)) == changes
     assert json.dumps([one, other]) == kept  # neither was touched
 
@@ -55,8 +55,8 @@ def test_lists_too_long_to_be_laid_side_by_side_are_still_exact(one: list[Any], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_diff, "_WORTH_LOOKING", 4)
         changes = compare(one, other)
-    assert same(patched(one, patch_of(changes)), other)
-    assert same(patched(other, patch_of(reverse_changes(changes))), one)
+    assert same(apply_patch(one, patch_of(changes)), other)
+    assert same(apply_patch(other, patch_of(reverse_changes(changes))), one)
 
 
 @given(st.lists(names, max_size=4))
@@ -101,20 +101,20 @@ def test_long_values_are_cut_in_lines_and_whole_in_data() -> None:
     [
         ({"op": "remove", "path": "/nope"}, "nope"),
         ({"op": "replace", "path": "/nope", "value": 1}, "there is no 'nope' to replace"),
-        ({"op": "add", "path": "/list/3", "value": 1}, "'3' is no index of a list of 3"),
-        ({"op": "remove", "path": "/list/-1"}, "'-1' is no index of a list of 2"),
-        ({"op": "replace", "path": "/list/²", "value": 1}, "is no index"),
-        ({"op": "move", "path": "/list/0", "from": "/list/1"}, "'move' is none of add, remove, replace"),
-        ({"op": "remove", "path": "list"}, "begins with a slash"),
+        ({"op": "add", "path": "/list/3", "value": 1}, "'3' is not an index of a list of 3"),
+        ({"op": "remove", "path": "/list/-1"}, "'-1' is not an index of a list of 2"),
+        ({"op": "replace", "path": "/list/²", "value": 1}, "is not an index"),
+        ({"op": "move", "path": "/list/0", "from": "/list/1"}, "'move' is not one of add, remove, replace"),
+        ({"op": "remove", "path": "list"}, "does not start with a slash"),
         ({"op": "add", "path": "/text/a", "value": 1}, "text"),
     ],
 )
 def test_a_patch_that_does_not_fit_is_refused(operation: dict[str, Any], why: str) -> None:
     document = {"list": [1, 2], "text": "t"}
     with pytest.raises(ValueError, match=why.replace("(", r"\(")):
-        patched(document, [operation])
+        apply_patch(document, [operation])
     assert document == {"list": [1, 2], "text": "t"}
 
 
 def test_the_end_of_a_list_may_be_named_by_a_dash() -> None:
-    assert patched([1], [{"op": "add", "path": "/-", "value": 2}]) == [1, 2]
+    assert apply_patch([1], [{"op": "add", "path": "/-", "value": 2}]) == [1, 2]

@@ -12,7 +12,7 @@ import pytest
 
 from stepwell import Retention, SQLiteCheckpointStorage
 from stepwell.admin.diffs.checkpoints import diff, load_document
-from stepwell.admin.diffs.json_diff import patched, same
+from stepwell.admin.diffs.json_diff import apply_patch, same
 from stepwell.admin.lookup import NotFound, find_checkpoint
 from tests.support.nesting import Asker, alone, deep
 from tests.support.operating_runs import Order, asking, counting
@@ -40,10 +40,10 @@ async def test_the_patch_leads_from_one_to_the_other_and_back(everywhere: Any) -
         await asking(storage).run(Order(1, ["lamp"]), run_id="asked")
         for one, other in (("counted@0", "counted@12"), ("counted@5", "counted@4"), ("counted@7", "asked")):
             found = await diff(storage, one, other)
-            first, second = [await load_document(storage, at) for at in (found.one, found.other)]
-            assert same(patched(first, found.patch()), second)
-            assert same(patched(second, found.reversed().patch()), first)
-            assert found.reversed().one == found.other
+            first, second = [await load_document(storage, at) for at in (found.before, found.after)]
+            assert same(apply_patch(first, found.patch()), second)
+            assert same(apply_patch(second, found.reversed().patch()), first)
+            assert found.reversed().before == found.after
 
 
 async def test_a_fork_that_did_the_same_has_no_difference_from_its_parent(everywhere: Any) -> None:

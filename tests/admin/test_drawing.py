@@ -133,9 +133,9 @@ async def test_progress_is_said_in_words_and_shapes() -> None:
     at = await archive.head("r")
     assert at is not None
     progress = progress_of(at, await archive.commits("r"))
-    assert [progress.words(id) for id in ("counter", "left", "right", "last")] == [
+    assert [progress.describe(id) for id in ("counter", "left", "right", "last")] == [
         "✓ ran once",
-        "▸ is next",
+        "▸ next",
         "✕ failed",
         "not run",
     ]

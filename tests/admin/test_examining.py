@@ -71,9 +71,9 @@ async def test_a_store_that_is_whole(every: Any) -> None:
         every, workflows=[build_asking(every), build_nested(every), build(every, broken=False)]
     )
     assert findings == []
-    assert (seen.runs, seen.questions, seen.letters) == (7, 2, 0)
+    assert (seen.runs, seen.questions, seen.signals) == (7, 2, 0)
     assert seen.records == sum(seen.formats.values()) == len(await every._store.entries())
-    assert seen.memory >= 2
+    assert seen.log_entries >= 2
     assert seen.bytes > 1000
     assert seen.records_per_second > 0
     assert sum(seen.statuses.values()) == 7
@@ -94,7 +94,7 @@ async def test_damaged_records_and_letters_are_found_each(every: Any) -> None:
         await raw.put(Record(record.entry, record.body.replace(b'"place"', b'"plaec"')))
     await raw.send("waiting", "answer/0/x/y", b'{"format":1}')
     findings, seen = await looked(every)
-    broken = [one.number for one in findings if one.run_id == "done" and "its sum does not fit" in one.what]
+    broken = [one.number for one in findings if one.run_id == "done" and "its checksum does not match" in one.what]
     assert broken == [1, 3]
     assert [one.what for one in findings if one.run_id == "waiting"] != []
     assert {one.run_id for one in findings} == {"done", "waiting"}
@@ -108,10 +108,10 @@ async def test_what_lists_say_and_heads_do_not_is_found() -> None:
     assert head is not None
     await storage._store.put(Record(replace(head.entry, status="IDLE"), head.body))  # and nothing is asked
     words = " ".join(one.what for one in (await looked(storage))[0])
-    assert "is listed as something else than it is" in words
+    assert "does not match its content" in words
     await storage._store.put(head)
     assert [one.what for one in (await looked(storage))[0]] == [
-        "the list of open questions and its head do not agree on golden question"
+        "the list of open requests and its head disagree on golden question"
     ]
 
 
@@ -146,7 +146,7 @@ async def test_a_question_that_is_listed_with_another_answer_is_found(tmp_path: 
     async with SQLiteCheckpointStorage(path) as storage:
         findings, _ = await looked(storage)
     names = ", ".join(sorted(asked))
-    assert [one.what for one in findings] == [f"the list of open questions and its head do not agree on {names}"]
+    assert [one.what for one in findings] == [f"the list of open requests and its head disagree on {names}"]
 
 
 async def test_a_commit_that_is_not_listed_among_the_outputs_is_found(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ async def test_a_commit_that_is_not_listed_among_the_outputs_is_found(tmp_path: 
     db.close()
     async with SQLiteCheckpointStorage(path) as storage:
         findings, _ = await looked(storage)
-    assert "is listed as something else than it is" in findings[0].what
+    assert "does not match its content" in findings[0].what
 
 
 async def test_runs_that_cannot_go_on_are_found_and_why() -> None:
@@ -176,10 +176,12 @@ async def test_runs_that_cannot_go_on_are_found_and_why() -> None:
     found = {
         (one.run_id, one.severity, one.what.partition(",")[0].partition(":")[0]) for one in (await looked(storage))[0]
     }
-    assert ("nested", "error", f"it waits for run '{inside}' inside 'market'") in found
+    assert ("nested", "error", f"it waits for run '{inside}' of sub-workflow 'market'") in found
     assert ("failed", "warning", "this run was redacted") in found
     assert any(run == "fork" and severity == "warning" and "forked from" in what for run, severity, what in found)
-    assert any("which is not stored" in one.what for one in (await looked(storage))[0] if one.severity == "warning")
+    assert any(
+        "is not stored, so it will never" in one.what for one in (await looked(storage))[0] if one.severity == "warning"
+    )
 
 
 async def test_what_a_changed_workflow_cannot_go_on_with_is_found() -> None:
@@ -191,7 +193,7 @@ async def test_what_a_changed_workflow_cannot_go_on_with_is_found() -> None:
 
     changed = WorkflowBuilder(name="asking", start_executor=other).build()
     [finding] = (await looked(storage, workflows=[changed]))[0]
-    assert finding.what.startswith("this code cannot go on with it: executor 'asker' was removed, but its request")
+    assert finding.what.startswith("this code cannot continue it: executor 'asker' was removed, but its request")
 
 
 async def test_an_import_that_was_cut_short_is_found() -> None:
@@ -202,7 +204,7 @@ async def test_an_import_that_was_cut_short_is_found() -> None:
     head = (await storage._store.history("waiting"))[0]
     await there._store.send("waiting", PARTLY_HERE, b"{}")
     await there._store.put(head)
-    assert "its import was cut short" in (await looked(there))[0][0].what
+    assert "its import was interrupted" in (await looked(there))[0][0].what
 
 
 @pytest.mark.process
@@ -269,4 +271,4 @@ async def test_what_is_wrong_of_a_run_that_was_moved_on_is_found_all_the_same() 
     (event,) = (await workflow.run("gold", run_id="r")).get_request_info_events()
     store.then = lambda: workflow.run(run_id="r", responses={event.request_id: {"good": True}})
     findings, _ = await looked(storage)
-    assert [one.what for one in findings] == ["its newest checkpoint is not found by its id"]
+    assert [one.what for one in findings] == ["its newest checkpoint cannot be found by its id"]

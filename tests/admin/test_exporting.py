@@ -256,10 +256,10 @@ async def test_one_that_is_there_is_left_alone_if_it_is_the_same_and_refused_if_
     assert (await import_run(storage, data)).records == 2
     assert (await import_run(storage, data)).runs == ()
     await build_work(storage, book).run(run_id="r")
-    with pytest.raises(RunError, match="a run 'r' is stored here already, and is not the one in the exported run"):
+    with pytest.raises(RunError, match="run 'r' already exists in this store, and is not the one in the exported run"):
         await import_run(storage, data)
     await build_work(a, Book()).run(run_id="r")  # the same, as far as anybody can see, at another time
-    with pytest.raises(RunError, match="stored here already"):
+    with pytest.raises(RunError, match="already exists"):
         await import_run(storage, await export_run(a, "r"))
     await storage.close()
 
@@ -275,7 +275,7 @@ async def test_a_run_at_rest_gets_another_name(storage: Any) -> None:
         result = await build_nested(storage, book).run(run_id=name, responses={"q": Ok(answer)})
         assert result.get_outputs() == ["saw x", f"x: {answer}"]
     assert (await storage.load(ids[3])).previous_checkpoint_id == ids[2]
-    with pytest.raises(RunError, match="a run 'copy' is stored here already"):
+    with pytest.raises(RunError, match="run 'copy' already exists in this store"):
         await import_run(storage, data, run_id="copy")
     await storage.close()
 
@@ -283,11 +283,11 @@ async def test_a_run_at_rest_gets_another_name(storage: Any) -> None:
 async def test_a_run_with_something_under_way_keeps_its_name() -> None:
     storage = InMemoryCheckpointStorage()
     await killed_at_work(storage, Book())
-    with pytest.raises(RunError, match=r"has something under way.*import it under its own name, and fork it"):
+    with pytest.raises(RunError, match=r"has a superstep in progress.*import it under its own id, and fork it"):
         await import_run(storage, await export_run(storage, "r"), run_id="copy")
     kept = InMemoryCheckpointStorage(retention=LatestOnly)
     await build_nested(kept, Book()).run("x", run_id="r")
-    with pytest.raises(RunError, match="runs inside that keep only their latest"):
+    with pytest.raises(RunError, match="sub-workflow runs that keep only their latest"):
         await import_run(kept, await export_run(kept, "r"), run_id="copy")
 
 
@@ -306,10 +306,10 @@ async def test_an_import_that_is_cut_short_anywhere_is_not_resumed_and_is_made_g
         if await b._store.head("r") is not None:
             with pytest.raises(CheckpointCorrupt, match="this run is only partly here: import it again"):
                 await build_nested(b, book).run(run_id="r")
-            with pytest.raises(CheckpointCorrupt, match="only partly here"):
+            with pytest.raises(CheckpointCorrupt, match="is incomplete"):
                 await export_run(b, "r")
             found = [one.what async for one in examine(b) if isinstance(one, Finding) and one.run_id == "r"]
-            assert found == ["run 'r' is only partly here: its import was cut short; import it again, or delete it"]
+            assert found == ["run 'r' is is incomplete: its import was interrupted; import it again, or delete it"]
         await import_run(b, data)
         result = await build_nested(b, Book()).run(run_id="r", responses={"q": Ok(True)})
         assert result.get_outputs() == ["saw x", "x: True"]
@@ -347,7 +347,7 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
         return fence
 
     inner.acquire = acquire
-    with pytest.raises(ImportRefused, match="was stored here meanwhile: import it again"):
+    with pytest.raises(ImportRefused, match="was created in this store meanwhile; import it again"):
         await import_run(late, data)
     assert (await late.list_runs())[0].status is IDLE
 
@@ -373,7 +373,7 @@ async def test_private_values_are_removed_and_the_run_can_only_be_looked_at(stor
     text = gzip.decompress(data).decode()
     assert not [word for word in ('"x"', "left x", "receipt") if word in text]
     assert json.loads(text.splitlines()[0])["redacted"] == ["state.token.secret", "messages", "outputs", "steps"]
-    with pytest.raises(RunError, match=r"without state.token.secret, .*cannot be resumed; to look at it"):
+    with pytest.raises(RunError, match=r"without state.token.secret, .*cannot be resumed; to import it for inspection"):
         await import_run(storage, data)
     assert (await import_run(storage, data, to_look_at=True)).redacted[1] == "messages"
     head = await storage.get_latest(run_id="r")
@@ -381,9 +381,9 @@ async def test_private_values_are_removed_and_the_run_can_only_be_looked_at(stor
     for how in ({"run_id": "r"}, {"checkpoint_id": head.checkpoint_id, "run_id": "fork"}):
         with pytest.raises(CheckpointCorrupt, match="it can be looked at, and not resumed"):
             await build_work(storage, book).run(**how)
-    with pytest.raises(ValueError, match=r"nothing in run 'r' is called 'state.tokn'"):
+    with pytest.raises(ValueError, match=r"'state.tokn' matches nothing in run 'r'"):
         await export_run(a, "r", without=["state.tokn"])
-    with pytest.raises(ValueError, match=r"'stat.token' names nothing that can be removed"):
+    with pytest.raises(ValueError, match=r"'stat.token' cannot be removed"):
         await export_run(a, "r", without=["stat.token"])
     await storage.close()
 
@@ -394,7 +394,7 @@ async def test_an_export_that_is_refused_half_way_leaves_nothing_that_still_want
     left: list[object] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "unraisablehook", lambda unraisable: left.append(unraisable.exc_value))
-        with pytest.raises(ValueError, match=r"nothing in run 'r' is called 'state.tokn'"):
+        with pytest.raises(ValueError, match=r"'state.tokn' matches nothing in run 'r'"):
             await export_to(tmp_path / "run.stepwell", storage, "r", without=["state.tokn"])
         gc.collect()
     assert left == []
@@ -419,9 +419,9 @@ async def test_what_is_no_whole_file_of_ours_is_refused() -> None:
             with pytest.raises(CheckpointCorrupt):
                 await import_run(there, gzip.compress(b"".join(changed)))
     newer = lines[0].replace(b'"version":1', b'"version":2')
-    with pytest.raises(NewerFormat, match=r"of version 2, .* use a newer one"):
+    with pytest.raises(NewerFormat, match=r"has version 2, .* use a newer Stepwell"):
         await import_run(there, gzip.compress(b"".join([newer, *lines[1:]])))
-    with pytest.raises(CheckpointCorrupt, match="no exported run"):
+    with pytest.raises(CheckpointCorrupt, match="not an exported run"):
         await import_run(there, gzip.compress(b'{"hello":1}\n'))
     assert await there.list_runs() == []
 
@@ -429,8 +429,8 @@ async def test_what_is_no_whole_file_of_ours_is_refused() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
-        (b'"workflow":"work","status"', b'"workflow":"walk","status"', "is of two workflows"),
-        (b'"outputs":true', b'"outputs":false', "is listed as something else than it is"),
+        (b'"workflow":"work","status"', b'"workflow":"walk","status"', "belongs to two workflows"),
+        (b'"outputs":true', b'"outputs":false', "does not match its content"),
     ],
 )
 async def test_a_file_that_contradicts_itself_is_refused_before_anything_is_written(
@@ -450,11 +450,11 @@ async def test_a_file_that_contradicts_itself_is_refused_before_anything_is_writ
 
 async def test_runs_that_are_not_there_or_work_for_others_are_refused(tmp_path: Path) -> None:
     storage = InMemoryCheckpointStorage()
-    with pytest.raises(CheckpointMissing, match="no run 'r' is stored here"):
+    with pytest.raises(CheckpointMissing, match="run 'r' is not in this store"):
         await export_to(tmp_path / "x", storage, "r")
     await build_nested(storage, Book()).run("x", run_id="r")
     inside = next(run.run_id for run in await storage._store.runs(inner=True) if run.metadata.caller == "r")
-    with pytest.raises(RunError, match="works for run 'r': export that one"):
+    with pytest.raises(RunError, match="is a sub-workflow run of 'r': export that run"):
         await export_run(storage, inside)
     assert list(tmp_path.iterdir()) == []
 

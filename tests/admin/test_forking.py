@@ -111,11 +111,11 @@ async def test_a_run_that_failed_goes_on_in_a_fork(storage: Any) -> None:
 async def test_what_is_refused_leaves_no_run(everywhere: Any) -> None:
     async with everywhere() as storage:
         await counting(storage).run(1, run_id="parent")
-        with pytest.raises(EditRefused, match="there is no 'nope': the state has 'about', 'numbers'"):
+        with pytest.raises(EditRefused, match="'nope' does not exist: the state has 'about', 'numbers'"):
             await fork(storage, "parent@1", run_id="forked", set={"nope": 1})
         with pytest.raises(NotFound):
             await fork(storage, "parent@9", run_id="forked")
-        with pytest.raises(RunError, match="a run 'parent' is stored already"):
+        with pytest.raises(RunError, match="run 'parent' already exists"):
             await fork(storage, "parent@1", run_id="parent")
         with pytest.raises(ValueError, match="run_id"):
             await fork(storage, "parent@1", run_id="")

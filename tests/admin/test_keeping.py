@@ -174,12 +174,12 @@ def test_nothing_that_is_needed_goes(runs: list[RunFacts], last: int, age: int |
 @pytest.mark.parametrize(
     ("one", "why"),
     [
-        (facts("r", [9], DONE, has_signals=True), "something was sent to it that it has not taken in"),
+        (facts("r", [9], DONE, has_signals=True), "it has signals that are not applied yet"),
         (facts("r", [9], DONE, has_requests=True), "it waits for an answer"),
-        (facts("r", [1], DONE), "it changed not long enough ago"),
-        (facts("r", [9], FAILED), "it failed, and can be resumed"),
-        (facts("r", [9], BUSY), "it is not over"),
-        (facts("r", [9], "CANCELLED"), "runs of its status are left alone"),
+        (facts("r", [1], DONE), "it changed too recently"),
+        (facts("r", [9], FAILED), "it failed and can be resumed"),
+        (facts("r", [9], BUSY), "it has not ended"),
+        (facts("r", [9], "CANCELLED"), "the policy keeps runs of its status"),
     ],
 )
 def test_what_stays_says_why(one: RunFacts, why: str) -> None:

@@ -62,7 +62,7 @@ async def test_what_fits_several_is_named_and_not_guessed(everywhere: Any) -> No
         for n in range(7):
             await counting(storage).run(1, run_id=f"order-{n}")
         for find in (find_run, find_checkpoint):
-            with pytest.raises(Ambiguous, match=r"'order' may be order-6, .* order-2, or others") as caught:
+            with pytest.raises(Ambiguous, match=r"'order' matches order-6, .* order-2 and others") as caught:
                 await find(storage, "order")
             assert caught.value.candidates == tuple(f"order-{n}" for n in (6, 5, 4, 3, 2))
 

@@ -21,7 +21,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.admin.report.json_tree import Tree, brief
+from stepwell.admin.report.json_tree import Tree, format_brief
 from stepwell.admin.report.page import report_run, report_to
 from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.transfer.importer import import_run
@@ -89,13 +89,13 @@ async def test_a_page_tells_what_became_of_a_run(storage: Any) -> None:
             "✓ ran once",
             "ValueError: right is broken",
         ),
-        *("Traceback", "+ state.parcel", "1 result noted in a superstep", "is_negative", "On their way"),
+        *("Traceback", "+ state.parcel", "1 entry not committed yet", "is_negative", "Messages in flight"),
     ):
         assert said in words, said
     first = (await page(storage, "r", number=0)).words
     assert "commit 0, checkpoint" in first
     assert "✕ failed" not in first
-    with pytest.raises(CheckpointMissing, match="commit 9 of run 'r' is not stored"):
+    with pytest.raises(CheckpointMissing, match="commit 9 of run 'r' does not exist"):
         await report_run(storage, "r", number=9)
     with pytest.raises(CheckpointMissing, match="no run 'x'"):
         await report_run(storage, "x")
@@ -108,7 +108,7 @@ async def test_open_questions_are_on_it(tmp_path: Path) -> None:
     await WorkflowBuilder(name="asking", start_executor=asking, checkpoint_storage=storage).build().run("x", run_id="r")
     words = (await page(storage, "r")).words
     assert "1 question waiting for an answer" in words
-    assert "? waits for an answer" in words
+    assert "? waiting for an answer" in words
     await report_to(tmp_path / "r.html", storage, "r")
     assert (tmp_path / "r.html").read_text(encoding="utf-8") == await report_run(storage, "r")
 
@@ -196,5 +196,5 @@ def test_a_tree_has_an_end() -> None:
     for _ in range(190):
         deep = [deep, "y" * 120]
     assert Tree(100).html(deep, 50).count("<details>") <= 51
-    assert brief({"a": "b" * 100}, 20) == '{"a": "bbbbbbbbbbbb…'
+    assert format_brief({"a": "b" * 100}, 20) == '{"a": "bbbbbbbbbbbb…'
     assert "too much" in Tree(10).html(1, 0)

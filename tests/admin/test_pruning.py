@@ -61,7 +61,7 @@ async def test_a_dry_run_says_the_same_and_does_nothing(everywhere: Any) -> None
         for policy in (Keep(last=2), Keep(last=0)):
             said = await prune(storage, policy, dry_run=True)
             assert [seen.to_dict() for seen in await storage.list_checkpoints()] == before
-        assert said.lines() == [f"would go: 2 runs and 0 checkpoints of other runs, {said.bytes:,} bytes"]
+        assert said.lines() == [f"would remove 2 runs and 0 checkpoints of other runs, {said.bytes:,} bytes"]
         said = await prune(storage, Keep(last=2), dry_run=True)
         done = await prune(storage, Keep(last=2))
         assert (done.runs, done.checkpoints, done.bytes, done.dry_run) == (
@@ -149,7 +149,7 @@ async def test_a_run_that_is_driven_is_skipped_and_so_is_what_it_needs(everywher
         assert report.runs == ()
         assert report.skipped["forked"].startswith("it is being driven by")
         assert report.skipped["parent"] == "run 'forked' stays, and needs it"
-        assert "left alone: parent: run 'forked' stays, and needs it" in report.lines()
+        assert "skipped parent: run 'forked' stays, and needs it" in report.lines()
         await storage._store.release("forked", other)
         assert (await prune(storage, Keep(last=0))).runs == ("forked", "parent")
 
@@ -239,7 +239,7 @@ async def test_wherever_it_ends_every_run_that_is_left_can_be_read(policy: Keep,
             assert (await find_checkpoint(storage, run_id)).number == seen[-1].number
         assert (await counting(storage, upto=8).run(run_id="forked")).get_outputs() == [list(range(1, 9))]
         await prune(storage, policy)
-        assert (await prune(storage, policy)).lines()[0].startswith("gone: 0 runs and 0 checkpoints")
+        assert (await prune(storage, policy)).lines()[0].startswith("removed 0 runs and 0 checkpoints")
 
 
 async def test_only_some_runs_are_pruned_and_the_others_are_heeded(everywhere: Any) -> None:
@@ -279,7 +279,7 @@ async def test_a_run_that_others_need_is_not_deleted_without_them(everywhere: An
         assert report.runs == ()
         assert report.stays == {
             "parent": "run 'forked' was forked from it, and stays",
-            inside: "it works for run 'outer', which stays",
+            inside: "it is a sub-workflow run of 'outer', which stays",
         }
         assert (await delete_runs(storage, ["parent", "forked"])).runs == ("forked", "parent")
 

@@ -68,7 +68,7 @@ async def test_a_preview_is_the_difference_that_the_fork_has(everywhere: Any) ->
         made = await diff(storage, "parent@2", "forked@0")
         assert preview.changes == made.changes
         assert (await diff_from_parent(storage, "forked@0")) == made
-        with pytest.raises(RunError, match="is stored already"):
+        with pytest.raises(RunError, match="already exists"):
             await preview_fork(storage, "parent@2", run_id="forked")
         with pytest.raises(NotForked):
             await diff_from_parent(storage, "parent")

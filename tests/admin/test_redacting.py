@@ -122,7 +122,7 @@ def test_what_was_removed_is_no_value() -> None:
 
 @pytest.mark.parametrize("path", ["", "stat", "failures.message", "*.token"])
 def test_paths_that_name_nothing_are_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="names nothing that can be removed; it begins with one of state, "):
+    with pytest.raises(ValueError, match="cannot be removed; a path starts with one of state, "):
         Redaction([path])
 
 

@@ -404,7 +404,7 @@ EDGES = (
     Bug(
         "doctor does not look again at what is to be woken",
         "admin/doctor/examination.py",
-        "            findings += await self._read_wakes()  # that was known when we began\n",
+        "            findings += await self._read_wakes()\n",
         "            pass\n",
         ("admin/test_examining.py",),
     ),

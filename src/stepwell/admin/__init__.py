@@ -1,11 +1,11 @@
-"""Runs seen, compared, forked and cleaned up from outside, without the program that made them.
+"""Tools to find, compare, fork, export and prune stored runs without the program that made them.
 
-Each name is at home in a module of its own, which is loaded when the name is asked for first. Type checkers read
-`__init__.pyi`.
+Each name is imported from its module on first use. Type checkers read `__init__.pyi`.
 """
 
 from stepwell.codec import modules as _modules
 
+# Loading everything would import the engine and the report for somebody who wants to list runs.
 _HOMES = {
     "Ambiguous": "admin.lookup",
     "Cancelled": "admin.cancellation",
@@ -27,6 +27,7 @@ _HOMES = {
     "PruneReport": "admin.retention.pruner",
     "Question": "admin.requests",
     "answer": "admin.responses",
+    "apply_patch": "admin.diffs.json_diff",
     "cancel": "admin.cancellation",
     "check": "admin.deploy_check",
     "compare": "admin.diffs.json_diff",
@@ -43,7 +44,6 @@ _HOMES = {
     "import_from": "admin.transfer.importer",
     "import_run": "admin.transfer.importer",
     "open_questions": "admin.requests",
-    "patched": "admin.diffs.json_diff",
     "preview_fork": "admin.forks.fork",
     "prune": "admin.retention.pruner",
     "report_run": "admin.report.page",

@@ -1,9 +1,12 @@
-"""What type checkers see of `stepwell.admin`: every name and its home. `__init__.py` says it to Python."""
+"""The names of `stepwell.admin` as type checkers see them.
+
+`__init__.py` loads the same names lazily.
+"""
 
 from stepwell.admin.cancellation import Cancelled, cancel
 from stepwell.admin.deploy_check import Checked, CheckedRun, check
 from stepwell.admin.diffs.checkpoints import Difference, NotForked, diff, diff_from_parent
-from stepwell.admin.diffs.json_diff import Change, compare, patched
+from stepwell.admin.diffs.json_diff import Change, apply_patch, compare
 from stepwell.admin.doctor.examination import Examined, Finding, examine
 from stepwell.admin.forks.fork import fork, preview_fork
 from stepwell.admin.lookup import Ambiguous, NotFound, find_checkpoint, find_run
@@ -40,6 +43,7 @@ __all__ = [
     "PruneReport",
     "Question",
     "answer",
+    "apply_patch",
     "cancel",
     "check",
     "compare",
@@ -56,7 +60,6 @@ __all__ = [
     "import_from",
     "import_run",
     "open_questions",
-    "patched",
     "preview_fork",
     "prune",
     "report_run",

@@ -1,4 +1,4 @@
-"""A run stopped on purpose, by somebody who does not have its program."""
+"""Cancels a stored run from outside, whether or not a process is driving it."""
 
 from __future__ import annotations
 
@@ -26,37 +26,39 @@ from stepwell.storage.lease import this_process
 from stepwell.storage.signals import cancel_key, write_cancel
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
-_LOOK_EVERY = 0.25  # seconds between two looks at a run that somebody else drives
+_POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """Where a run ended that was to be cancelled."""
+    """The end of a run that somebody asked to cancel."""
 
     run_id: str
-    status: WorkflowRunState  # CANCELLED, or IDLE if it was done first
+    status: WorkflowRunState  # CANCELLED, or IDLE if it completed first
     number: int
-    changed: bool  # False if it had ended so before
-    driver: str | None  # who drove it and was told to stop, in words; None if nobody did
+    changed: bool  # False if it had already ended
+    driver: str | None  # describes the process that drove it and stopped; None if nobody drove it
 
 
 async def cancel(
-    storage: BuiltInStorage, run: str, *, reason: str | None = None, told: Callable[[str], None] | None = None
+    storage: BuiltInStorage, run: str, *, reason: str | None = None, on_wait: Callable[[str], None] | None = None
 ) -> Cancelled:
-    """Stop a run on purpose: it ends CANCELLED at its last commit, and can be resumed on purpose.
+    """Cancel a run: it ends CANCELLED at its last commit, and can still be resumed.
 
-    If nobody drives it, that is committed at once. Whoever drives it is told by mail, as `RunHandle.cancel` does, and
-    this waits until it has stopped; handlers may clean up. `told` is called once, with who that is. Whoever stops
-    waiting leaves the wish behind. A run that is done or cancelled stays as it is.
+    If no process drives the run, the cancellation is committed at once. Otherwise a cancel signal
+    is sent to the driver, as `RunHandle.cancel` does, and this call waits until the driver has
+    stopped and its handlers have cleaned up. `on_wait` is called once with a description of the
+    driver. If this call is interrupted, the signal stays in force. A run that is completed or
+    cancelled is left as it is.
 
-    `reason` becomes part of the history, as a `warning`: of the commit that cancels the run, or of one right after it
-    if that was made by whoever drove it.
+    `reason` is stored in the history as a `warning`: of the commit that cancels the run, or of the
+    commit right after it if the driver made the first.
 
-    Raises NotFound or Ambiguous for the run, RunError for one that works for another, and ValueError for a reason that
-    cannot be stored.
+    Raises NotFound or Ambiguous for the run, RunError for the run of a sub-workflow, and ValueError
+    for a reason that cannot be stored.
     """
     if reason is not None and not is_text(reason):
-        raise ValueError(f"the reason {reason!r} holds half a character and cannot be stored")
+        raise ValueError(f"the reason {reason!r} is not valid Unicode (it has a lone surrogate) and cannot be stored")
     run_id = (await find_run(storage, run)).run_id
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
     before = await _load_head(archive, run_id)
@@ -69,34 +71,39 @@ async def cancel(
             head = await _stop_here(archive, run_id, reason)
         except RunBusy as busy:
             head = await _load_head(archive, run_id)
+            # Sent on every turn: the first signal with a key wins, so repeating it is free, and a
+            # run that was restored meanwhile has a new epoch and needs a new one.
             await archive.send(run_id, cancel_key(head.header.epoch, before.number), write_cancel(before.number))
-            if driver is None and told is not None:
-                told(busy.owner)
+            if driver is None and on_wait is not None:
+                on_wait(busy.owner)
             driver = busy.owner
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_POLL_SECONDS)
         if end := await _find_end(archive, before, head):
+            # A cancel signal has no room for a reason, so a driver cannot commit it.
             if driver is not None and reason and end[0] is WorkflowRunState.CANCELLED:
                 await _commit_reason(archive, run_id, end[1], reason)
             return Cancelled(run_id, *end, changed=True, driver=driver)
 
 
 async def _stop_here(archive: StoreArchive, run_id: str, reason: str | None) -> Checkpoint:
-    """Commit that a run was stopped which nobody drives. Raises RunBusy if somebody does."""
+    """Commit the cancellation of a run that nobody drives. Raises RunBusy if somebody does."""
     async with _hold_lease(archive, run_id):
+        # Read under the lease: the run may have ended between the caller's look and ours.
         head = await _load_head(archive, run_id)
         return head if head.status in _OVER else await _commit(archive, head, reason)
 
 
 async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
-    """Commit why a run was stopped which its driver has stopped; unless it goes on already, and it matters no more."""
+    """Commit the reason after the driver's cancellation, unless the run has moved on since."""
     while (await _load_head(archive, run_id)).number == number:
         try:
             async with _hold_lease(archive, run_id):
                 head = await _load_head(archive, run_id)
                 if head.number == number:
                     await _commit(archive, head, reason)
-        except RunBusy:  # who drove it is just letting it go
-            await asyncio.sleep(_LOOK_EVERY)
+        except RunBusy:
+            # The driver commits before it releases its lease.
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 @asynccontextmanager
@@ -112,15 +119,21 @@ async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -
     stamp = Stamp(checkpoint_id(head.run_id, head.header.epoch, head.number + 1), clock.stamp())
     commit = replace(kernel.cancel(head, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
     after = kernel.apply(head.header, head, commit)
+    # Other signals stay: they are applied when the run is resumed.
     signals = tuple(key for key, _ in await archive.pending_signals(head.run_id) if key.startswith("cancel/"))
     await store_commit(archive, commit, after, before=head, consumed=signals)
     return after
 
 
 async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint) -> tuple[WorkflowRunState, int] | None:
-    """Where it ended since, also if it went on after that."""
+    """Return the first end of the run after `before`, even if it was resumed since.
+
+    None if it has not ended.
+    """
     if head.number == before.number:
         return None
+    # Another process may have resumed the run before we looked again, so the head alone is not
+    # enough.
     commits = await archive.commits(before.run_id, after=before.number)
     ends = [(commit.status, commit.number) for commit in commits if commit.status in _OVER]
     return ends[0] if ends else (head.status, head.number) if head.status in _OVER else None
@@ -129,9 +142,9 @@ async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint)
 async def _load_head(archive: StoreArchive, run_id: str) -> Checkpoint:
     head = await archive.head(run_id)
     if head is None:
-        raise NotFound(f"run {run_id!r} has gone meanwhile")
+        raise NotFound(f"run {run_id!r} was deleted meanwhile")
     return head
 
 
 def _ignore_signals() -> None:
-    """Mail that comes while it is being stopped is for whoever goes on with it."""
+    """Do nothing: signals that arrive meanwhile are applied when the run is resumed."""

@@ -1,4 +1,4 @@
-"""Which runs of a store would some code strand, and why: asked before it is deployed."""
+"""Checks before a deployment which stored runs the new code could not continue, and why."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from stepwell.storage.ids import child_run_id
 from stepwell.storage.port import RunEntry, Store
 from stepwell.workflows.workflow import Workflow
 
-_PAGE = 200  # of the list of runs, at a time
+_PAGE = 200  # runs per page of the list
 _TRIES = 5
 
-Verdict = Literal["goes on", "migrates", "stranded"]
+Verdict = Literal["compatible", "migrates", "stranded"]
 
 UNFINISHED = (
     WorkflowRunState.IN_PROGRESS,
@@ -36,7 +36,10 @@ FINISHED = (WorkflowRunState.CANCELLED, WorkflowRunState.IDLE)
 
 @dataclass(frozen=True, slots=True)
 class CheckedRun:
-    """What becomes of one run. `why` says it in sentences: what is missing, or what would be changed."""
+    """The verdict on one run.
+
+    `why` explains it in sentences: what is missing, or what a migration would change.
+    """
 
     run_id: str
     status: WorkflowRunState
@@ -47,7 +50,7 @@ class CheckedRun:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What becomes of the runs of a workflow with this code."""
+    """The verdicts on the stored runs of a workflow."""
 
     workflow: str
     version: int
@@ -55,18 +58,18 @@ class Checked:
 
     @property
     def stranded(self) -> tuple[CheckedRun, ...]:
-        """Those that could not go on."""
+        """Return the runs this code cannot continue."""
         return self._of("stranded")
 
     @property
     def migrating(self) -> tuple[CheckedRun, ...]:
-        """Those that go on because a migration says how."""
+        """Return the runs this code can continue after a declared migration."""
         return self._of("migrates")
 
     @property
-    def going_on(self) -> tuple[CheckedRun, ...]:
-        """Those that go on as they are."""
-        return self._of("goes on")
+    def compatible(self) -> tuple[CheckedRun, ...]:
+        """Return the runs this code can continue as they are."""
+        return self._of("compatible")
 
     def _of(self, verdict: Verdict) -> tuple[CheckedRun, ...]:
         return tuple(run for run in self.runs if run.verdict == verdict)
@@ -75,15 +78,16 @@ class Checked:
 async def check(
     storage: BuiltInStorage, workflow: Workflow, *, stored_as: str | None = None, every: bool = False
 ) -> Checked:
-    """Which of the stored runs of a workflow this code could go on with, and why not with the others.
+    """Return which stored runs of a workflow this code can continue, and why not the others.
 
-    Looks at the runs that are under way, wait, sleep or failed; with `every` also at those that are done or were
-    cancelled. They are found by the name of the workflow; `stored_as` is the name they are stored under, if it is
-    another. Of each run the head is read, what was finished in the superstep that is under way, and the runs inside it:
-    graph and handlers must have what it needs, every value must be readable, and migrations are tried. Nothing is
-    changed, and no handler is called.
+    Checks the runs that are running, waiting, sleeping or failed; with `every` also those that are
+    completed or cancelled. Runs are found by the name of the workflow; pass `stored_as` if they are
+    stored under another name. For each run the head, the superstep log and the runs of its
+    sub-workflows are read: graph and handlers must have what the run needs, every value must be
+    readable, and migrations are tried. Nothing is changed, and no handler is called.
     """
-    runs: dict[str, CheckedRun] = {}  # one that moves on while we look is listed twice
+    # By id: a run whose status changes while we list them appears under both statuses.
+    runs: dict[str, CheckedRun] = {}
     name = workflow.name if stored_as is None else stored_as
     async for entry in _entries(storage._store, name, UNFINISHED + FINISHED if every else UNFINISHED):
         run = await _check_run(storage._store, entry, workflow)
@@ -102,7 +106,7 @@ async def _entries(store: Store, name: str, statuses: tuple[WorkflowRunState, ..
 
 
 async def find_incompatibilities(store: Store, run_id: str, workflow: Workflow) -> tuple[str, ...]:
-    """Why a workflow could not go on with a run, one sentence each; empty if it could."""
+    """Return why a workflow cannot continue a run, one sentence each; empty if it can."""
     verdict, why = await _verdict(store, run_id, workflow)
     return why if verdict == "stranded" else ()
 
@@ -111,7 +115,7 @@ async def _check_run(store: Store, entry: RunEntry, workflow: Workflow) -> Check
     try:
         verdict, why = await _verdict(store, entry.run_id, workflow)
     except CheckpointMissing:
-        return None  # it was deleted while we looked
+        return None  # deleted after it was listed
     return CheckedRun(entry.run_id, WorkflowRunState(entry.status), entry.number, verdict, why)
 
 
@@ -119,28 +123,35 @@ async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdi
     try:
         changes = await _Check(store).find_changes(run_id, workflow._definition)
     except (CheckpointMissing, StoreUnavailable):
+        # Both are DurabilityErrors, but say nothing about the code.
         raise
     except GraphChanged as changed:
         return "stranded", changed.differences
     except DurabilityError as error:
         return "stranded", (str(error),)
-    return ("migrates", tuple(changes)) if changes else ("goes on", ())
+    return ("migrates", tuple(changes)) if changes else ("compatible", ())
 
 
 class _Check:
-    """Goes through a run and those inside it as if it were opened. Raises what opening it would."""
+    """Opens a run and the runs of its sub-workflows for reading only.
+
+    Raises what a drive would raise at its start.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def find_changes(self, run_id: str, definition: WorkflowDefinition) -> list[str]:
-        """What migrations would do to a run; empty if it goes on without."""
+        """Return what migrations would change in a run, in sentences; empty if it needs none."""
         archive = StoreArchive(self._store, definition.codec)
         checkpoint, log = await self._load(archive, run_id)
         signals = await self._store.pending_signals(run_id)
         return await self._check_checkpoint(archive, make_compatible(definition, checkpoint, log, signals), definition)
 
     async def _load(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, RecalledLog]:
+        # Head and superstep log are two reads. If the run committed in between, the log belongs to
+        # another place than the head, so both are read again. A run that outruns every try is
+        # judged by what the last one saw.
         for attempt in range(1, _TRIES + 1):
             checkpoint = await archive.head(run_id)
             if checkpoint is None:
@@ -148,8 +159,8 @@ class _Check:
             log = await archive.read_log(run_id, checkpoint.place)
             head = await self._store.head(run_id)
             if attempt == _TRIES or (head is not None and head.entry.number == checkpoint.number):
-                return checkpoint, log  # else it was moved on while we read
-        raise CheckpointMissing(f"no run {run_id!r} is stored here")
+                return checkpoint, log
+        raise CheckpointMissing(f"run {run_id!r} is not in this store")
 
     async def _check_checkpoint(
         self, archive: StoreArchive, compatible: CompatibleRun, definition: WorkflowDefinition
@@ -165,32 +176,39 @@ class _Check:
     async def _check_child(
         self, archive: StoreArchive, checkpoint: Checkpoint, child: Child, definition: WorkflowDefinition
     ) -> list[str]:
-        """A run inside that waits; a fork goes on with a fork of it."""
+        """Check the waiting run of a sub-workflow; a forked caller continues with a fork of it."""
         inner = _inner_definition(definition, child.executor)
         if inner is None:
             return []
         if child.caller == Child.caller_of(checkpoint.run_id, checkpoint.header.epoch):
             return _name_inner_run(child.run_id, await self.find_changes(child.run_id, inner))
-        inside = StoreArchive(self._store, inner.codec)
-        inside.needed = 0  # also one that keeps only its latest
-        source = await inside.find(child.checkpoint_id)
+        # The caller was forked or restored: the checkpoint it refers to belongs to the run before,
+        # and is not necessarily its head. `needed = 0` also finds it in a run that keeps only its
+        # latest checkpoint.
+        child_archive = StoreArchive(self._store, inner.codec)
+        child_archive.needed = 0
+        source = await child_archive.find(child.checkpoint_id)
         if source is None:
+            problem = f"run {child.run_id!r} of the sub-workflow {child.executor!r}"
             raise GraphChanged(
-                f"run {child.run_id!r} inside {child.executor!r} is gone",
-                differences=[f"run {child.run_id!r} inside {child.executor!r}, which waits for an answer, is gone"],
+                f"{problem} is not stored any more",
+                differences=[f"{problem}, which waits for an answer, is not stored any more"],
             )
-        return _name_inner_run(
-            child.run_id,
-            await self._check_checkpoint(inside, make_compatible(inner, source, RecalledLog(), afresh=True), inner),
-        )
+        compatible = make_compatible(inner, source, RecalledLog(), afresh=True)
+        return _name_inner_run(child.run_id, await self._check_checkpoint(child_archive, compatible, inner))
 
     async def _check_called_runs(self, compatible: CompatibleRun, definition: WorkflowDefinition) -> list[str]:
-        """Runs inside that were called in the superstep that is under way: no checkpoint names them yet."""
+        """Check the sub-workflow runs that the current superstep has called.
+
+        No checkpoint refers to them yet.
+        """
         checkpoint, changes = compatible.at, list[str]()
         for delivery in kernel.plan(
             definition.graph, checkpoint.place, checkpoint.messages, checkpoint.held
         ).deliveries:
             inner = _inner_definition(definition, delivery.executor)
+            # The id is derived, so whether the sub-workflow was called shows in whether such a run
+            # exists.
             run_id = child_run_id(checkpoint.run_id, checkpoint.header.epoch, delivery.id)
             if inner is None or delivery.id in compatible.log.outcomes or await self._store.head(run_id) is None:
                 continue
@@ -205,7 +223,7 @@ def _inner_definition(definition: WorkflowDefinition, executor: str) -> Workflow
 
 
 def _name_inner_run(run_id: str, changes: list[str]) -> list[str]:
-    return [f"run {run_id!r} inside: {change}" for change in changes]
+    return [f"sub-workflow run {run_id!r}: {change}" for change in changes]
 
 
 def _payloads(checkpoint: Checkpoint) -> Iterator[tuple[str, Payload]]:
@@ -226,12 +244,12 @@ def _check_readable(path: str, payload: Payload, run_id: str) -> None:
     try:
         payload.open()
     except CodecError as error:
-        inside = error.path.removeprefix("$")
-        raise CodecError(error.message, path=path + inside) from error
+        # The codec counts from the payload; people need the path from the checkpoint.
+        raise CodecError(error.message, path=path + error.path.removeprefix("$")) from error
 
 
 def _check_limit(checkpoint: Checkpoint, definition: WorkflowDefinition) -> None:
     if checkpoint.messages and checkpoint.since_input >= definition.max_iterations:
         made, limit = checkpoint.since_input, definition.max_iterations
-        problem = f"it has made {made} supersteps since its last input, and may make {limit}"
+        problem = f"it has made {made} supersteps since its last input, and the limit is {limit}"
         raise GraphChanged(f"run {checkpoint.run_id!r}: {problem}", differences=[problem])

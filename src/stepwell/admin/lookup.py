@@ -1,4 +1,4 @@
-"""What a person types to name a run or a checkpoint, and which one that is."""
+"""Finds the run or checkpoint a person means: by id, by the start of an id, or as `RUN@5`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from stepwell.storage.run_list import RunInfo, run_info
 
 SHORTEST = 4  # characters of a shortened id
 _MOST_CANDIDATES = 5
-_ENOUGH = _MOST_CANDIDATES + 1  # to know that there are more than are shown
+_ENOUGH = _MOST_CANDIDATES + 1  # one more than is shown, to know that there are more
 T = TypeVar("T")
-_NUMBERED = re.compile(r"(.+)@(-?\d{1,18})", re.DOTALL)  # no store counts further than that
+# 18 digits: a longer number does not fit the integers of a store.
+_NUMBERED = re.compile(r"(.+)@(-?\d{1,18})", re.DOTALL)
 
 
 class NotFound(CheckpointMissing):
-    """Nothing stored is called so. `candidates` are up to five that are there."""
+    """Nothing stored has this id. `candidates` are up to five ids that exist."""
 
     def __init__(self, message: str, candidates: Sequence[str] = ()) -> None:
         self.candidates = tuple(candidates)
@@ -31,7 +32,7 @@ class NotFound(CheckpointMissing):
 
 
 class Ambiguous(StepwellError):
-    """A shortened id fits several. `candidates` are up to five of them."""
+    """A shortened id matches several. `candidates` are up to five of them."""
 
     def __init__(self, message: str, candidates: Sequence[str]) -> None:
         self.candidates = tuple(candidates)
@@ -39,40 +40,42 @@ class Ambiguous(StepwellError):
 
 
 async def find_run(storage: BuiltInStorage, text: str) -> RunInfo:
-    """The run of that id, or the only one whose id begins so, if `text` has at least 4 characters.
+    """Return the run with this id, or the only run whose id starts with these 4 or more characters.
 
-    An id that is there as it is given goes before those that only begin with it. Runs of sub-workflows are found,
-    too. Raises NotFound or Ambiguous.
+    An exact match wins over ids that only start with `text`. Runs of sub-workflows are found, too.
+    Raises NotFound or Ambiguous.
 
-    No payload is read, and the list of runs is not walked through: it costs a look or two, however many there are.
+    Costs one or two indexed queries, however many runs there are. No payload is read.
     """
     return run_info(await _load_run(storage._store, text))
 
 
 async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
-    """The checkpoint that is meant. The first of these that there is:
+    """Return the checkpoint that `text` means. The first of these that exists:
 
-    - the checkpoint of that id;
-    - the newest checkpoint of the run of that id;
-    - `RUN@5`: the checkpoint with number 5 of a run. The input is number 0, and each commit since is one more, as
-      `WorkflowCheckpoint.number` says; numbers do not move if checkpoints go. `RUN@-1` is the last that is stored,
-      `RUN@-2` the one stored before it. RUN may be shortened as in `find_run`;
-    - the newest checkpoint of the only run whose id begins so;
-    - the only checkpoint whose id begins so.
+    - the checkpoint with this id;
+    - the newest checkpoint of the run with this id;
+    - `RUN@5`: checkpoint number 5 of a run. The input is number 0, and each commit adds one, as in
+      `WorkflowCheckpoint.number`; numbers do not change when checkpoints are deleted. `RUN@-1` is
+      the last one stored, `RUN@-2` the one before it. RUN may be shortened as in `find_run`;
+    - the newest checkpoint of the only run whose id starts with `text`;
+    - the only checkpoint whose id starts with `text`.
 
-    Shortened ids have at least 4 characters. Raises NotFound or Ambiguous; CheckpointMissing for a checkpoint that went
-    because its run keeps only the latest.
+    Shortened ids have at least 4 characters. Raises NotFound or Ambiguous; CheckpointMissing for a
+    checkpoint that was dropped because its run keeps only the latest.
 
-    Ids cost a look each, whole or shortened, `RUN@5` one record, `RUN@-2` a list of that run's checkpoints, however
-    many runs and checkpoints there are. No state is read for that.
+    An id, complete or shortened, costs one indexed query, `RUN@5` reads one record, `RUN@-2` the
+    list of that run's checkpoints. No state is read.
     """
     store = storage._store
+    # Half a surrogate pair cannot be sent to a database, and no id has one.
     if not is_text(text):
         raise await _no_match(store, "checkpoint or run", text)
     if (entry := await store.locate(text)) is not None:
         return _info(await _check_readable(store, entry))
     if (head := await store.head(text)) is not None:
         return _info(head.entry)
+    # After the exact ids: an id chosen by a user may itself end in @5.
     if match := _NUMBERED.fullmatch(text):
         run = await _load_run(store, match[1])
         return await _find_by_number(store, run.run_id, int(match[2]))
@@ -86,16 +89,16 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
 
 
 async def entry_of(store: Store, at: CheckpointInfo) -> Entry:
-    """The entry of a checkpoint that was found. Raises NotFound if it has gone since."""
+    """Return the entry of a checkpoint found before. Raises NotFound if it was deleted since."""
     entry = await store.locate(at.checkpoint_id)
     if entry is None:
-        raise NotFound(f"checkpoint {at.checkpoint_id!r} of run {at.run_id!r} has gone meanwhile")
+        raise NotFound(f"checkpoint {at.checkpoint_id!r} of run {at.run_id!r} was deleted meanwhile")
     return entry
 
 
 async def _load_run(store: Store, text: str) -> RunEntry:
-    if is_text(text) and (whole := await store.run(text)) is not None:
-        return whole
+    if is_text(text) and (exact := await store.run(text)) is not None:
+        return exact
     if not (runs := await _find_by_prefix(store, text)):
         raise await _no_match(store, "run", text)
     return _require_unique(text, runs, [run.run_id for run in runs])
@@ -113,10 +116,11 @@ async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointI
         if records:
             return _info(await _check_readable(store, records[0].entry))
         head = await store.newest(run_id=run_id)
+        # Not NotFound: the number is right, and no other number than the head's can be read.
         if head is not None and head.fleeting and number < head.number:
             raise CheckpointMissing(
-                f"checkpoint {number} of run {run_id!r} is gone: the run keeps only its latest, and has moved on to "
-                f"{run_id}@{head.number}"
+                f"checkpoint {number} of run {run_id!r} is not stored any more: the run keeps only its latest "
+                f"checkpoint, which is {run_id}@{head.number}"
             )
     checkpoints = await StoreArchive(store, DEFAULT_CODEC).checkpoints(run_id)
     if -len(checkpoints) <= number < 0:
@@ -130,6 +134,8 @@ async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointI
 
 
 async def _check_readable(store: Store, entry: Entry) -> Entry:
+    # With LatestOnly, a superseded record may still be stored for a while; readers must not depend
+    # on that.
     if entry.fleeting and not await is_head(store, entry):
         raise superseded_error(entry)
     return entry
@@ -151,12 +157,12 @@ def _require_unique(text: str, matches: Sequence[T], names: Sequence[str]) -> T:
     if len(matches) == 1:
         return matches[0]
     candidates = list(names[:_MOST_CANDIDATES])
-    more = "" if len(names) <= _MOST_CANDIDATES else ", or others"
-    raise Ambiguous(f"{text!r} may be {', '.join(candidates)}{more}: give more of the id", candidates)
+    more = "" if len(names) <= _MOST_CANDIDATES else " and others"
+    raise Ambiguous(f"{text!r} matches {', '.join(candidates)}{more}; give more characters of the id", candidates)
 
 
 async def _no_match(store: Store, what: str, text: str) -> NotFound:
     newest = [run.run_id for run in await store.runs(limit=_MOST_CANDIDATES)]
-    known = f"the newest runs are {', '.join(newest)}" if newest else "no run is stored here"
+    hint = f"the newest runs are {', '.join(newest)}" if newest else "it holds no runs"
     short = "" if _is_long_enough(text) else f" (a shortened id has at least {SHORTEST} characters)"
-    return NotFound(f"no {what} {text!r} is stored here{short}; {known}", newest)
+    return NotFound(f"no {what} {text!r} in this store{short}; {hint}", newest)

@@ -1,4 +1,4 @@
-"""The open questions of a run, whole: what is asked, what answer is wanted, and whether one is there already."""
+"""Reads the open requests of a run and whether they have been answered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An open question of a run. `data` is what is asked, in its stored JSON form, classes as their tags."""
+    """An open request of a run.
+
+    `data` is what is asked, in its stored JSON form, classes as their tags.
+    """
 
     run_id: str
     request_id: str
@@ -38,41 +41,54 @@ class Question:
     response_schema: dict[str, Any] = field(repr=False)
     asked_at: str
     deadline: str | None
-    answered: bool  # an answer has come, and waits for whoever drives the run to look at it
+    answered: bool  # an answer has been sent, and the next drive of the run will apply it
 
 
 async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
-    """What a run asks now, in the order in which it asked. Reads its newest checkpoint and its mail.
+    """Return the open requests of a run, in the order in which it asked.
 
-    Raises NotFound or Ambiguous for the run, and RunError for one that works for another: that one asks its questions.
+    Reads its newest checkpoint and its signals.
+
+    Raises NotFound or Ambiguous for the run, and RunError for the run of a sub-workflow: its caller
+    asks its questions.
     """
     info = await find_run(storage, run)
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
     head = await archive.head(info.run_id)
     if head is None:
-        raise NotFound(f"run {info.run_id!r} has gone meanwhile")
+        raise NotFound(f"run {info.run_id!r} was deleted meanwhile")
     check_no_caller(head)
     answered = await _find_answers(archive, head) if head.requests else set()
     return [_make_question(head.run_id, request, answered=request.id in answered) for request in head.requests.values()]
 
 
 async def load_questions(storage: BuiltInStorage, place: CheckpointInfo) -> list[Question]:
-    """What a run asked at a checkpoint of it. None counts as answered: a new run from there could answer them all."""
+    """Return the requests that were open at a checkpoint.
+
+    None counts as answered, as a fork could answer them all.
+    """
     entry = await entry_of(storage._store, place)
     checkpoint, _ = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
     return [_make_question(checkpoint.run_id, request, answered=False) for request in checkpoint.requests.values()]
 
 
 async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[PendingRequest]) -> set[tuple[str, str]]:
-    """Those whose answer has come and was not taken in yet, as pairs of run and request. Reads only runs with mail."""
+    """Return the requests with an answer that is not applied yet, as pairs of run and request id.
+
+    Reads only the runs that have pending signals.
+    """
     runs = list(dict.fromkeys(question.run_id for question in requests))
-    with_mail = await asyncio.to_thread(storage._store.runs_with_signals, runs) if runs else []
-    questions = [question for run_id in with_mail for question in await open_questions(storage, run_id)]
+    # One query for all runs: most have no signals, and reading a checkpoint for each would cost far
+    # more.
+    signalled = await asyncio.to_thread(storage._store.runs_with_signals, runs) if runs else []
+    questions = [question for run_id in signalled for question in await open_questions(storage, run_id)]
     return {(question.run_id, question.request_id) for question in questions if question.answered}
 
 
 async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
     signals = [(key, read_signal(head.run_id, key, body)) for key, body in await archive.pending_signals(head.run_id)]
+    # An answer of an earlier epoch was given before the run was moved back, and will not be
+    # applied.
     return {
         signal.request_id
         for key, signal in signals
@@ -85,12 +101,12 @@ def _make_question(run_id: str, request: Request, *, answered: bool) -> Question
     return Question(
         run_id,
         request.id,
-        request.executor,
-        msgspec.json.decode(json_of(request.payload)),
-        request.request_type,
-        request.response_type,
-        decode_stored(_read_schema, request.schema.encode(), what),
-        request.at,
-        request.deadline,
-        answered,
+        executor=request.executor,
+        data=msgspec.json.decode(json_of(request.payload)),
+        request_type=request.request_type,
+        response_type=request.response_type,
+        response_schema=decode_stored(_read_schema, request.schema.encode(), what),
+        asked_at=request.at,
+        deadline=request.deadline,
+        answered=answered,
     )

@@ -1,4 +1,4 @@
-"""Answers in plain JSON, by somebody who does not have the program that asked."""
+"""Answers requests in plain JSON, without the program and the classes that asked."""
 
 from __future__ import annotations
 
@@ -21,32 +21,37 @@ from stepwell.storage.signals import plain_key, write_plain_response
 
 
 async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any) -> None:
-    """Leave an answer to an open question of a run, in plain JSON. Durable when it returns.
+    """Send an answer to an open request of a run, in plain JSON. Durable when it returns.
 
-    Whoever drives the run next makes it into the type that was asked for and takes it in. If that cannot be done, the
-    question stays open: that drive raises ResponseRejected, or tells a `warning` if there is something else to go on
-    with, and another answer can be given. The first that fits is taken; one given as `responses` of the workflow goes
-    before.
+    The next drive of the run converts it to the requested type and applies it. If the conversion
+    fails, the request stays open: that drive raises ResponseRejected, or emits a `warning` if it
+    has other work to do, and another answer can be sent. The first answer that converts wins;
+    `responses` passed to the workflow take precedence.
 
-    Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the question, RunError for a run that
-    works for another one, and EditRefused for what is no JSON.
+    Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the request,
+    RunError for the run of a sub-workflow, and EditRefused for a value that is not JSON.
     """
     info = await find_run(storage, run)
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
     head = await archive.head(info.run_id)
     if head is None:
-        raise NotFound(f"run {info.run_id!r} has gone meanwhile")
+        raise NotFound(f"run {info.run_id!r} was deleted meanwhile")
     check_no_caller(head)
     await send_answers(archive, head.header, encode_answers(head, {request_id: value}))
 
 
 def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, bytes]]:
-    """Answers to open questions, ready to be posted. Raises as `answer` does, before anything has changed."""
+    """Encode answers to open requests for `send_answers`.
+
+    Raises as `answer` does, before anything is changed.
+    """
     return [(_find_request(checkpoint, id), _encode_answer(id, value)) for id, value in responses.items()]
 
 
 async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, bytes]]) -> None:
     for request, answer in answers:
+        # Each answer has its own key. With one key per request, an answer of the wrong type would
+        # be the first signal and would keep every later answer out.
         await archive.send(header.run_id, plain_key(header.epoch, request, new_run_id()), answer)
 
 
@@ -55,13 +60,14 @@ def _find_request(checkpoint: Checkpoint, id: str) -> Request:
     if request is None:
         open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
         raise UnknownRequest(
-            f"run {checkpoint.run_id!r} does not ask {id!r} at commit {checkpoint.number}; open are: {open_ids}",
+            f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
+            f"open requests: {open_ids}",
             run_id=checkpoint.run_id,
             request_id=id,
         )
     if has_passed(request.deadline):
         raise RequestExpired(
-            f"the answer to {id!r} came too late: its deadline was {request.deadline}",
+            f"request {id!r} has expired: its deadline was {request.deadline}",
             run_id=checkpoint.run_id,
             request_id=id,
         )

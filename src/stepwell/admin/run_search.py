@@ -1,4 +1,4 @@
-"""Which runs hold a text: in their newest state, in what they ask and have on its way, and in their outputs."""
+"""Searches runs for a text in their newest state, requests, messages and outputs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ from stepwell.storage.run_list import RunInfo
 from stepwell.storage.wire.format import read_commit
 
 _PAGE = 100
-_TAG = {"$", "v"}  # of a value that says its class
+_TAG = {"$", "v"}  # the keys of a value stored with its class
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A run that holds a text, and where: `state.order.customer`, `outputs[0]`."""
+    """A run that contains a text, and the path to it: `state.order.customer`, `outputs[0]`."""
 
     run: RunInfo
     where: str
 
 
 async def search(storage: BuiltInStorage, text: str, /, **filters: Any) -> AsyncIterator[Holding]:
-    """The runs that hold a text in a value or in the name of one, those that began last first; A to Z are as a to z.
+    """Yield the runs that contain a text in a value or a key, newest first.
 
-    `filters` is what `list_runs` takes, but for `limit`. Of each run that it gives, the newest checkpoint and the
-    commits with outputs are read, whatever is found in them: narrow it down. What is found is told at once, so whoever
-    has enough stops asking.
+    ASCII letters match in either case.
+
+    `filters` are the arguments of `list_runs`, except `limit`. For every run they select, the
+    newest checkpoint and the commits with outputs are read, so filters make a search faster.
+    Matches are yielded as they are found: stop iterating to stop the search.
     """
     after: RunInfo | None = filters.pop("after", None)
     while page := await storage.list_runs(**filters, after=after, limit=_PAGE):
@@ -48,7 +50,10 @@ async def search(storage: BuiltInStorage, text: str, /, **filters: Any) -> Async
 
 
 async def find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | None:
-    """The first place of a run that holds a text; None if none does, or the run has gone meanwhile."""
+    """Return the path of the first value of a run that contains a text.
+
+    None if there is none, or no such run.
+    """
     try:
         parts = [part async for part in _parts(storage, run_id)]
     except CheckpointMissing:
@@ -62,22 +67,26 @@ async def _parts(storage: BuiltInStorage, run_id: str) -> AsyncIterator[dict[str
     if head is None:
         return
     document = document_of(head)
+    # Not `children` and `wake`: they hold ids and times of the engine, nothing of the user's.
     yield {name: document[name] for name in ("state", "executors", "requests", "messages", "held")}
     records = await storage._store.history(run_id, upto=head.number, outputs_only=True)
+    # Outputs from before a restore are no longer part of the run's result.
     commits = drop_undone([read_commit(record, DEFAULT_CODEC)[0] for record in records])
     payloads = [output.payload for commit in commits for done in commit.done for output in done.outputs]
     yield {"outputs": [msgspec.json.decode(json_of(payload)) for payload in payloads]}
 
 
 def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every text in a value, with its place; numbers and the like as JSON says them."""
+    """Yield every text in a value with its path; numbers, booleans and null as JSON writes them."""
     if isinstance(value, dict):
         if set(value) == _TAG:
             yield from _texts(path, value["v"])
             return
         for name, inner in value.items():
             below = f"{path}.{name}" if path else str(name)
-            if path:  # the first names are ours
+            # The outermost keys are ours (state, requests, ...): a search for "state" would match
+            # every run.
+            if path:
                 yield below, str(name)
             yield from _texts(below, inner)
     elif isinstance(value, list):

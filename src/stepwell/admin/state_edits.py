@@ -1,4 +1,4 @@
-"""Changes to a state in its stored JSON form, by paths: pure."""
+"""Edits a state in its stored JSON form by paths, for forks. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stepwell.codec.traversal import DEPTH, shorten
 from stepwell.errors import CodecError, StepwellError
 from stepwell.model.superstep import is_text
 
-_SHOWN = 12  # names of what is there, in an error
+_SHOWN = 12  # keys listed in an error
 
 
 class EditRefused(StepwellError, ValueError):
-    """A change does not fit the state, or its value cannot be stored. Nothing was changed."""
+    """A path does not exist in the state, or a value cannot be stored. Nothing was changed."""
 
 
 def edit_state(
@@ -30,71 +30,83 @@ def edit_state(
     add: Mapping[str, Any] | None = None,
     delete: Collection[str] = (),
 ) -> dict[str, Any]:
-    """A copy of a state with these changes. The paths are those of the state as it was, whatever else changes in it.
+    """Return a copy of a state with these changes.
 
-    A path is names and indexes of lists with dots between them, or, for names with dots in them, a JSON Pointer:
-    `a.b.0` or `/a/b/0`. It goes through tags: the price of an order is `order.price`, not `order.v.price`, which leads
-    there too. What is set or deleted must be there, what is added must not; in a list, it is added before the
-    index. Values are in their stored form, classes as their tags. Raises EditRefused, saying what is there.
+    All paths refer to the state before any of the changes.
+
+    A path is keys and list indexes separated by dots, or, for keys that contain dots, a JSON
+    Pointer: `a.b.0` or `/a/b/0`. Paths skip the tags of classes: the price of an order is
+    `order.price`; `order.v.price` works, too. What is set or deleted must exist, what is added must
+    not; in a list, it is inserted before the index. Values are in their stored form, classes as
+    their tags. Raises EditRefused, which lists what exists.
     """
     removed = [_resolve_tags(state, _parts(path)) for path in delete]
     replaced, added = _read_changes("set", set or {}, state), _read_changes("add", add or {}, state)
     _check_no_overlap([*removed, *replaced])
+    # A deep copy that also fails for what JSON cannot hold.
     result = {key: msgspec.json.decode(msgspec.json.encode(value)) for key, value in state.items()}
+    # Setting moves no index, so it comes first, while every path still means what it meant.
     for parts, value in replaced.items():
-        inside, last = _locate(result, parts)
-        inside[last] = value
+        container, last = _locate(result, parts)
+        container[last] = value
     _check_no_overlap([*removed, *added])
-    # from the back, so that no index moves before its turn; what is added before an item comes after its removal
+    # From the back, so that no index shifts before its turn. At one index the removal comes first,
+    # so that an item inserted before the removed one takes its place.
     changes = [(path, 1, None) for path in removed] + [(path, 0, value) for path, value in added.items()]
     for parts, removes, value in sorted(changes, key=lambda change: (_order(change[0]), change[1]), reverse=True):
         if removes:
-            inside, last = _locate(result, parts)
-            del inside[last]
+            container, last = _locate(result, parts)
+            del container[last]
         else:
             _add(result, parts, value)
     return result
 
 
 def check_plain(value: Any, what: str) -> None:
-    """Raises EditRefused unless a value is JSON that can be stored."""
+    """Raise EditRefused unless a value is JSON that can be stored."""
     _check_plain(value, what, 0, tags=False)
 
 
 def _read_changes(what: str, changes: Mapping[str, Any], state: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
-    """Values by paths, as copies that nobody else has."""
+    """Return the values by path.
+
+    They are copied, so that later changes by the caller have no effect.
+    """
     values: dict[tuple[str, ...], Any] = {}
     for path, value in changes.items():
         _check_value(value, f"{what} {path!r}")
         parts = _resolve_tags(state, _parts(path))
         if parts in values:
-            raise EditRefused(f"{path!r} would be changed twice")
+            raise EditRefused(f"{path!r} is changed twice; give each path once")
         values[parts] = deepcopy(value)
     return values
 
 
 def _parts(path: str) -> tuple[str, ...]:
     if not isinstance(path, str) or not path:
-        raise EditRefused(f"a path is a text like 'a.b.0' or '/a/b/0', not {path!r}")
+        raise EditRefused(f"a path is a string like 'a.b.0' or '/a/b/0', not {path!r}")
     parts = parts_of(path) if path.startswith("/") else tuple(path.split("."))
     if not path.startswith("/") and "" in parts:
-        raise EditRefused(f"{path!r} has an empty name in it; if that is meant, write it as a JSON Pointer: /a//b")
+        raise EditRefused(f"{path!r} contains an empty key; if that is intended, write a JSON Pointer: /a//b")
     return parts
 
 
 def _resolve_tags(state: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
-    """The path as it is stored: what is looked for in a value with a tag is in its content."""
-    inside: Any = state
+    """Return the path as it is stored: through `v` below a tagged value."""
+    value: Any = state
     parts: list[str] = []
     for part in path:
-        if parts and _is_tagged(inside) and part not in inside:
+        # `parts` is empty at the top: the state itself is not a tagged value, even if its keys are
+        # `$` and `v`.
+        if parts and _is_tagged(value) and part not in value:
             parts.append("v")
-            inside = inside["v"]
+            value = value["v"]
         parts.append(part)
-        if isinstance(inside, list) and _is_index(part) and int(part) < len(inside):
-            inside = inside[int(part)]
+        if isinstance(value, list) and _is_index(part) and int(part) < len(value):
+            value = value[int(part)]
         else:
-            inside = inside.get(part) if isinstance(inside, Mapping) else None
+            # A path that does not exist is reported later, with what exists there.
+            value = value.get(part) if isinstance(value, Mapping) else None
     return tuple(parts)
 
 
@@ -103,10 +115,13 @@ def _is_tagged(value: Any) -> bool:
 
 
 def _order(path: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+    # Indexes by number: as strings, "10" would sort before "9".
     return tuple((int(part), part) if _is_index(part) else (-1, part) for part in path)
 
 
 def _is_index(part: str) -> bool:
+    # isdigit() alone accepts superscripts; 19 digits and more are not an index, and slow to
+    # convert.
     return part.isascii() and part.isdigit() and len(part) < 19
 
 
@@ -114,62 +129,60 @@ def _check_no_overlap(paths: list[tuple[str, ...]]) -> None:
     for path in paths:
         for other in paths:
             if path is not other and other[: len(path)] == path:
-                raise EditRefused(
-                    f"{'.'.join(path)!r} and {'.'.join(other)!r} would both be changed: one is in the other"
-                )
+                raise EditRefused(f"{'.'.join(path)!r} contains {'.'.join(other)!r}, so they cannot both be changed")
 
 
 def _locate(state: dict[str, Any], path: tuple[str, ...]) -> tuple[Any, str | int]:
-    """The mapping or the list that a path leads into, and the name or the index there."""
-    inside, last = _find_container(state, path), path[-1]
-    if isinstance(inside, dict) and last in inside:
-        return inside, last
-    if isinstance(inside, list) and _is_index(last) and int(last) < len(inside):
-        return inside, int(last)
-    raise _missing_path(path, inside, len(path) - 1)
+    """Return the mapping or list that holds the last part of a path, and the key or index there."""
+    container, last = _find_container(state, path), path[-1]
+    if isinstance(container, dict) and last in container:
+        return container, last
+    if isinstance(container, list) and _is_index(last) and int(last) < len(container):
+        return container, int(last)
+    raise _missing_path(path, container, len(path) - 1)
 
 
 def _find_container(state: dict[str, Any], path: tuple[str, ...]) -> Any:
-    inside: Any = state
+    container: Any = state
     for n, part in enumerate(path[:-1]):
-        if isinstance(inside, dict) and part in inside:
-            inside = inside[part]
-        elif isinstance(inside, list) and _is_index(part) and int(part) < len(inside):
-            inside = inside[int(part)]
+        if isinstance(container, dict) and part in container:
+            container = container[part]
+        elif isinstance(container, list) and _is_index(part) and int(part) < len(container):
+            container = container[int(part)]
         else:
-            raise _missing_path(path, inside, n)
-    return inside
+            raise _missing_path(path, container, n)
+    return container
 
 
 def _add(state: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    inside, last = _find_container(state, path), path[-1]
-    if isinstance(inside, dict) and last not in inside:
-        inside[last] = value
-    elif isinstance(inside, list) and _is_index(last) and int(last) <= len(inside):
-        inside.insert(int(last), value)
-    elif isinstance(inside, dict):
-        raise EditRefused(f"state {'.'.join(path)!r} is there already: set it")
+    container, last = _find_container(state, path), path[-1]
+    if isinstance(container, dict) and last not in container:
+        container[last] = value
+    elif isinstance(container, list) and _is_index(last) and int(last) <= len(container):
+        container.insert(int(last), value)
+    elif isinstance(container, dict):
+        raise EditRefused(f"state {'.'.join(path)!r} already exists; use set to replace it")
     else:
-        raise _missing_path(path, inside, len(path) - 1)
+        raise _missing_path(path, container, len(path) - 1)
 
 
-def _missing_path(path: tuple[str, ...], inside: Any, n: int) -> EditRefused:
+def _missing_path(path: tuple[str, ...], container: Any, n: int) -> EditRefused:
     where = f"state {'.'.join(path[:n])!r}" if n else "the state"
-    if isinstance(inside, dict):
-        names = [shorten(name) for name in list(inside)[:_SHOWN]]
-        more = f" and {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
-        there = f"has {', '.join(map(repr, names))}{more}" if names else "is empty"
-    elif isinstance(inside, list):
-        there = f"is a list of {len(inside)}, counted from 0"
+    if isinstance(container, dict):
+        names = [shorten(name) for name in list(container)[:_SHOWN]]
+        more = f" and {len(container) - _SHOWN} more" if len(container) > _SHOWN else ""
+        content = f"has {', '.join(map(repr, names))}{more}" if names else "is empty"
+    elif isinstance(container, list):
+        content = f"is a list of {len(container)} items, counted from 0"
     else:
-        there = f"is {shorten(msgspec.json.encode(inside).decode())}, with nothing in it"
-    return EditRefused(f"there is no {'.'.join(path)!r}: {where} {there}")
+        content = f"is {shorten(msgspec.json.encode(container).decode())}, which contains nothing"
+    return EditRefused(f"{'.'.join(path)!r} does not exist: {where} {content}")
 
 
 def _check_value(value: Any, what: str) -> None:
-    """Raises EditRefused unless a value can be stored as it is."""
-    named = _check_plain(value, what, 0)
-    if not named:  # else only a program with its classes can tell whether they take it
+    """Raise EditRefused unless a value can be stored as it is."""
+    # A value of a user's class is not decoded here: only a program with that class can check it.
+    if not _check_plain(value, what, 0):
         try:
             DEFAULT_CODEC.decode(msgspec.json.encode(value), "$")
         except CodecError as error:
@@ -177,9 +190,13 @@ def _check_value(value: Any, what: str) -> None:
 
 
 def _check_plain(value: Any, what: str, depth: int, *, tags: bool = True) -> bool:
-    """Raises EditRefused for what is no JSON that can be stored. Whether classes of users are named in it."""
+    """Return whether a value names classes of users.
+
+    Raises EditRefused if it is not JSON that can be stored.
+    """
     if depth > DEPTH:
-        raise EditRefused(f"{what} is nested too deep: at most {DEPTH} levels can be stored")
+        raise EditRefused(f"{what} is nested too deeply: the limit is {DEPTH} levels")
+    # `type(...) is`: a subclass, such as an enum, would come back from the store as its base class.
     if value is None or type(value) is bool:
         return False
     if type(value) is int and INT_MIN <= value <= INT_MAX:
@@ -189,17 +206,20 @@ def _check_plain(value: Any, what: str, depth: int, *, tags: bool = True) -> boo
     if type(value) is str and is_text(value):
         return False
     if type(value) is list:
-        return any([_check_plain(item, what, depth + 1, tags=tags) for item in value])  # noqa: C419 - look at all of them
+        # A list in any(), not a generator: every item is checked, even after one that names a
+        # class.
+        return any([_check_plain(item, what, depth + 1, tags=tags) for item in value])  # noqa: C419
     if type(value) is dict and all(type(name) is str and is_text(name) for name in value):
-        inside = any([_check_plain(item, what, depth + 1, tags=tags) for item in value.values()])  # noqa: C419
-        return (tags and "$" in value and _is_class(value, what)) or inside
+        has_class = any([_check_plain(item, what, depth + 1, tags=tags) for item in value.values()])  # noqa: C419
+        return (tags and "$" in value and _is_class(value, what)) or has_class
     raise EditRefused(
-        f"{what}: {shorten(repr(value))} is no JSON that can be stored; write it in its stored form, "
-        f'for instance {{"$": "Decimal", "v": "1.5"}}'
+        f"{what}: {shorten(repr(value))} is not JSON that can be stored; write it in its stored form, "
+        f'for example {{"$": "Decimal", "v": "1.5"}}'
     )
 
 
 def _is_class(value: dict[str, Any], what: str) -> bool:
     if not isinstance(value["$"], str) or "v" not in value:
-        raise EditRefused(f"{what}: a mapping with the key $ is a value with a tag, and needs its content in v")
+        raise EditRefused(f"{what}: a mapping with the key '$' is a tagged value and needs its content under 'v'")
+    # Standard types have plain tags (Decimal, datetime); the tag of a class reads "module:Class".
     return ":" in value["$"]

@@ -26,7 +26,9 @@ class Nesting(Executor):
     """An executor that runs a workflow."""
 
     workflow: InnerWorkflow
-    _forwarded_types: Sequence[object] = ()  # the types of its outputs, if they are sent as messages of the outer workflow
+    _forwarded_types: Sequence[
+        object
+    ] = ()  # the types of its outputs, if they are sent as messages of the outer workflow
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def test_an_id_that_is_not_there_is_not_found(place: Place, say: Say, command: l
     place.fill()
     done = say("--store", place.address, *command)
     assert (done.exit_code, done.stdout) == (3, ""), done.stderr
-    assert "is stored here" in done.stderr
+    assert "in this store" in done.stderr
 
 
 def test_a_newest_record_that_cannot_be_read_is_found_and_the_rest_is_looked_at(say: Say, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepwell import Retention, SQLiteCheckpointStorage
-from stepwell.admin import find_run, patched
+from stepwell.admin import apply_patch, find_run
 from stepwell.admin.diffs.checkpoints import load_document
 from stepwell.admin.lookup import find_checkpoint
 from tests.support.command_line import Place, Say
@@ -86,16 +86,16 @@ def test_a_question_is_answered_in_the_fork_alone(sqlite: Place, say: Say) -> No
     [
         (["nobody@1"], 3, "no run 'nobody'"),
         (["count-1@77"], 3, "has no checkpoint 77"),
-        (["count-1", "--as", "refund-7"], 2, "is stored already"),
+        (["count-1", "--as", "refund-7"], 2, "already exists"),
         (["count-1", "--as", ""], 2, "run_id is a non-empty string"),
         (["count-1", "--set", "numbers.7=1"], 2, "numbers.7"),
         (["count-1", "--set", "numbers"], 2, "not of the form PATH=VALUE"),
         (["count-1", "--set", "a=1", "--set", "a=2"], 2, "given twice"),
-        (["count-1", "--add", "numbers=1"], 2, "is there already"),
-        (["count-1", "--add", "x=NaN"], 2, "no JSON that can be stored"),
-        (["count-1", "--delete", "nothing"], 2, "there is no 'nothing'"),
+        (["count-1", "--add", "numbers=1"], 2, "already exists"),
+        (["count-1", "--add", "x=NaN"], 2, "not JSON that can be stored"),
+        (["count-1", "--delete", "nothing"], 2, "'nothing' does not exist"),
         (["count-1", "--tag", "team"], 2, "not of the form NAME=VALUE"),
-        (["count-1", "--answer", "refund-7=true"], 3, "does not ask 'refund-7'"),
+        (["count-1", "--answer", "refund-7=true"], 3, "has no open request 'refund-7'"),
         (["refund-7", "--answer", "refund-7=maybe"], 2, '"maybe" is no yes or no'),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_difference_is_told_as_data_and_as_a_patch(place: Place, say: Say) -> 
     assert (told["schema"], told["one"]["number"], told["other"]["number"]) == (1, 1, 3)
     assert {"path": "/state/numbers/1", "kind": "added", "before": None, "after": 2} in told["changes"]
     patch = json.loads(say(*between, "--patch").stdout)
-    assert patched(document_of(place, "count-1@1"), patch) == document_of(place, "count-1@3")
+    assert apply_patch(document_of(place, "count-1@1"), patch) == document_of(place, "count-1@3")
     same = say("--store", place.address, "diff", "count-1", "count-1@3")
     assert (same.exit_code, same.stdout) == (0, "count-1@3 → count-1@3\nno difference\n")
 

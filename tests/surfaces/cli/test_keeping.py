@@ -46,9 +46,9 @@ def test_runs_go_by_age_status_and_name(place: Place, say: Say) -> None:
         told = json.loads(say(*prune, *kept).stdout)
         assert (told["runs"], told["checkpoints"], told["given_back"]) == ([], {}, 0)
     told = json.loads(say(*prune, "--keep-last", "0", "refund").stdout)
-    assert (told["runs"], told["checkpoints"]) == ([], {"refund-7": [0]})  # it is not over, and was named
+    assert (told["runs"], told["checkpoints"]) == ([], {"refund-7": [0]})  # it has not ended, and was named
     told = json.loads(say(*prune, "--keep-for", "0s", "--status", "done", "--status", "failed").stdout)
-    assert (told["runs"], told["stays"]["refund-7"]) == (["count-1"], "runs of its status are left alone")
+    assert (told["runs"], told["stays"]["refund-7"]) == (["count-1"], "the policy keeps runs of its status")
     assert runs(say, place) == ["refund-7"]
 
 

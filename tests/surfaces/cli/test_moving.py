@@ -68,7 +68,7 @@ def test_another_run_of_that_id_is_never_overwritten(place: Place, say: Say, tmp
     for more in ([], ["--as", "refund-7"]):
         done = say("--store", place.address, "import", "run.stepwell", *more)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "is stored here already, and is not the one in the file 'run.stepwell'" in done.stderr
+        assert "already exists in this store, and is not the one in the file 'run.stepwell'" in done.stderr
         assert "hint: --as NEW" in done.stderr
     assert say("--store", place.address, "show", "count-1", "--json").stdout == before
 
@@ -80,14 +80,14 @@ def _newer(lines: list[bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("made", "code", "said"),
     [
-        (lambda data, lines: data[:-20], 2, "is cut short"),
-        (lambda data, lines: data[: len(data) // 2], 2, "is cut short"),
-        (lambda data, lines: b"", 2, "is cut short"),
+        (lambda data, lines: data[:-20], 2, "is truncated"),
+        (lambda data, lines: data[: len(data) // 2], 2, "is truncated"),
+        (lambda data, lines: b"", 2, "is truncated"),
         (lambda data, lines: data[:50] + b"x" + data[51:], 2, "is damaged"),
-        (lambda data, lines: b"PK\x03\x04 something else", 2, "is not what export_run wrote"),
-        (lambda data, lines: gzip.compress(b"{}\n"), 2, "is no exported run"),
-        (lambda data, lines: gzip.compress(b"".join(lines[:-2] + lines[-1:])), 2, "its sum does not fit"),
-        (lambda data, lines: _newer(lines), 5, "is of version 7"),
+        (lambda data, lines: b"PK\x03\x04 something else", 2, "was not written by export_run"),
+        (lambda data, lines: gzip.compress(b"{}\n"), 2, "is not an exported run"),
+        (lambda data, lines: gzip.compress(b"".join(lines[:-2] + lines[-1:])), 2, "its checksum does not match"),
+        (lambda data, lines: _newer(lines), 5, "has version 7"),
     ],
 )
 def test_a_file_that_is_not_whole_is_refused_and_nothing_is_made(

@@ -110,7 +110,7 @@ def test_an_answer_in_json_reaches_the_program(place: Place, say: Say, tmp_path:
         ('{"kind": "bad", "why": null}', "lines: is missing"),
         ('{"kind": "bad", "why": null, "lines": [{"item": 3}]}', "lines[0].item: 3 is no text"),
         ('{"kind": "bad", "why": null, "lines": [], "wheight": 2}', "wheight: there is no such field"),
-        ('{"kind": "bad", "why": null, "lines": [], "weight": 1e999}', "no JSON that can be stored"),
+        ('{"kind": "bad", "why": null, "lines": [], "weight": 1e999}', "not JSON that can be stored"),
         ("[" * 100_000, "nested too deeply"),
         ("@nowhere.json", "nowhere.json"),
     ],
@@ -166,7 +166,7 @@ def test_a_question_that_is_not_open_cannot_be_answered(here: Place, say: Say, l
     later(minutes=180)
     late = say(*respond, "milk", "--json", json.dumps(VERDICT))
     assert late.exit_code == 3
-    assert "too late" in late.stderr
+    assert "has expired" in late.stderr
     assert say("--store", here.address, "respond", "nobody").exit_code == 3
 
 

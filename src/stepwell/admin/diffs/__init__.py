@@ -1,1 +1,1 @@
-"""Differences between two checkpoints, as data and in words."""
+"""Differences between two checkpoints, as data and as text."""

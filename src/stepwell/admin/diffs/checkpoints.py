@@ -1,4 +1,4 @@
-"""What is different between two checkpoints, of one run or of two."""
+"""Compares two checkpoints, of one run or of two, and a fork with its parent."""
 
 from __future__ import annotations
 
@@ -16,57 +16,66 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 class NotForked(RunError):
-    """The run has no parent that it could be compared with."""
+    """The run is not a fork, so there is no parent to compare it with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What leads from one checkpoint to another: `changes`, in the order in which they are to be made."""
+    """The `changes` that lead from one checkpoint to another, in the order in which they apply."""
 
-    one: CheckpointInfo
-    other: CheckpointInfo
+    before: CheckpointInfo
+    after: CheckpointInfo
     changes: tuple[Change, ...]
 
     def patch(self) -> list[dict[str, Any]]:
-        """A JSON Patch (RFC 6902) that makes the document of the one into that of the other."""
+        """Return a JSON Patch (RFC 6902) from the document of `before` to that of `after`."""
         return patch_of(self.changes)
 
     def reversed(self) -> Difference:
-        """The difference seen from the other."""
-        return Difference(self.other, self.one, tuple(reverse_changes(self.changes)))
+        """Return the difference in the other direction."""
+        return Difference(self.after, self.before, tuple(reverse_changes(self.changes)))
 
     def lines(self, *, full: bool = False) -> list[str]:
-        """In words: which two, and a line for each change. Long values are cut, unless in full."""
-        between = f"{_label(self.one)} → {_label(self.other)}"
+        """Return the difference as text: the two checkpoints, then a line for each change.
+
+        Long values are shortened unless `full` is set.
+        """
+        between = f"{_label(self.before)} → {_label(self.after)}"
         return [between, *(lines_of(self.changes, full=full) or ["no difference"])]
 
 
-async def diff(storage: BuiltInStorage, one: str, other: str) -> Difference:
-    """The difference of two checkpoints, each named as `find_checkpoint` takes it; also of two runs.
+async def diff(storage: BuiltInStorage, before: str, after: str) -> Difference:
+    """Return the difference between two checkpoints, of one run or of two.
 
-    Reads these two, however long their runs are. Needs no class and no code of the workflow.
+    `find_checkpoint` says how to name them.
+
+    Reads only these two checkpoints, however long their runs are. Needs neither classes nor code of
+    the workflow.
     """
-    first, second = await find_checkpoint(storage, one), await find_checkpoint(storage, other)
+    first, second = await find_checkpoint(storage, before), await find_checkpoint(storage, after)
     changes = compare(await load_document(storage, first), await load_document(storage, second))
     return Difference(first, second, tuple(changes))
 
 
 async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
-    """What became of a fork: the difference of a checkpoint of it and the one of its parent where it began.
+    """Return how a fork differs from the checkpoint it was forked from.
 
-    `run` is named as `find_checkpoint` takes it; a run alone is its newest checkpoint. Raises NotForked for a run that
-    was begun with an input, and NotFound if that checkpoint of the parent is gone.
+    `run` names a checkpoint of the fork as `find_checkpoint` does; a run id means its newest.
+    Raises NotForked for a run that started with an input, and NotFound if the parent's checkpoint
+    is not stored any more.
     """
     checkpoint = await find_checkpoint(storage, run)
     content, _ = await StoreArchive(storage._store, DEFAULT_CODEC).at(await entry_of(storage._store, checkpoint))
     header = content.header
     if header.parent_id is None:
-        raise NotForked(f"run {checkpoint.run_id!r} is no fork: it began with an input", run_id=checkpoint.run_id)
+        raise NotForked(f"run {checkpoint.run_id!r} is not a fork: it started with an input", run_id=checkpoint.run_id)
+    # Looked up first, so that the error can name the fork; find_checkpoint() would only know the
+    # id.
     entry = await storage._store.locate(header.parent_id)
     if entry is None:
         raise NotFound(
-            f"{header.parent_run}@{header.parent_number}, where run {checkpoint.run_id!r} was forked, "
-            f"is not kept any more"
+            f"run {checkpoint.run_id!r} was forked from {header.parent_run}@{header.parent_number}, "
+            f"which is not stored any more"
         )
     parent = await find_checkpoint(storage, header.parent_id)
     changes = compare(await load_document(storage, parent), document_of(content))
@@ -74,7 +83,7 @@ async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
 
 
 async def load_document(storage: BuiltInStorage, at: CheckpointInfo) -> dict[str, Any]:
-    """The document of a checkpoint that was found."""
+    """Return a checkpoint as a JSON document."""
     entry = await entry_of(storage._store, at)
     return document_of((await StoreArchive(storage._store, DEFAULT_CODEC).at(entry))[0])
 

@@ -1,4 +1,4 @@
-"""A checkpoint as a JSON document that can be compared: what its run is and holds there, in the form it is stored."""
+"""Turns a checkpoint into a JSON document that can be compared, searched and shown."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from stepwell.storage.json_text import json_of
 
 
 def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What a checkpoint holds, as plain JSON data: values as they are stored, classes as their tags.
+    """Return the content of a checkpoint as plain JSON data, with classes as their tags.
 
-    What only says where and when it was made (ids of run, checkpoint and messages, times of commits) is left out: two
-    runs that did the same have the same document. In a run inside, `number` says where it was left.
+    Identity and time (ids of the run, of checkpoints and messages, times of commits) are left out,
+    so that two runs that did the same have equal documents. The `number` of a child is the commit
+    its caller last saw.
     """
     return {
+        # The stored value, not the word people read: the document is data for programs.
         "status": checkpoint.status.value,
         "iteration": checkpoint.iteration,
         "wake": checkpoint.wake,
@@ -42,6 +44,7 @@ def _decode(value: Payload) -> Any:
 
 
 def _describe_message(message: RoutedMessage) -> dict[str, Any]:
+    # A message without a source is the input of the run.
     fields: dict[str, Any] = {"from": message.source or "input", "to": [*message.takers, *message.joins]}
     if message.reply is not None:
         fields["answers"] = message.reply.request_id

@@ -1,1 +1,1 @@
-"""The examination of a store: is everything in it as it must be?"""
+"""Examines a store for damage and for runs that cannot continue."""

@@ -1,4 +1,7 @@
-"""Is everything in a store as it must be? Every record, note and letter is read, and lists are compared with them."""
+"""Examines a store.
+
+Every record, log entry and signal is read, and the lists of the store are compared with them.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
 from stepwell.kernel.lifecycle import apply
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.status_words import status_word
 from stepwell.model.superstep import Checkpoint, Child
 from stepwell.storage.archive import parent_of
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -28,9 +32,9 @@ from stepwell.storage.signals import read_signal
 from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
 from stepwell.workflows.workflow import Workflow
 
-_RUNS = 200  # of the list, at a time
+_RUNS = 200  # runs per page of the list
 _TRIES = 3
-_NOBODY = "no run has this id"
+_UNUSED_ID = "no run has this id"
 _decode = msgspec.json.Decoder().decode
 
 
@@ -40,13 +44,15 @@ async def examine(
     workflows: Iterable[Workflow] = (),
     progress: Callable[[Examined], None] | None = None,
 ) -> AsyncIterator[Finding | Examined]:
-    """Read everything in a storage, and tell what is not as it must be; the last thing told is what was looked at.
+    """Read everything in a storage and yield a Finding for each problem.
 
-    `progress` is called now and then with what was looked at so far.
+    The last item is the Examined totals.
 
-    Nothing is changed, and runs may be moved on meanwhile. No class of the program is needed. For the runs of
-    `workflows` it is found out, too, whether these could go on with them: by their graphs, and by reading what the
-    heads hold.
+    `progress` is called from time to time with the totals so far.
+
+    Nothing is changed, and runs may be driven meanwhile. No classes of the program are needed. For
+    each run of one of the `workflows`, the examination also checks whether that workflow can
+    continue the run.
     """
     totals, began = Examined(), time.perf_counter()
     by_name = {workflow.name: workflow for workflow in workflows}
@@ -63,6 +69,8 @@ async def examine(
             totals.warnings += finding.severity == "warning"
             yield finding
     except DurabilityError as error:
+        # The store itself failed: report that as the last finding instead of raising, so that a
+        # caller keeps the findings and the totals it already has.
         totals.errors += 1
         problem = "cannot be reached" if _may_be_away(error) else "cannot be read any further"
         yield Finding("error", f"the store {problem}: {error}")
@@ -75,7 +83,7 @@ class _Examination:
         self, store: Store, totals: Examined, workflows: Mapping[str, Workflow], report_progress: Callable[[], None]
     ) -> None:
         self._store, self._totals, self._workflows, self._report_progress = store, totals, workflows, report_progress
-        self._wakes: Mapping[str, str] | None = None  # None: they cannot be read
+        self._wakes: Mapping[str, str] | None = None  # wake-up times by run; None if they cannot be read
 
     async def findings(self) -> AsyncIterator[Finding]:
         for finding in [*await self._check_store(), *await self._read_wakes()]:
@@ -90,6 +98,8 @@ class _Examination:
                 done |= {entry.run_id for entry in page}
                 past = page[-1]
         except DurabilityError as error:
+            # One damaged entry breaks the whole page. A survey lists the readable entries and the
+            # damaged ones.
             survey = await self._survey_runs(error)
         else:
             return
@@ -102,7 +112,11 @@ class _Examination:
                 yield finding
 
     async def _survey_runs(self, error: DurabilityError) -> Survey:
-        """All runs, if they cannot be listed one page after the other. Raises the error if that cannot be done."""
+        """Return all runs of a store that cannot be listed page by page.
+
+        Raises the error if it has no survey.
+        """
+        # Wrappers (integrity, encryption) do not offer the optional methods, the store inside may.
         inner = getattr(self._store, "inner", self._store)
         if not hasattr(inner, "survey") or await self._is_away(error):
             raise error
@@ -110,7 +124,7 @@ class _Examination:
         return survey
 
     async def _check_damaged_run(self, damaged: DamagedRun) -> list[Finding]:
-        """A run that cannot be listed: what of it can be read is looked at."""
+        """Check what can still be read of a run that cannot be listed."""
         self._totals.runs += 1
         findings = [Finding("error", damaged.why, damaged.run_id)]
         if damaged.run_id is not None:
@@ -118,7 +132,7 @@ class _Examination:
         return remove_duplicates(findings)
 
     async def _check_store(self) -> list[Finding]:
-        """What a store that can look at itself finds."""
+        """Return what the store's own check finds, if it has one."""
         inner = getattr(self._store, "inner", self._store)
         try:
             return [Finding("error", problem) for problem in await inner.flaws()] if hasattr(inner, "flaws") else []
@@ -138,12 +152,13 @@ class _Examination:
         damage = await self._check_records(entry.run_id)
         findings = [*damage, *await self._check_signals(entry.run_id)]
         if damage:
-            # its head may not be readable, and what is said of it would be said twice
+            # The head is folded from these records: checking it would fail, or report the same
+            # damage again.
             return remove_duplicates(findings)
         try:
             snapshot = await take_snapshot(self._store, entry.run_id, "run")
             if snapshot is None:
-                return findings  # it was deleted while we looked
+                return findings  # deleted meanwhile
             return [
                 *findings,
                 *self._check_superstep_log(snapshot),
@@ -154,18 +169,17 @@ class _Examination:
             return remove_duplicates([*findings, await self._finding(error, entry.run_id)])
 
     async def _read_numbers(self, run_id: str) -> tuple[list[int], list[Finding]]:
-        """The numbers of the records of a run, and what is wrong with them."""
+        """Return the numbers of a run's records, and the findings about the numbers themselves."""
         findings: list[Finding] = []
         try:
             numbers = [entry.number for entry in await self._store.entries(run_id=run_id)]
         except DurabilityError as error:
             findings.append(await self._finding(error, run_id))
+            # Some stores can list the numbers alone, without the damaged entries.
             inner = getattr(self._store, "inner", self._store)
             numbers = await inner.numbers(run_id) if hasattr(inner, "numbers") else []
         flaws = {number: flaw_in_count(number) for number in numbers}
-        findings += [
-            Finding("error", f"the number of a commit {why}", run_id) for why in flaws.values() if why is not None
-        ]
+        findings += [Finding("error", f"a commit number {why}", run_id) for why in flaws.values() if why is not None]
         return sorted(number for number, why in flaws.items() if why is None), findings
 
     async def _check_records(self, run_id: str) -> list[Finding]:
@@ -177,6 +191,8 @@ class _Examination:
                     before = self._check_record(record, before)
                 except DurabilityError as error:
                     findings.append(await self._finding(error, run_id, number))
+                    # The deltas after this record have no base: each is reported until the next
+                    # snapshot.
                     before = None
             self._report_progress()
         return findings
@@ -184,7 +200,10 @@ class _Examination:
     async def _read_records(
         self, run_id: str, numbers: list[int]
     ) -> AsyncIterator[tuple[int, Record | DurabilityError]]:
-        """A page of records; if one of them cannot be read, the others are read one by one."""
+        """Yield a page of records, or for a record that cannot be read, its error.
+
+        If the page as a whole cannot be read, its records are read one by one.
+        """
         try:
             for record in await self._store.history(run_id, after=numbers[0] - 1, upto=numbers[-1]):
                 yield record.entry.number, record
@@ -200,8 +219,11 @@ class _Examination:
                 yield number, error
 
     def _check_record(self, record: Record | DurabilityError, before: Checkpoint | None) -> Checkpoint | None:
-        """Where a record leads. Raises what kept it from being read, CheckpointCorrupt or CodecError if it is not as it
-        must be."""
+        """Return the checkpoint a record leads to.
+
+        Raises the error that kept it from being read, or CheckpointCorrupt or CodecError if its
+        content is wrong.
+        """
         if isinstance(record, DurabilityError):
             raise record
         self._totals.records += 1
@@ -211,24 +233,26 @@ class _Examination:
         self._totals.formats[shape.format] += 1
         what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
         for part, why in entry_flaws(entry):
-            raise CodecError(f"{what} is listed with a {part} that {why}", path="$")
+            raise CodecError(f"the list entry of {what} has a {part} that {why}", path="$")
         check_tags(_decode(record.body), what)
         if not is_listed_right(entry, commit, is_snapshot=shape.run is not None):
-            raise CodecError(f"{what} is listed as something else than it is", path="$")
+            raise CodecError(f"the list entry of {what} does not match its content", path="$")
+        # A snapshot stands alone, a delta needs the checkpoint before it.
         if shape.run is not None:
             return self._check_workflow(entry, apply(header_of(shape), None, commit, previous_id=shape.previous_id))
         if before is not None and before.number == commit.number - 1:
             return self._check_workflow(entry, apply(before.header, before, commit))
+        # With LatestOnly, superseded records with outputs stay for their outputs; what they changed
+        # is gone.
         if entry.fleeting and entry.outputs:
-            return None  # kept for its outputs alone
-        raise CodecError(f"{what} tells only what changed, and what it changed from is missing", path="$")
+            return None
+        raise CodecError(f"{what} is a delta, and the record it is based on is missing", path="$")
 
     def _check_workflow(self, entry: Entry, checkpoint: Checkpoint) -> Checkpoint:
         if entry.workflow != checkpoint.header.workflow:
-            problem = (
-                f"is listed as one of workflow {entry.workflow!r}, and its run is of {checkpoint.header.workflow!r}"
-            )
-            raise CodecError(f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r} {problem}", path="$")
+            what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+            problem = f"is listed under workflow {entry.workflow!r}, but belongs to {checkpoint.header.workflow!r}"
+            raise CodecError(f"{what} {problem}", path="$")
         return checkpoint
 
     async def _check_signals(self, run_id: str) -> list[Finding]:
@@ -238,9 +262,10 @@ class _Examination:
             return [await self._finding(error, run_id)]
         findings = []
         for key, body in signals:
-            self._totals.letters += 1
+            self._totals.signals += 1
+            # The mark of an unfinished import: take_snapshot() reports it.
             if key == PARTLY_HERE:
-                continue  # whoever looks at the run as a whole says so
+                continue
             try:
                 read_signal(run_id, key, body)
             except DurabilityError as error:
@@ -249,8 +274,9 @@ class _Examination:
 
     def _check_superstep_log(self, snapshot: Snapshot) -> Iterator[Finding]:
         for key, body in snapshot.superstep_log.items():
-            self._totals.memory += 1
+            self._totals.log_entries += 1
             try:
+                # Outcomes are stored under the id of their delivery, which has no slash.
                 if "/" in key:
                     read_note(snapshot.run_id, key, body, DEFAULT_CODEC)
                 else:
@@ -259,7 +285,11 @@ class _Examination:
                 yield Finding("error", str(error), snapshot.run_id)
 
     async def _check_listing(self, entry: RunEntry, snapshot: Snapshot) -> list[Finding]:
-        """Whether lists say of a run what its head says. If it was moved on meanwhile, it is looked at again."""
+        """Compare what the lists of the store say about a run with its head.
+
+        A run that commits between the two reads looks inconsistent, so a difference counts only if
+        neither side has changed when both are read again.
+        """
         for _ in range(_TRIES):
             findings = await self._compare_listing(entry, snapshot.at)
             if not findings:
@@ -267,10 +297,11 @@ class _Examination:
             again = await take_snapshot(self._store, snapshot.run_id, "run")
             listed = await self._store.run(snapshot.run_id)
             if again is None or listed is None:
-                return []  # it was deleted while we looked
+                return []  # deleted meanwhile
             if (again.at.number, listed) == (snapshot.at.number, entry):
                 return findings
             snapshot, entry = again, listed
+        # A run that is always busy proves nothing.
         return []
 
     async def _compare_listing(self, entry: RunEntry, head: Checkpoint) -> list[Finding]:
@@ -287,39 +318,43 @@ class _Examination:
         )
         if listed_as != stored_as:
             problem = (
-                f"the list of runs says commit {entry.number}, {entry.status}, and its head is commit {head.number}, "
+                f"the list of runs shows commit {entry.number}, {status_word(entry.status)}, "
+                f"but its head is commit {head.number}, {status_word(head.status)}"
             )
-            findings.append(Finding("error", f"{problem}{head.status.value}", run_id))
+            findings.append(Finding("error", problem, run_id))
         if (why := flaw_in_time(entry.began)) is not None:
-            findings.append(Finding("error", f"the list of runs says when it began, and that {why}", run_id))
+            findings.append(Finding("error", f"its start time in the list of runs {why}", run_id))
         if not await self._is_located(head.stamp.checkpoint_id):
-            findings.append(Finding("error", "its newest checkpoint is not found by its id", run_id, head.number))
+            findings.append(Finding("error", "its newest checkpoint cannot be found by its id", run_id, head.number))
         listed = {request.request_id: request for request in await self._store.pending(run_id=run_id)}
         asked = {request.request_id: request for request in pending_of(head.header, head.requests.values())}
         if listed != asked:
             names = ", ".join(sorted(id for id in {**listed, **asked} if listed.get(id) != asked.get(id)))
-            findings.append(
-                Finding("error", f"the list of open questions and its head do not agree on {names}", run_id)
+            findings.append(Finding("error", f"the list of open requests and its head disagree on {names}", run_id))
+        if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
+            # Read once at the start for all runs, and this run may have gone to sleep since.
+            findings += await self._read_wakes()
+        if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
+            problem = (
+                f"the list of wake-up times shows {self._wakes.get(run_id) or 'none'}, "
+                f"but its head has {wake_of(head) or 'none'}"
             )
-        if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
-            findings += await self._read_wakes()  # that was known when we began
-        if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
-            problem = f"it is listed to be woken at {self._wakes.get(run_id)}, and wants to be at {wake_of(head)}"
             findings.append(Finding("error", problem, run_id))
         return findings
 
     async def _is_located(self, checkpoint_id: str) -> bool:
-        """Whether a checkpoint is found by its id. A directory looks through all runs: a damaged one is named where it
-        is looked at."""
+        """Return whether a checkpoint is found by its id."""
         try:
             return await self._store.locate(checkpoint_id) is not None
         except DurabilityError as error:
             if await self._is_away(error):
                 raise
+            # A directory searches all runs, and another run may be damaged. That one gets its own
+            # finding.
             return True
 
     async def _check_head(self, snapshot: Snapshot) -> list[Finding]:
-        """Whether a run could go on from its head, as far as that can be seen."""
+        """Check whether a run could continue from its head."""
         head, run_id = snapshot.at, snapshot.run_id
         self._totals.questions += len(head.requests) if head.header.caller is None else 0
         if LOCK in head.executors:
@@ -330,37 +365,43 @@ class _Examination:
         parent = await parent_of(self._store, head.header)
         if head.header.parent_id is not None and (parent is None or await self._store.run(parent[0]) is None):
             problem = (
-                f"it was forked from checkpoint {head.header.parent_id}, whose run is gone: what that told is, too"
+                f"the run it was forked from (checkpoint {head.header.parent_id}) is not stored any more, "
+                f"so the outputs from before the fork are lost"
             )
             findings.append(Finding("warning", problem, run_id))
         if head.header.caller is not None and await self._store.run(head.header.caller) is None:
-            problem = f"it works for run {head.header.caller!r}, which is not stored: nobody will ever go on with it"
+            problem = f"its caller, run {head.header.caller!r}, is not stored, so it will never continue"
             findings.append(Finding("warning", problem, run_id))
         workflow = self._workflows.get(head.header.workflow)
-        if workflow is None or head.status is WorkflowRunState.IDLE:  # one that is done needs nobody to go on with it
+        # A completed run needs no code.
+        if workflow is None or head.status is WorkflowRunState.IDLE:
             return findings
         obstacles = await find_incompatibilities(self._store, run_id, workflow)
-        problem = f"this code cannot go on with it: {'; '.join(obstacles)}"
+        problem = f"this code cannot continue it: {'; '.join(obstacles)}"
         return [*findings, Finding("error", problem, run_id, head.number)] if obstacles else findings
 
     async def _check_child(self, head: Checkpoint, child: Child) -> list[Finding]:
         if not await self._is_located(child.checkpoint_id) and await self._store.run(child.run_id) is None:
-            problem = f"it waits for run {child.run_id!r} inside {child.executor!r}, which is not stored: answers fail"
+            problem = (
+                f"it waits for run {child.run_id!r} of sub-workflow {child.executor!r}, which is not stored: "
+                f"it cannot be answered"
+            )
             return [Finding("error", problem, head.run_id, head.number)]
         return []
 
     async def _is_away(self, error: DurabilityError) -> bool:
-        """Whether the store cannot be asked any more. One that answers another question has only lost this answer."""
+        """Return whether the store has become unreachable: then the examination cannot continue."""
         if not _may_be_away(error):
             return False
+        # A store that answers a trivial query is there, and only what we asked for is unreadable.
         try:
-            await self._store.head(_NOBODY)
+            await self._store.head(_UNUSED_ID)
         except DurabilityError as another:
             return _may_be_away(another)
         return False
 
     async def _finding(self, error: DurabilityError, run_id: str | None, number: int | None = None) -> Finding:
-        """What was found instead of what was looked for. Raises the error again if the store is away."""
+        """Return an error as a finding. Raises it instead if the store has become unreachable."""
         if await self._is_away(error):
             raise error
         return Finding("error", str(error), run_id, number)
@@ -371,5 +412,6 @@ def _pages(runs: Sequence[RunEntry]) -> Iterator[Sequence[RunEntry]]:
 
 
 def _may_be_away(error: DurabilityError) -> bool:
-    """That something in a store is too new says nothing of the rest."""
+    """Return whether an error may mean that the store is unreachable."""
+    # NewerFormat is a StoreUnavailable, too, but is about one item.
     return isinstance(error, StoreUnavailable) and not isinstance(error, NewerFormat)

@@ -1,4 +1,4 @@
-"""What an examination of a store finds, and what can be found out from one checkpoint or one text alone."""
+"""The results of an examination, and the checks that need only one checkpoint or document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it must be. An error: a run cannot go on, or what is read is not what was written."""
+    """A problem in a store.
+
+    An error means that a run cannot continue, or that data is not what was written.
+    """
 
     severity: Severity
     what: str
@@ -25,19 +28,19 @@ class Finding:
 
 @dataclass(slots=True)
 class Examined:
-    """What was looked at, and how long it took."""
+    """How much was examined, and how long it took."""
 
     runs: int = 0
     records: int = 0
     bytes: int = 0
-    memory: int = 0
-    letters: int = 0
+    log_entries: int = 0  # of superstep logs
+    signals: int = 0
     questions: int = 0
     errors: int = 0
     warnings: int = 0
     seconds: float = 0.0
-    formats: Counter[int] = field(default_factory=Counter)  # records by the format they are of
-    statuses: Counter[str] = field(default_factory=Counter)  # runs by where they are
+    formats: Counter[int] = field(default_factory=Counter)  # records by format
+    statuses: Counter[str] = field(default_factory=Counter)  # runs by stored status
 
     @property
     def records_per_second(self) -> float:
@@ -45,12 +48,14 @@ class Examined:
 
 
 def remove_duplicates(findings: list[Finding]) -> list[Finding]:
-    """Without those that say the same again of another commit."""
+    """Return the findings without those that repeat an earlier one for another commit."""
+    # Reversed twice: a dict keeps the last value of a key, and the first finding is the one to
+    # keep.
     return list({finding.what: finding for finding in reversed(findings)}.values())[::-1]
 
 
 def find_unknown_executors(checkpoint: Checkpoint) -> Iterator[str]:
-    """Executors a checkpoint names that its own graph does not have."""
+    """Yield a sentence for each executor in a checkpoint that is not in its own graph."""
     executors = set(checkpoint.header.signature.get("executors", ()))
     names = [
         *checkpoint.executors,
@@ -59,17 +64,18 @@ def find_unknown_executors(checkpoint: Checkpoint) -> Iterator[str]:
     ]
     for name in dict.fromkeys(names):
         if name not in executors:
-            yield f"its head names the executor {name!r}, which the graph it was stored with does not have"
+            yield f"its head refers to executor {name!r}, which is not in the graph stored with it"
 
 
 def check_tags(tree: Any, what: str) -> None:
-    """Raises CodecError if something is marked as a value of a class and does not say of which."""
-    waiting = [tree]
-    while waiting:
-        value = waiting.pop()
+    """Raise CodecError if a tagged value does not name its class."""
+    # A stack instead of recursion: a damaged record may be nested deeper than Python recurses.
+    stack = [tree]
+    while stack:
+        value = stack.pop()
         if isinstance(value, dict):
             if not isinstance(value.get("$", ""), str):
-                raise CodecError(f"{what} holds a value of no class", path="$")
-            waiting += value.values()
+                raise CodecError(f"{what} contains a tagged value without a class name", path="$")
+            stack += value.values()
         elif isinstance(value, list):
-            waiting += value
+            stack += value

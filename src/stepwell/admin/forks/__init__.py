@@ -1,1 +1,1 @@
-"""New runs that continue from a checkpoint of another, with changes."""
+"""New runs created from a checkpoint of another, with an edited state."""

@@ -1,4 +1,4 @@
-"""A new run that goes on from a checkpoint of another, with changes to what it holds."""
+"""Forks a run: creates a new run from a checkpoint of another, with an edited state if wanted."""
 
 from __future__ import annotations
 
@@ -42,28 +42,34 @@ async def fork(
     responses: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> CheckpointInfo:
-    """Begin a new run where another was, with changes to its state. Where the new run begins.
+    """Create a new run from a checkpoint of another, with changes to its state.
 
-    `checkpoint` is named as `find_checkpoint` takes it. The new run has the messages, open questions, executor states
-    and runs inside of that checkpoint; nothing of what led there is done again. Nothing is run here: whoever has the
-    workflow goes on with `run(run_id=...)`. The run it begins from stays as it is.
+    Return its first checkpoint.
 
-    `set`, `add` and `delete` change the state in its stored JSON form, by paths: `a.b.0`, or `/a/b/0` for names with
-    dots in them. What is set or deleted must be there, what is added must not. `responses` are answers to open
-    questions in plain JSON, as `answer` takes them; they are posted once the run is there, so a crash may leave it
-    without them. `tags` are those of the new run; None: those of the run it begins from. What is kept of it follows the
-    storage.
+    `find_checkpoint` says how to name the `checkpoint`. The new run has its messages, open
+    requests, executor states and sub-workflow runs; nothing that led there is executed again.
+    Nothing is executed here either: a program with the workflow continues the new run with
+    `run(run_id=...)`. The original run is not changed.
 
-    Raises NotFound or Ambiguous for the checkpoint, EditRefused for a change or an answer that cannot be stored,
-    UnknownRequest or RequestExpired for a question, RunError if a run of that id is stored already, and RunBusy if
-    somebody drives one. Then there is no new run.
+    `set`, `add` and `delete` edit the state in its stored JSON form by paths: `a.b.0`, or `/a/b/0`
+    for keys that contain dots. What is set or deleted must exist, what is added must not.
+    `responses` are answers to open requests in plain JSON, as for `answer`; they are sent after the
+    run is created, so a crash in between leaves the run without them. `tags` are those of the new
+    run; None copies the tags of the original. Retention follows the storage.
+
+    Raises NotFound or Ambiguous for the checkpoint, EditRefused for a change or an answer that
+    cannot be stored, UnknownRequest or RequestExpired for a request, RunError if a run with that id
+    exists, and RunBusy if a process is driving it. In all these cases no run is created.
     """
     archive = StoreArchive(storage._store, DEFAULT_CODEC, storage.retention)
     origin = await find_checkpoint(storage, checkpoint)
-    position_of(OMITTED, run_id, origin.checkpoint_id, tags)  # no id and no tags that a run could not have
+    # Called for its checks: the id and the tags must be such as `Workflow.run` would accept.
+    position_of(OMITTED, run_id, origin.checkpoint_id, tags)
     source = await _load_source(archive, origin)
     answers = encode_answers(source, responses or {})
     changed = replace(source, state=_edit_state(source.state, set=set, add=add, delete=delete))
+    # A fork stands alone: it is not driven by the caller of its source, and is not part of its
+    # trace.
     header = replace(
         create_fork_header(source, run_id or new_run_id()),
         caller=None,
@@ -71,6 +77,8 @@ async def fork(
         retention=storage.retention,
         tags=source.header.tags if tags is None else dict(tags),
     )
+    # The lease keeps a second fork, or a drive that starts the same id, from creating the run at
+    # the same time.
     lease = await lease_renewal.acquire(archive, header.run_id, this_process(new_run_id()), _ignore_signals)
     try:
         created = await _create_run(archive, changed, header)
@@ -91,10 +99,10 @@ async def preview_fork(
     responses: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> Difference:
-    """What `fork` would change with these arguments: the difference of its first checkpoint. Nothing is made.
+    """Return what `fork` would change with these arguments, without creating a run.
 
-    Raises as `fork` does, but for RunBusy. A run without a name is called `new` here. Answers are not in it: they are
-    taken in when the new run is driven.
+    Raises as `fork` does, except RunBusy. A run without an id is called `new` here. Answers are not
+    part of the difference: they are applied when the new run is driven.
     """
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
     origin = await find_checkpoint(storage, checkpoint)
@@ -111,14 +119,14 @@ async def preview_fork(
 async def _load_source(archive: StoreArchive, origin: CheckpointInfo) -> Checkpoint:
     checkpoint = await archive.find(origin.checkpoint_id)
     if checkpoint is None:
-        raise NotFound(f"checkpoint {origin.checkpoint_id!r} of run {origin.run_id!r} has gone meanwhile")
+        raise NotFound(f"checkpoint {origin.checkpoint_id!r} of run {origin.run_id!r} was deleted meanwhile")
     return checkpoint
 
 
 async def _check_free(archive: StoreArchive, run_id: str) -> None:
     if await archive.head(run_id) is not None:
         raise RunError(
-            f"a run {run_id!r} is stored already; give the new run an id of its own, or none",
+            f"run {run_id!r} already exists; choose another id for the new run, or pass none",
             run_id=run_id,
         )
 
@@ -137,7 +145,10 @@ def _edit_state(
     add: Mapping[str, Any] | None,
     delete: Collection[str],
 ) -> Mapping[str, Payload]:
-    """The state with its changes; what did not change keeps the very text it is stored as."""
+    """Return the edited state.
+
+    Values that did not change keep their stored bytes, so that no rewriting shows.
+    """
     if not (set or add or delete):
         return before
     plain = {key: msgspec.json.decode(json_of(value)) for key, value in before.items()}
@@ -153,4 +164,4 @@ def _encode(value: Any) -> Payload:
 
 
 def _ignore_signals() -> None:
-    """Mail for the new run waits until it is driven."""
+    """Do nothing: signals for the new run are applied when it is driven."""

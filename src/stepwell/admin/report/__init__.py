@@ -1,1 +1,1 @@
-"""A run as a page that is read offline, and a workflow as an SVG."""
+"""A run as an HTML page that works offline, and a workflow as an SVG."""

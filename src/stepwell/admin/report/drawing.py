@@ -1,4 +1,4 @@
-"""A workflow as a picture that needs nothing else: SVG, with what became of each executor."""
+"""Draws a workflow as a self-contained SVG, with the progress of each executor of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from stepwell.model.event import WorkflowRunState
 from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.model.visible_text import JOINERS, visible
 
-_LINE, _SMALL = 17.0, 14.0  # the height of a line of text, and of a small one
-_LETTER, _SMALL_LETTER = 7.6, 6.4  # how wide a letter is, about
-_LONGEST, _MOST_LINES = 24, 3  # letters of a line, and lines, of a name or a label
+_LINE, _SMALL = 17.0, 14.0  # height of a line of text, normal and small
+# Approximate widths of a character: the fonts of the reader are unknown, so boxes have some room to
+# spare.
+_LETTER, _SMALL_LETTER = 7.6, 6.4
+_LONGEST, _MOST_LINES = 24, 3  # characters per line, and lines, of a name or a label
 
+# The class names are prefixed: the style of one SVG applies to the whole page that contains it.
 _STYLE = """
 .hf{--ink:#1b1f24;--soft:#57606a;--paper:#fff;--idle:#f6f8fa;--ran:#dafbe1;--bad:#ffebe9;--wait:#fff8c5;--next:#ddf4ff;
 font-family:system-ui,sans-serif;font-size:13px;background:var(--paper)}
@@ -35,34 +38,36 @@ font-family:system-ui,sans-serif;font-size:13px;background:var(--paper)}
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What became of the executors of a run."""
+    """The progress of the executors of a run."""
 
-    ran: Mapping[str, int] = field(default_factory=dict)  # how often each was done
+    ran: Mapping[str, int] = field(default_factory=dict)  # how often each has completed
     failed: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()  # for an answer
-    following: frozenset[str] = frozenset()  # something is on its way to them
+    following: frozenset[str] = frozenset()  # messages are on their way to them
 
     def state(self, executor: str) -> str:
-        """One of failed, waiting, next, ran, idle: the first that holds."""
+        """Return the first that applies of failed, waiting, next, ran, idle."""
         for name, members in (("failed", self.failed), ("waiting", self.waiting), ("next", self.following)):
             if executor in members:
                 return name
         return "ran" if self.ran.get(executor) else "idle"
 
-    def words(self, executor: str) -> str:
+    def describe(self, executor: str) -> str:
+        """Return the progress of an executor as a caption. Symbols repeat what the colours say."""
         times = self.ran.get(executor, 0)
         ran = "" if not times else "✓ ran once" if times == 1 else f"✓ ran {times} times"
-        words = {"failed": "✕ failed", "waiting": "? waits for an answer", "next": "▸ is next"}
-        return ", ".join(part for part in (words.get(self.state(executor)), ran) if part) or "not run"
+        captions = {"failed": "✕ failed", "waiting": "? waiting for an answer", "next": "▸ next"}
+        return ", ".join(part for part in (captions.get(self.state(executor)), ran) if part) or "not run"
 
 
 def progress_of(checkpoint: Checkpoint, commits: Iterable[Commit]) -> Progress:
-    """The progress of a run at a checkpoint, whose way there is these commits."""
+    """Return the progress of a run at a checkpoint, given the commits that led there."""
     ran: dict[str, int] = {}
     failed: frozenset[str] = frozenset()
     for commit in commits:
         for done in commit.done:
             ran[done.executor] = ran.get(done.executor, 0) + 1
+        # Overwritten by each commit: a failure counts only while the run has not moved on.
         failed = frozenset(failure.executor_id for failure in commit.failures if failure.executor_id)
     following = frozenset(taker for message in checkpoint.messages for taker in message.takers)
     waiting = frozenset(request.executor for request in checkpoint.requests.values())
@@ -70,7 +75,7 @@ def progress_of(checkpoint: Checkpoint, commits: Iterable[Commit]) -> Progress:
 
 
 class HasGraph(Protocol):
-    """What can be drawn: a workflow."""
+    """Anything that can be drawn: a workflow."""
 
     @property
     def graph_signature(self) -> Mapping[str, Any]: ...
@@ -79,10 +84,10 @@ class HasGraph(Protocol):
 def draw(
     graph: Mapping[str, Any] | HasGraph, *, progress: Progress | None = None, title: str = "Workflow", name: str = "hf"
 ) -> str:
-    """A workflow as one SVG element, from a signature as runs keep it, or from a Workflow.
+    """Return a workflow as one SVG element, from a Workflow or from a stored graph signature.
 
-    It needs no script, no font and no network, follows the reader's choice of light or dark, and says in words what its
-    colours say. `name` keeps the pictures of one page apart.
+    It needs no script, no font and no network, follows the reader's choice of light or dark, and
+    repeats in text what its colours say. Give each drawing on a page its own `name`.
     """
     signature = graph if isinstance(graph, Mapping) else graph.graph_signature
     return "".join(_Picture(shape_of(signature), progress, title, escape(name)).draw())
@@ -105,12 +110,14 @@ class _Picture:
     def draw(self) -> Iterator[str]:
         layout, name = self._layout, self._name
         width, height = round(layout.width), round(layout.height)
+        # The title and the description are what a screen reader reads.
         yield f'<svg xmlns="http://www.w3.org/2000/svg" class="hf" role="img" aria-labelledby="{name}-t {name}-d" '
         yield f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
         yield f'<title id="{name}-t">{escape(self._title)}</title>'
         yield f'<desc id="{name}-d">{escape(self._describe())}</desc>'
         yield f'<style>{_STYLE}</style><defs><marker id="{name}-m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
         yield 'markerHeight="8" orient="auto-start-reverse"><path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>'
+        # Arrows first, so that boxes cover their ends.
         for number, arrow in enumerate(self._arrows):
             yield from self._draw_arrow(number, arrow)
         for id in self._shape.executors:
@@ -129,7 +136,7 @@ class _Picture:
 
     def _caption(self, id: str) -> str:
         parts = ["start"] if id == self._shape.start else []
-        return " · ".join([*parts, *([self._progress.words(id)] if self._progress else [])])
+        return " · ".join([*parts, *([self._progress.describe(id)] if self._progress else [])])
 
     def _draw_executor(self, id: str, box: Rectangle) -> Iterator[str]:
         state = self._progress.state(id) if self._progress else "plain"
@@ -157,17 +164,17 @@ class _Picture:
         yield "</g>"
 
     def _describe(self) -> str:
-        """The picture in words."""
+        """Return the drawing as sentences."""
         sentences = [f"It starts at {self._shape.start}."]
         sentences += [f"{_describe_arrow(arrow)}." for arrow in self._shape.arrows]
         sentences += [f"{text}." for text in self._shape.unread]
         if self._progress:
-            sentences += [f"{id}: {self._progress.words(id)}." for id in self._shape.executors]
+            sentences += [f"{id}: {self._progress.describe(id)}." for id in self._shape.executors]
         return shorten(" ".join(sentences), 20_000)
 
 
 def _merge_loops(arrows: Iterable[Arrow]) -> list[Arrow]:
-    """Arrows, those from an executor to itself as one: there is room for one beside a box."""
+    """Return the arrows, with all loops of an executor merged: a box has room for one."""
     merged: dict[object, Arrow] = {}
     for arrow in arrows:
         key = arrow.source if arrow.source == arrow.target else arrow
@@ -178,6 +185,7 @@ def _merge_loops(arrows: Iterable[Arrow]) -> list[Arrow]:
 
 
 def _describe_arrow(arrow: Arrow) -> str:
+    # Names of fan-ins start with a NUL, so that no executor can have the same.
     ends = [end.strip("\0") for end in (arrow.source, arrow.target)]
     return f"{ends[0]} leads to {ends[1]}" + (f" {arrow.label}" if arrow.label else "")
 
@@ -193,10 +201,11 @@ def _text(x: float, y: float, text: str, small: bool = False) -> str:
 
 
 def _curve(route: tuple[tuple[float, float], ...]) -> str:
-    """A line through points that leaves and reaches each of them straight down, or up."""
+    """Return an SVG path through points that leaves and reaches each of them vertically."""
     (x, y), *more = route
     parts = [f"M{x:.1f} {y:.1f}"]
     for to_x, to_y in more:
+        # 0.05: coordinates are printed with one decimal, so nearer points are the same.
         if abs(to_x - x) < 0.05 and abs(to_y - y) < 0.05:
             continue
         if abs(to_x - x) < 0.05 or abs(to_y - y) < 0.05:
@@ -215,14 +224,19 @@ def _label_size(lines: list[str]) -> tuple[float, float]:
 
 
 def _text_width(text: str, letter: float) -> float:
-    """How wide a text is, about: letters of some scripts take twice the room."""
+    """Return the approximate width of a text; wide East Asian characters count about double."""
     return sum(letter * (1.9 if unicodedata.east_asian_width(c) in "WF" else 1.0) for c in text)
 
 
 def _wrap(text: str) -> list[str]:
-    """A text in a few lines, broken after what separates words in names; the rest is cut off."""
+    """Return a text as a few lines, broken after the separators that names use.
+
+    The rest is cut off.
+    """
     lines, line = [], ""
-    for word in _words(visible(text, keep=f"\n\r\t\xa0{JOINERS}")):  # here, so that there is room for it
+    # Invisible characters are written out before the boxes are measured, since that makes the text
+    # longer.
+    for word in _split_words(visible(text, keep=f"\n\r\t\xa0{JOINERS}")):
         if line and len(line) + len(word) > _LONGEST:
             lines.append(line)
             line = ""
@@ -232,7 +246,7 @@ def _wrap(text: str) -> list[str]:
     return shown if len(lines) <= _MOST_LINES else [*shown[:-1], shorten(shown[-1] + "…", _LONGEST)]
 
 
-def _words(text: str) -> Iterator[str]:
+def _split_words(text: str) -> Iterator[str]:
     word = ""
     for c in text:
         word += " " if c in "\n\r\t" else c

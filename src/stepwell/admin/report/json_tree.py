@@ -1,4 +1,4 @@
-"""JSON as a tree on a page: what is large is folded away, what is too much is left out and said to be."""
+"""Renders JSON as a tree in HTML: large values are folded, and very large ones cut with a note."""
 
 from __future__ import annotations
 
@@ -13,22 +13,28 @@ _BRIEF = 100  # characters that are shown without folding
 
 
 class Tree:
-    """Draws values. Of all long texts together it shows so many characters; after that, only how they begin."""
+    """Renders values.
+
+    All long strings together get `characters` characters, after that only their beginnings.
+    """
 
     def __init__(self, characters: int) -> None:
+        # Both limits bound the size of the page: one for characters of all values, one for nodes of
+        # each.
         self._room, self._left = characters, 0
 
     def html(self, value: Any, most: int) -> str:
-        """A value. Of those in it so many are drawn; then it is only said that there are more."""
+        """Return a value as HTML; at most so many nodes of it, then a note that there are more."""
         self._left = most
         return "".join(self._draw(value))
 
     def _draw(self, value: Any) -> Iterator[str]:
         if self._left <= 0:
-            yield '<i class="soft">… left out: there is too much to show</i>'
+            yield '<i class="soft">… left out: too much to show</i>'
             return
         self._left -= 1
-        text = brief(value, _BRIEF + 1)
+        # One character more than fits tells a value that was cut from one that just fits.
+        text = format_brief(value, _BRIEF + 1)
         if value == REMOVED:
             yield '<i class="soft">removed when it was exported</i>'
         elif isinstance(value, str) and len(text) > _BRIEF:
@@ -42,11 +48,12 @@ class Tree:
         shown = text[: max(self._room, 0)]
         self._room -= len(shown)
         cut = len(text) - len(shown)
-        yield f"<details><summary>text of {len(text):,} characters: <code>{escape(text[:60])}…</code></summary>"
-        yield f"<pre>{escape(shown)}</pre>{_say_more(cut, 'characters')}</details>"
+        yield f"<details><summary>string of {len(text):,} characters: <code>{escape(text[:60])}…</code></summary>"
+        yield f"<pre>{escape(shown)}</pre>{_note_rest(cut, 'characters')}</details>"
 
     def _draw_items(self, value: dict[str, Any] | list[Any]) -> Iterator[str]:
         kind, inner = "", value
+        # A tagged value shows the name of its class, without its module, instead of `$` and `v`.
         if isinstance(value, dict) and isinstance(value.get("$"), str) and isinstance(value.get("v"), (dict, list)):
             kind, inner = value["$"].rpartition(":")[2] + ", ", value["v"]
         pairs = list(inner.items()) if isinstance(inner, dict) else list(enumerate(inner))
@@ -54,7 +61,7 @@ class Tree:
         yield f'<details><summary><span class="soft">{escape(title)}</span></summary><ul>'
         for n, (key, item) in enumerate(pairs):
             if self._left <= 0:
-                yield f"<li>{_say_more(len(pairs) - n, 'items')}</li>"
+                yield f"<li>{_note_rest(len(pairs) - n, 'items')}</li>"
                 break
             yield f"<li><b>{escape(shorten(str(key), _BRIEF))}</b>: "
             yield from self._draw(item)
@@ -62,14 +69,14 @@ class Tree:
         yield "</ul></details>"
 
 
-def brief(value: Any, longest: int) -> str:
-    """A value as JSON on one line, cut off if it is long."""
+def format_brief(value: Any, longest: int) -> str:
+    """Return a value as JSON on one line, shortened if it is long."""
     text = _encode_start(value, longest) if isinstance(value, (dict, list)) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _encode_start(value: dict[str, Any] | list[Any], longest: int) -> str:
-    """The beginning of the JSON of a large value: no more of it is written than is shown."""
+    """Return the beginning of the JSON of a large value, without encoding the rest of it."""
     parts: list[str] = []
     size = 0
     for part in json.JSONEncoder(ensure_ascii=False).iterencode(value):
@@ -81,9 +88,9 @@ def _encode_start(value: dict[str, Any] | list[Any], longest: int) -> str:
 
 
 def _count(value: dict[str, Any] | list[Any]) -> str:
-    word = "name" if isinstance(value, dict) else "item"
+    word = "key" if isinstance(value, dict) else "item"
     return f"{len(value):,} {word}{'' if len(value) == 1 else 's'}"
 
 
-def _say_more(count: int, what: str) -> str:
-    return f'<i class="soft">… and {count:,} {what} more, left out</i>' if count > 0 else ""
+def _note_rest(count: int, what: str) -> str:
+    return f'<i class="soft">… {count:,} more {what} left out</i>' if count > 0 else ""

@@ -1,7 +1,10 @@
-"""Where the boxes of a graph go: in layers, so that arrows point down where they can. Pure, and the same every time.
+"""Places the boxes of a graph in layers, so that arrows point down where possible.
 
-Cycles are broken by turning arrows round; each box is as far down as the longest way to it; arrows over several layers
-are given a place in each of them; the order in a layer is that of the neighbours' middles: that keeps crossings few.
+Pure and deterministic.
+
+This is the layered drawing of Sugiyama. Cycles are broken by reversing arrows; a box is as far down
+as the longest path to it; an arrow over several layers gets a node in each of them; and each layer
+is sorted by the mean position of its neighbours, which keeps crossings few.
 """
 
 from __future__ import annotations
@@ -11,13 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 SIDE, DOWN, MARGIN = 28.0, 36.0, 16.0  # between boxes, between layers, around everything
-_THIN = 12.0  # the width that an arrow takes in a layer it passes
-_SWEEPS = 12
+_THIN = 12.0  # width of an arrow in a layer it passes
+_SWEEPS = 12  # passes of ordering, and of placing
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Something to be placed."""
+    """A box to place."""
 
     id: str
     width: float
@@ -26,7 +29,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """An arrow to be drawn; `width` and `height` are those of its label."""
+    """An arrow to route; `width` and `height` are those of its label."""
 
     source: str
     target: str
@@ -36,7 +39,7 @@ class Connector:
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """A rectangle: its middle, and how large it is."""
+    """A placed rectangle: its centre and its size."""
 
     x: float
     y: float
@@ -46,6 +49,8 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
+    """The positions of all boxes, routes and labels."""
+
     width: float
     height: float
     boxes: Mapping[str, Rectangle]
@@ -55,7 +60,7 @@ class Layout:
 
 @dataclass(slots=True)
 class _Node:
-    """A box, or the place of a link in a layer it passes."""
+    """A box, or the position of a link in a layer it passes."""
 
     layer: int
     width: float
@@ -66,15 +71,15 @@ class _Node:
 
 
 def lay_out(boxes: Sequence[Box], links: Sequence[Connector]) -> Layout:
-    """Places for boxes and links. No two boxes, labels or passing links overlap.
+    """Return positions for boxes and links. No two boxes, labels or passing links overlap.
 
-    Links from a box to itself are drawn at its right. Every link must name boxes that are given.
+    A link from a box to itself runs at its right. Every link must connect boxes of `boxes`.
     """
     index = {box.id: n for n, box in enumerate(boxes)}
     ends = [(index[link.source], index[link.target]) for link in links]
     turned = _find_back_links(len(boxes), ends)
     downward = [(b, a) if n in turned else (a, b) for n, (a, b) in enumerate(ends)]
-    # labels, and links between the same two boxes, get layers between
+    # Labels, and parallel links between two boxes, need a layer of their own in between.
     wide = any(link.width and link.source != link.target for link in links) or len(set(downward)) < len(downward)
     layers = [layer * (2 if wide else 1) for layer in _layers(len(boxes), downward)]
     loops = _loop_widths(links)
@@ -85,11 +90,11 @@ def lay_out(boxes: Sequence[Box], links: Sequence[Connector]) -> Layout:
     passing = [_add_passing_nodes(nodes, a, b, link) for (a, b), link in zip(downward, links, strict=True)]
     rows = _order_rows(nodes)
     _place_side_by_side(nodes, rows)
-    return _assemble(boxes, links, nodes, rows, passing, turned, loops)
+    return _assemble(boxes, links, nodes=nodes, rows=rows, passing=passing, turned=turned, loops=loops)
 
 
 def _loop_widths(links: Iterable[Connector]) -> dict[str, float]:
-    """How much wider a box is because of links to itself."""
+    """Return how much room boxes need at their right for links to themselves."""
     widths: dict[str, float] = {}
     for link in links:
         if link.source == link.target:
@@ -98,13 +103,17 @@ def _loop_widths(links: Iterable[Connector]) -> dict[str, float]:
 
 
 def _find_back_links(count: int, ends: Sequence[tuple[int, int]]) -> set[int]:
-    """The links that lead back to where a walk through the graph comes from: turned round, they leave no cycle."""
+    """Return the links that close a cycle in a depth-first walk.
+
+    Once they are reversed, no cycle is left.
+    """
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for n, (a, b) in enumerate(ends):
         if a != b:
             leaving[a].append((n, b))
     turned: set[int] = set()
-    state = [0] * count  # 1: on the way here, 2: done
+    state = [0] * count  # 1: on the current path, 2: done
+    # Iterative: a chain of a thousand executors would exceed Python's recursion limit.
     for root in range(count):
         if state[root]:
             continue
@@ -126,7 +135,7 @@ def _find_back_links(count: int, ends: Sequence[tuple[int, int]]) -> set[int]:
 
 
 def _layers(count: int, downward: Sequence[tuple[int, int]]) -> list[int]:
-    """For each box the length of the longest way to it."""
+    """Return for each box the length of the longest path to it."""
     below: list[list[int]] = [[] for _ in range(count)]
     waiting = [0] * count
     for a, b in downward:
@@ -135,7 +144,8 @@ def _layers(count: int, downward: Sequence[tuple[int, int]]) -> list[int]:
             waiting[b] += 1
     layers = [0] * count
     ready = [n for n in range(count) if not waiting[n]]
-    for box in ready:  # it grows while we go
+    # `ready` grows during the loop: this is Kahn's topological order.
+    for box in ready:
         for b in below[box]:
             layers[b] = max(layers[b], layers[box] + 1)
             waiting[b] -= 1
@@ -145,7 +155,10 @@ def _layers(count: int, downward: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _add_passing_nodes(nodes: list[_Node], a: int, b: int, link: Connector) -> list[int]:
-    """Places for a link in the layers between its ends; the one in the middle holds its label."""
+    """Add nodes for a link in the layers between its ends.
+
+    The middle one makes room for its label.
+    """
     if a == b:
         return []
     between = range(nodes[a].layer + 1, nodes[b].layer)
@@ -162,11 +175,12 @@ def _add_passing_nodes(nodes: list[_Node], a: int, b: int, link: Connector) -> l
 
 
 def _order_rows(nodes: list[_Node]) -> list[list[int]]:
-    """The layers, each in the order that was best of several sweeps down and up."""
+    """Return the layers, ordered as in the best of several sweeps down and up."""
     rows: list[list[int]] = [[] for _ in range(max((node.layer for node in nodes), default=-1) + 1)]
     for n, node in enumerate(nodes):
         rows[node.layer].append(n)
     best, fewest = [row[:] for row in rows], _crossings(nodes, rows)
+    # Sweeps may also make it worse, so the best order is kept, not the last.
     for sweep in range(_SWEEPS):
         if fewest == 0:
             break
@@ -217,12 +231,17 @@ def _place_side_by_side(nodes: list[_Node], rows: list[list[int]]) -> None:
 
 
 def _settle(nodes: list[_Node], row: list[int], wanted: list[float]) -> None:
-    """As near to where each wants to be as their order and widths allow: neighbours that get too near go together."""
+    """Place a row as near to the wanted positions as order and widths allow.
+
+    Boxes that would overlap form a group, which moves to the mean of what its members want.
+    """
+    # With the widths subtracted, boxes are points that must only keep their order: an isotonic
+    # regression, solved by pooling neighbours that violate it.
     offset, offsets = 0.0, [0.0]
     for left, right in pairwise(row):
         offset += (nodes[left].width + nodes[right].width) / 2 + SIDE
         offsets.append(offset)
-    groups: list[tuple[float, int]] = []  # the mean of what its members want, and how many they are
+    groups: list[tuple[float, int]] = []  # mean of the wanted positions, number of members
     for want, shift in zip(wanted, offsets, strict=True):
         mean, size = want - shift, 1
         while groups and groups[-1][0] >= mean:
@@ -237,6 +256,7 @@ def _settle(nodes: list[_Node], row: list[int], wanted: list[float]) -> None:
 def _assemble(
     boxes: Sequence[Box],
     links: Sequence[Connector],
+    *,
     nodes: list[_Node],
     rows: list[list[int]],
     passing: list[list[int]],
@@ -245,7 +265,7 @@ def _assemble(
 ) -> Layout:
     left = min((node.x - node.width / 2 for node in nodes), default=0.0) - MARGIN
     right = max((node.x + node.width / 2 for node in nodes), default=0.0) + MARGIN
-    spans, y = [], MARGIN  # where each layer begins and ends
+    spans, y = [], MARGIN  # top and bottom of each layer
     for row in rows:
         height = max(nodes[n].height for n in row)
         spans.append((y, y + height))
@@ -267,7 +287,7 @@ def _assemble(
             continue
         a, b = (link.target, link.source) if n in turned else (link.source, link.target)
         upper, lower = placed[a], placed[b]
-        # straight through the layers, so that a link bends only between them, where no box is
+        # Vertical inside a layer, so that a link bends only between layers, where no box is.
         route = [(upper.x, upper.y + upper.height / 2), (upper.x, spans[nodes[index[a]].layer][1])]
         route += [(nodes[m].x - left, y) for m in passing[n] for y in spans[nodes[m].layer]]
         route += [(lower.x, spans[nodes[index[b]].layer][0]), (lower.x, lower.y - lower.height / 2)]

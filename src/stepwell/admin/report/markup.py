@@ -1,4 +1,4 @@
-"""Stored text in a page or a picture: whatever it says, it is shown, and never obeyed."""
+"""Escapes stored text for pages and drawings, so that it is shown and never interpreted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from stepwell.model.visible_text import JOINERS, visible
 
 
 def escape(text: object) -> str:
-    """Text for HTML and XML, also inside the quotes of an attribute."""
+    """Return text escaped for HTML and XML, including quoted attributes."""
+    # Control and direction characters are written out: some are invalid in XML, others would
+    # reorder the page.
     return html.escape(visible(str(text), keep=f"\t\n\r\xa0{JOINERS}"), quote=True)
 
 

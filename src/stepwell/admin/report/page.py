@@ -1,4 +1,4 @@
-"""A run as a page that a person opens offline: one file of HTML, without a script, a font or an address to fetch."""
+"""Renders a run as one HTML page that works offline: no scripts, no fonts, nothing to fetch."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ import msgspec
 
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.report.drawing import draw
-from stepwell.admin.report.json_tree import Tree, brief
+from stepwell.admin.report.json_tree import Tree, format_brief
 from stepwell.admin.report.markup import escape, shorten
 from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
+from stepwell.model.status_words import status_word
 from stepwell.model.superstep import Commit, Done
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.json_text import json_of
 from stepwell.storage.permissions import creating
 
+# Limits that bound the size of a page, whatever a run contains.
 _ROWS = 200  # commits
-_CHANGES = 30  # lines of what one of them changed
-_VALUES, _NAMES = 4_000, 1_000  # values of all trees of a part, and names in it
-_CHARACTERS, _TEXT = 1_000_000, 5_000  # of all long texts of a part, and of one message or traceback
-_DONE, _OUTPUTS, _OUTPUT = 20, 3, 300  # executors of a commit, outputs of one, characters of an output
-_DRAWN = 300  # executors: a larger graph is no help to anybody
+_CHANGES = 30  # changes shown per commit
+_VALUES, _NAMES = 4_000, 1_000  # values and keys per section
+_CHARACTERS, _TEXT = 1_000_000, 5_000  # characters of long strings per section, and of one message or traceback
+_DONE, _OUTPUTS, _OUTPUT = 20, 3, 300  # executors per commit, outputs per executor, characters per output
+_DRAWN = 300  # executors: nobody can read a larger graph
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--back:#f6f8fa;--bad:#cf222e}
@@ -49,14 +51,15 @@ ul{margin:.2rem 0;padding-left:1.2rem}summary{cursor:pointer}tr.chosen{backgroun
 
 
 async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None = None) -> str:
-    """A run as one HTML page: what it is, its graph with what became of each executor, its open questions, its commits
-    with what each of them changed, and what it holds.
+    """Return a run as one HTML page: summary, graph, open requests, commits and state.
 
-    `number` chooses the commit whose graph, questions and state are shown; without it, the newest. Everything that is
-    stored is shown as text, whatever it says. No class of the program is needed. Of a long history the middle is left
-    out, and of large values the end; the page says so. Its size is bounded, whatever the run holds.
+    `number` selects the commit whose graph, requests and state are shown; by default the newest.
+    Stored data is always shown as text, never interpreted. No classes of the program are needed.
+    The size of the page is bounded: the middle of a long history and the end of large values are
+    left out, with a note.
 
-    Raises CheckpointMissing if there is no such run or commit, CheckpointCorrupt if a record is damaged.
+    Raises CheckpointMissing if there is no such run or commit, CheckpointCorrupt if a record is
+    damaged.
     """
     timeline = await load_timeline(storage._store, run_id, number, rows=_ROWS, changes=_CHANGES)
     return "".join(_render_page(timeline))
@@ -65,12 +68,15 @@ async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None
 async def report_to(
     path: str | os.PathLike[str], storage: BuiltInStorage, run_id: str, *, number: int | None = None
 ) -> None:
-    """As `report_run`, into a file. A new one can be read by its owner only; one that is there stays as it is."""
+    """Write the page of `report_run` to a file. A new file is readable by its owner only."""
     await asyncio.to_thread(write_page, path, await report_run(storage, run_id, number=number))
 
 
 def write_page(path: str | os.PathLike[str], page: str) -> None:
-    """Write a page to a file that its owner alone can read, if it is new."""
+    """Write a page to a file.
+
+    A new file is readable by its owner only; an existing one keeps its permissions.
+    """
     with open(path, "w", encoding="utf-8", newline="\n", opener=creating()) as file:
         file.write(page)
 
@@ -79,7 +85,8 @@ def _render_page(timeline: Timeline) -> Iterator[str]:
     header = timeline.at.header
     name = escape(f"Run {header.run_id} of {header.workflow}")
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>'
-    # should anything ever get past the escaping, it finds a page that fetches and runs nothing
+    # A second line of defence: if anything ever gets past the escaping, the page still fetches and
+    # runs nothing.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     yield f'{name}</title><meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
@@ -97,8 +104,8 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
     if LOCK in checkpoint.executors:
         yield "<p><b>Private values were removed from this run when it was exported: it cannot be resumed.</b></p>"
     facts: list[tuple[str, object]] = [
-        ("Status", head.status.value),
-        ("Began", timeline.began),
+        ("Status", status_word(head.status, wake=head.wake)),
+        ("Started", timeline.began),
         ("Last commit", f"{head.stamp.at} (number {head.number}, after {_count(head.iteration, 'superstep')})"),
         ("Shown here", f"commit {checkpoint.number}, checkpoint {checkpoint.stamp.checkpoint_id}"),
     ]
@@ -107,17 +114,17 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
     if header.parent_id is not None:
         parent = "" if header.parent_run is None else f" (commit {header.parent_number} of run {header.parent_run})"
         facts.append(("Forked from", f"checkpoint {header.parent_id}{parent}"))
-    facts += [("Works for", f"run {header.caller}")] if header.caller else []
-    facts += [("Moved back", _count(header.epoch, "time"))] if header.epoch else []
+    facts += [("Sub-workflow of", f"run {header.caller}")] if header.caller else []
+    facts += [("Restored", _count(header.epoch, "time"))] if header.epoch else []
     facts += [
-        ("Run inside", f"{c.run_id}, at {c.executor}, waits at its commit {c.number}")
+        ("Sub-workflow run", f"{c.run_id}, executor {c.executor}, waiting at its commit {c.number}")
         for c in checkpoint.children.values()
     ]
     if timeline.snapshot.superstep_log:
-        results = _count(len(timeline.snapshot.superstep_log), "result")
-        facts.append(("Under way", f"{results} noted in a superstep that is not committed"))
+        entries = len(timeline.snapshot.superstep_log)
+        facts.append(("Superstep log", f"{entries:,} {'entry' if entries == 1 else 'entries'} not committed yet"))
     if timeline.snapshot.signals:
-        facts.append(("Mail", f"{_count(len(timeline.snapshot.signals), 'letter')} not taken in"))
+        facts.append(("Signals", f"{_count(len(timeline.snapshot.signals), 'signal')} not applied yet"))
     yield (
         "<dl>"
         + "".join(f"<dt>{escape(key)}</dt><dd>{escape(shorten(str(value), _OUTPUT))}</dd>" for key, value in facts)
@@ -129,7 +136,7 @@ def _render_graph(timeline: Timeline) -> Iterator[str]:
     signature = timeline.at.header.signature
     yield "<h2>Graph</h2>"
     if len(signature.get("executors", ())) > _DRAWN:
-        yield f"<p>It has {len(signature['executors']):,} executors: too many for a picture.</p>"
+        yield f"<p>It has {len(signature['executors']):,} executors: too many to draw.</p>"
         return
     title = f"Workflow {timeline.at.header.workflow} at commit {timeline.at.number}"
     yield f'<div class="scroll">{draw(signature, progress=timeline.progress, title=title)}</div>'
@@ -143,7 +150,7 @@ def _render_questions(requests: Iterable[Request]) -> Iterator[str]:
     for request in open_requests[:_DONE]:
         until = f", until {request.deadline}" if request.deadline else ""
         yield f"<h3>{escape(request.id)}</h3><p>Asked by <b>{escape(request.executor)}</b> at {escape(request.at)}"
-        yield f"{escape(until)}; wants a <code>{escape(shorten(request.response_type, _OUTPUT))}</code>.</p>"
+        yield f"{escape(until)}; expects <code>{escape(shorten(request.response_type, _OUTPUT))}</code>.</p>"
         yield f"<div>{Tree(_TEXT).html(_decode(request.payload), _ROWS)}</div>"
     yield _rest(len(open_requests) - _DONE, "questions")
 
@@ -158,7 +165,8 @@ def _render_commits(timeline: Timeline) -> Iterator[str]:
         before = row.commit.stamp.at
     if timeline.left_out:
         count = _count(timeline.left_out, "commit")
-        yield f'<tr><td colspan="5" class="soft">… {count} in between left out …</td></tr>'
+        yield f'<tr><td colspan="5" class="soft">… {count} left out …</td></tr>'
+        # The next row follows a commit that is not shown, so "later" would mislead.
         before = None
     for row in timeline.last:
         yield from _render_row(row, before, timeline.at.number)
@@ -173,15 +181,16 @@ def _render_row(row: CommitRow, before: str | None, chosen: int) -> Iterator[str
     kind = commit.kind.value if commit.restored is None else f"{commit.kind.value} to {commit.restored}"
     yield f'<tr{look}><th scope="row">{commit.number}</th>'
     yield f'<td>{escape(commit.stamp.at)}<br><span class="soft">{later}</span></td>'
-    yield f'<td>{escape(kind)}<br><span class="soft">{escape(commit.status.value)}</span></td>'
+    status = status_word(commit.status, wake=commit.wake)
+    yield f'<td>{escape(kind)}<br><span class="soft">{escape(status)}</span></td>'
     yield f"<td>{commit.iteration}</td><td>"
     for done in commit.done[:_DONE]:
         yield from _render_delivery(done)
     yield _rest(len(commit.done) - _DONE, "executors")
     for failure in commit.failures[:_OUTPUTS]:
         yield _render_failure(failure)
-    for words in commit.migrated[:_DONE]:
-        yield f"<div>{escape(shorten(words, _OUTPUT))}</div>"
+    for sentence in commit.migrated[:_DONE]:
+        yield f"<div>{escape(shorten(sentence, _OUTPUT))}</div>"
     for warning in commit.warnings[:_OUTPUTS]:
         yield f"<div>warning: {escape(shorten(warning, _OUTPUT))}</div>"
     yield from _render_changes(row, commit)
@@ -194,7 +203,7 @@ def _render_delivery(done: Done) -> Iterator[str]:
     parts += [f"asked {shorten(', '.join(done.asked), _OUTPUT)}"] if done.asked else []
     yield f"<div><b>{escape(done.executor)}</b>{again}{escape(': ' + ', '.join(parts) if parts else '')}</div>"
     for output in done.outputs[:_OUTPUTS]:
-        yield f"<div>{escape(output.kind)}: <code>{escape(brief(_decode(output.payload), _OUTPUT))}</code></div>"
+        yield f"<div>{escape(output.kind)}: <code>{escape(format_brief(_decode(output.payload), _OUTPUT))}</code></div>"
     yield _rest(len(done.outputs) - _OUTPUTS, "outputs")
 
 
@@ -203,14 +212,16 @@ def _render_failure(failure: WorkflowErrorDetails) -> str:
     text = f"failed: {who}{failure.error_type}: {shorten(failure.message, _TEXT)}"
     html = f'<div class="bad">{escape(text)}</div>'
     if failure.traceback:
+        # The end of a traceback is the line that raised.
         html += f"<details><summary>Traceback</summary><pre>{escape(failure.traceback[-_TEXT:])}</pre></details>"
     return html
 
 
 def _render_changes(row: CommitRow, commit: Commit) -> Iterator[str]:
     if row.changes is None:
+        # Nothing comes before the input, so there it needs no note.
         if commit.number:
-            yield '<div class="soft">what was before it is not kept</div>'
+            yield '<div class="soft">changes unknown: the commit before it is not stored any more</div>'
         return
     count = len(row.changes) + row.more_changes
     if count:
@@ -222,15 +233,24 @@ def _render_changes(row: CommitRow, commit: Commit) -> Iterator[str]:
 
 def _render_state(timeline: Timeline) -> Iterator[str]:
     document = document_of(timeline.at)
+    # The mark of a redacted run looks like an executor; the top of the page explains it.
     document["executors"].pop(LOCK, None)
     yield f"<h2>State at commit {timeline.at.number}</h2>"
-    titles = {"state": "State", "executors": "Kept by executors", "messages": "On their way", "held": "Held by fan-ins"}
+    titles = {
+        "state": "State",
+        "executors": "State of executors",
+        "messages": "Messages in flight",
+        "held": "Held by fan-ins",
+    }
     for key, title in titles.items():
         yield f"<h3>{title}</h3>" + (_render_values(document[key]) if document[key] else '<p class="soft">nothing</p>')
 
 
 def _render_values(values: Any) -> str:
-    """Each value by its name, folded or not."""
+    """Render a mapping or list as one tree per value.
+
+    Together they share the limits of a section.
+    """
     pairs = list(values.items()) if isinstance(values, dict) else list(enumerate(values))
     tree, most = Tree(_CHARACTERS), max(_VALUES // max(len(pairs), 1), _DONE)
     rows = []
@@ -259,4 +279,4 @@ def _count(number: int, word: str) -> str:
 
 
 def _rest(number: int, what: str) -> str:
-    return f'<div class="soft">… and {number:,} more {what}, left out</div>' if number > 0 else ""
+    return f'<div class="soft">… {number:,} more {what} left out</div>' if number > 0 else ""

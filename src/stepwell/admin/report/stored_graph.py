@@ -1,4 +1,4 @@
-"""The graph of a workflow as it is stored in every run: the words of its signature, read as arrows."""
+"""Reads the graph of a workflow from the signature that is stored in every run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+# The grammar of edge descriptions. A plain id stands as it is, any other as a Python string
+# literal. Conditions are free text, so a list of cases is split where the next case starts.
 _ID = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.:/-]+)"""
 _IDS = rf"{_ID}(?:, {_ID})*"
 _EACH = re.compile(rf"({_ID}) -> each of ({_IDS})")
@@ -20,7 +22,7 @@ _DIRECT = re.compile(rf"({_ID}) -> ({_ID})(?: (if .*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A way from one node to another; `label` says when it is taken."""
+    """An edge from one node to another; `label` is its condition."""
 
     source: str
     target: str
@@ -29,17 +31,17 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is drawn: executors and fan-ins, and the arrows between them."""
+    """The nodes and arrows to draw."""
 
     start: str
     executors: tuple[str, ...]
-    joins: tuple[str, ...]  # names of fan-ins: no executor has them
+    joins: tuple[str, ...]  # names of fan-ins, which no executor can have
     arrows: tuple[Arrow, ...]
-    unread: tuple[str, ...] = ()  # edges in words that this version does not know
+    unread: tuple[str, ...] = ()  # edge descriptions that this version does not understand
 
 
 def shape_of(signature: Mapping[str, Any]) -> Shape:
-    """The graph behind a signature (`WorkflowCheckpoint.graph_signature`, `Workflow.graph_signature`)."""
+    """Return the graph that a `graph_signature` of a workflow or a checkpoint describes."""
     start = str(signature.get("start", ""))
     arrows: list[Arrow] = []
     joins: list[str] = []
@@ -58,7 +60,7 @@ def shape_of(signature: Mapping[str, Any]) -> Shape:
 
 
 def _arrows(text: str, join: str) -> list[Arrow] | None:
-    """The arrows of one edge; None if its words are not known."""
+    """Return the arrows of one edge; None if its description is not understood."""
     if match := _JOIN.fullmatch(text):
         return [*(Arrow(source, join) for source in _ids(match[1])), Arrow(join, _id(match[2]))]
     if match := _EACH.fullmatch(text):
@@ -77,5 +79,6 @@ def _ids(text: str) -> Iterator[str]:
 
 
 def _id(text: str) -> str:
-    """An odd id is stored as Python would write it."""
+    """Return an executor id from a description."""
+    # literal_eval evaluates nothing: the text comes from a store and may be hostile.
     return str(ast.literal_eval(text)) if text[0] in "'\"" else text

@@ -1,4 +1,4 @@
-"""What is told of a run on a page: read from its records, one after the other, with an end to how much is kept."""
+"""Loads what a report shows of a run, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepwell.storage.wire.format import header_of, read_commit
 
 @dataclass(frozen=True, slots=True)
 class CommitRow:
-    """One commit, and what it changed in words; None if that is not known, because what was before it is gone."""
+    """A commit and its changes as lines; None if the commit before it is not stored any more."""
 
     commit: Commit
     changes: tuple[str, ...] | None
@@ -30,10 +30,10 @@ class CommitRow:
 
 @dataclass(slots=True)
 class Timeline:
-    """What is told of a run."""
+    """The part of a run's history that a report shows."""
 
-    snapshot: Snapshot  # its head
-    at: Checkpoint  # the one that was chosen
+    snapshot: Snapshot  # of its head
+    at: Checkpoint  # the one selected
     progress: Progress
     first: list[CommitRow] = field(default_factory=list)
     left_out: int = 0
@@ -42,18 +42,22 @@ class Timeline:
 
 
 async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: int, changes: int) -> Timeline:
-    """A run up to its head; of its commits at most so many, the middle ones left out.
+    """Return the timeline of a run up to its head, with at most `rows` commits.
 
-    Raises CheckpointMissing if there is no such run, or no such checkpoint of it.
+    Those in the middle are left out.
+
+    Raises CheckpointMissing if the run, or that checkpoint of it, does not exist.
     """
     snapshot = await take_snapshot(store, run_id, "run")
     if snapshot is None:
-        raise CheckpointMissing(f"no run {run_id!r} is stored here; list_runs() says which are")
+        raise CheckpointMissing(f"run {run_id!r} is not in this store; list_runs() returns the runs that are")
     wanted = snapshot.at.number if number is None else number
     timeline = Timeline(snapshot, snapshot.at, Progress())
+    # Progress needs every commit up to the selected one, so they are kept without their payloads.
     light: list[Commit] = []
     chosen: Checkpoint | None = None
     total = len([e for e in await store.entries(run_id=run_id) if e.number <= snapshot.at.number])
+    # The end of a run is usually what somebody looks for, so it gets three quarters of the rows.
     head, tail = rows // 4, rows - rows // 4
     index = 0
     async for before, commit, after in _walk(store, snapshot):
@@ -70,13 +74,13 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
             timeline.left_out += 1
         index += 1
     if chosen is None:
-        raise CheckpointMissing(f"commit {wanted} of run {run_id!r} is not stored, or not any more")
+        raise CheckpointMissing(f"commit {wanted} of run {run_id!r} does not exist or is not stored any more")
     timeline.at, timeline.progress = chosen, progress_of(chosen, drop_undone(light))
     return timeline
 
 
 async def _walk(store: Store, snapshot: Snapshot) -> AsyncIterator[tuple[Checkpoint | None, Commit, Checkpoint | None]]:
-    """Each commit, with where the run was before it and after it, as far as that can be known."""
+    """Yield each commit with the checkpoints before and after it; None where they are unknown."""
     before: Checkpoint | None = None
     async for page in read_records(store, snapshot):
         for record in page:
@@ -99,6 +103,6 @@ def _make_row(before: Checkpoint | None, commit: Commit, after: Checkpoint | Non
 
 
 def _strip(commit: Commit) -> Commit:
-    """A commit without what takes room: enough to count what was done."""
+    """Return a commit without its payloads: enough to count what was done."""
     done = tuple(replace(done, outputs=()) for done in commit.done)
     return replace(commit, messages=None, held=None, state={}, executors={}, asked=(), metadata={}, done=done)

@@ -1,1 +1,1 @@
-"""Which checkpoints and runs may go, and how they are removed."""
+"""Retention: which checkpoints and runs a policy removes, and their removal."""

@@ -1,4 +1,4 @@
-"""What must be known of runs before some of them go: where they are, what they were forked from, who asks."""
+"""Collects the facts about runs that a pruning decision needs."""
 
 from __future__ import annotations
 
@@ -16,49 +16,55 @@ from stepwell.storage.port import Entry, RunEntry, Store
 from stepwell.storage.wire.format import header_of, read_commit
 
 _PAGE = 500
-SIDE_BY_SIDE = 64  # a store does in one transaction what it is told at one time
+BATCH = 64  # jobs at a time: a store may combine concurrent calls into one transaction
 
 T = TypeVar("T")
 Wanted = Callable[[RunEntry], bool]
 
 
 async def load_all_facts(store: Store, only: Collection[str] | None, wanted: Wanted) -> list[RunFacts]:
-    """All runs, as far as must be known of them if those that are `wanted` may go, or `only` these of them. Which
-    checkpoints they have is not: those of all runs may be millions."""
+    """Return facts about all runs, for pruning those that are `wanted`, or `only` these of them.
+
+    Their checkpoints are left out: those of all runs may be millions.
+    """
     runs = await _list_runs(store)
-    asking = {request.run_id for request in await store.pending()}
-    meant = {run.run_id for run in runs if wanted(run) and (only is None or run.run_id in only)}
-    return await _load_facts(store, runs, meant, asking)
+    with_requests = {request.run_id for request in await store.pending()}
+    candidates = {run.run_id for run in runs if wanted(run) and (only is None or run.run_id in only)}
+    return await _load_facts(store, runs, candidates, with_requests)
 
 
 async def load_facts_for(store: Store, run_ids: Collection[str]) -> list[RunFacts]:
-    """All runs, as far as must be known of them if these go."""
+    """Return facts about all runs, for deleting these."""
     return await _load_facts(store, await _list_runs(store), run_ids, ())
 
 
 async def _load_facts(
     store: Store,
     runs: Sequence[RunEntry],
-    meant: Collection[str],
-    asking: Collection[str],
+    candidates: Collection[str],
+    with_requests: Collection[str],
 ) -> list[RunFacts]:
-    """`meant` may go, and with them those that work for them."""
+    """Return the facts needed to delete `candidates` together with their sub-workflow runs."""
     signalled: set[str] = set()
     for begin in range(0, len(runs), _PAGE):
-        page = [run.run_id for run in runs[begin : begin + _PAGE] if run.run_id in meant]
+        page = [run.run_id for run in runs[begin : begin + _PAGE] if run.run_id in candidates]
         signalled |= set(await asyncio.to_thread(store.runs_with_signals, page)) if page else set()
-    going = set(meant)
+    going = set(candidates)
     while more := {run.run_id for run in runs if run.metadata.caller in going} - going:
         going |= more
-    workflows = {run.workflow for run in runs if run.run_id in going}  # a fork is of the same workflow
+    # A fork has the workflow of its parent, so only runs of these workflows can be forks of a
+    # candidate. That spares reading a record of every other run.
+    workflows = {run.workflow for run in runs if run.run_id in going}
 
     async def load(run: RunEntry) -> RunFacts:
-        has_requests, has_signals = run.run_id in asking, run.run_id in signalled
+        has_requests, has_signals = run.run_id in with_requests, run.run_id in signalled
         try:
             header = await _load_header(store, run) if run.workflow in workflows else None
             parent = None if header is None else await parent_of(store, header)
         except (StoreUnavailable, CannotUnseal):
-            raise  # it is not damaged: we cannot know what it was forked from
+            # Not damage: the parent of the run exists and is merely unknown to us, so nothing may
+            # be deleted.
+            raise
         except DurabilityError as error:
             return RunFacts(run, (), None, has_requests, has_signals, str(error))
         return RunFacts(run, (), parent, has_requests, has_signals)
@@ -67,12 +73,13 @@ async def _load_facts(
 
 
 async def find_new_forks(store: Store, known_ids: Collection[str]) -> dict[str, str]:
-    """The runs that were begun after all these were listed, and are forks: of each parent, one of them."""
+    """Return the forks created since the known runs were listed: one for each parent."""
     forks: dict[str, str] = {}
     past: RunEntry | None = None
     while page := await store.runs(inner=True, past=past, limit=_PAGE):
         for run in page:
-            if run.run_id in known_ids:  # the newest come first
+            # Runs are listed newest first, so everything from here on is known.
+            if run.run_id in known_ids:
                 return forks
             header = await _load_header(store, run)
             parent = None if header is None else await parent_of(store, header)
@@ -90,12 +97,14 @@ async def _list_runs(store: Store) -> list[RunEntry]:
 
 
 async def entries_of(store: Store, run_id: str) -> tuple[Entry, ...]:
-    """The checkpoints of a run, by number."""
+    """Return the checkpoints of a run, ordered by number."""
     return tuple(sorted(await store.entries(run_id=run_id), key=lambda entry: entry.number))
 
 
 async def _load_header(store: Store, run: RunEntry) -> RunHeader | None:
-    """What a run was forked from, and for whom it works. Any frame of it says so; the first record is the cheapest."""
+    """Return the header of a run: its parent and its caller. None if no record of it is left."""
+    # Every snapshot holds the header; record 0 is one, costs a single read, and may have been
+    # pruned.
     records = await store.history(run.run_id, upto=0)
     if not records or not records[0].entry.is_snapshot:
         snapshot = next((entry for entry in await entries_of(store, run.run_id) if entry.is_snapshot), None)
@@ -104,11 +113,16 @@ async def _load_header(store: Store, run: RunEntry) -> RunHeader | None:
 
 
 async def gather_in_batches(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do what can be done side by side, some at a time; what each gave, in order. All are over when it raises."""
+    """Run jobs concurrently, a batch at a time, and return their results in order.
+
+    If one raises, its batch finishes first and no further batch starts.
+    """
     waiting, results = iter(jobs), list[T]()
-    while batch := list(islice(waiting, SIDE_BY_SIDE)):
+    while batch := list(islice(waiting, BATCH)):
+        # return_exceptions: nothing may still be writing when the caller sees the error.
         for result in await asyncio.gather(*batch, return_exceptions=True):
             if isinstance(result, BaseException):
+                # Closed, so that Python does not warn of coroutines that were never awaited.
                 for job in waiting:
                     job.close()
                 raise result

@@ -1,4 +1,4 @@
-"""What of the stored runs may go: a policy, and what it comes to. Pure."""
+"""Decides which runs and checkpoints a retention policy removes, and why the others stay. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ _STOPPED = WorkflowRunState.FAILED.value
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What is kept of each run: its `last` checkpoints, and those that are younger than `age`; the rest may go.
+    """A retention policy: of each run, keep the `last` checkpoints and those younger than `age`.
 
-    A run of which nothing is kept so goes as a whole, if it is over: done or cancelled. One that failed waits for
-    somebody who resumes it, and goes only if `by_status` names FAILED. Of all other runs the newest checkpoint stays.
+    Remove the rest.
 
-    `by_status` says otherwise for runs of that status; None: they are left alone.
+    A completed or cancelled run of which nothing is kept is deleted. A failed run can be resumed,
+    so it is deleted only if `by_status` contains FAILED. Every other run keeps its newest
+    checkpoint.
+
+    `by_status` overrides the policy for runs of a status; None keeps everything of them.
     """
 
     last: int | None = None
@@ -30,50 +33,51 @@ class Keep:
 
     def __post_init__(self) -> None:
         if self.last is None and self.age is None:
-            raise DefinitionError("say what to keep: Keep(last=...), Keep(age=...), or both")
+            raise DefinitionError("Keep needs a limit: Keep(last=...), Keep(age=...), or both")
         if self.last is not None and (type(self.last) is not int or self.last < 0):
-            raise DefinitionError(f"last is a number of checkpoints, not {self.last!r}")
+            raise DefinitionError(f"Keep.last must be a number of checkpoints, not {self.last!r}")
         if self.age is not None and (not isinstance(self.age, timedelta) or self.age < timedelta(0)):
-            raise DefinitionError(f"age is a timedelta, not {self.age!r}")
+            raise DefinitionError(f"Keep.age must be a timedelta that is not negative, not {self.age!r}")
         for status, keep in self.by_status.items():
             if status not in frozenset(WorkflowRunState):
-                raise DefinitionError(f"{status!r} is no status; there are {', '.join(WorkflowRunState)}")
+                raise DefinitionError(f"{status!r} is not a status; choose one of {', '.join(WorkflowRunState)}")
             if keep is not None and (not isinstance(keep, Keep) or keep.by_status):
-                raise DefinitionError(f"for {status!s} say Keep(...) without by_status, or None, not {keep!r}")
+                raise DefinitionError(
+                    f"by_status[{status!s}] must be Keep(...) without by_status, or None, not {keep!r}"
+                )
 
     def of(self, status: str) -> Keep | None:
-        """What is kept of runs of a status; None: everything."""
-        return {str(named): keep for named, keep in self.by_status.items()}.get(status, self)
+        """Return the policy for runs of a status; None if everything of them is kept."""
+        return {str(key): keep for key, keep in self.by_status.items()}.get(status, self)
 
-    def lets_go(self, status: str) -> bool:
-        """Whether runs of a status may go as a whole."""
-        named = {str(key) for key in self.by_status}
-        return status in _OVER or (status == _STOPPED and status in named)
+    def may_delete(self, status: str) -> bool:
+        """Return whether runs of a status may be deleted as a whole."""
+        return status in _OVER or (status == _STOPPED and status in {str(key) for key in self.by_status})
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What must be known of a run to decide: no body is looked at."""
+    """The facts about a run that a decision needs. None of them requires its state."""
 
     run: RunEntry
     entries: tuple[Entry, ...]  # by number
-    parent: tuple[str, int] | None = None  # the checkpoint it was forked from
-    has_requests: bool = False  # it has open questions
-    has_signals: bool = False  # something lies there for it
-    damage: str = ""  # why it cannot be read; then nobody knows what it was forked from
+    parent: tuple[str, int] | None = None  # run and number of the checkpoint it was forked from
+    has_requests: bool = False
+    has_signals: bool = False  # signals that are not applied yet
+    damage: str = ""  # why it cannot be read; its parent is unknown then
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What may go, and why what was looked at and stays does so."""
+    """What to remove, and why the other runs that were considered stay."""
 
-    waves: tuple[tuple[str, ...], ...] = ()  # whole runs; each wave only when those before it are gone
+    waves: tuple[tuple[str, ...], ...] = ()  # complete runs; a wave starts only when those before it are gone
     checkpoints: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by run, newest first
-    stays: Mapping[str, str] = field(default_factory=dict)  # runs, and why; of runs inside, those they work for say it
+    stays: Mapping[str, str] = field(default_factory=dict)  # reasons by run; for a sub-workflow's run see its caller
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Whole runs, in the order in which they should go."""
+        """Return the runs to delete, in the order in which to delete them."""
         return tuple(id for wave in self.waves for id in wave)
 
 
@@ -84,17 +88,19 @@ def plan_removal(
     named: Collection[str] = (),
     only: Collection[str] | None = None,
 ) -> Removal:
-    """What a policy lets go, of all runs or `only` of some.
+    """Return what a policy removes, of all runs or `only` of some.
 
-    Never the newest checkpoint of a run that is not over; nothing of a run with open questions, unless it is `named`;
-    no run that a fork which stays was begun from, and not the checkpoint it began at; nothing of a run that works for
-    another one which stays; no commit with outputs of a run that stays: its result is told from them.
+    These always stay: the newest checkpoint of a run that has not ended; a run with open requests,
+    unless it is `named`; a run and its checkpoint that a remaining fork started from; the
+    sub-workflow runs of a remaining run; and commits with outputs of a remaining run, because its
+    result is read from them.
     """
     by_id = {facts.run.run_id: facts for facts in runs}
     stays = {
         id: why
         for id, facts in by_id.items()
-        if facts.run.metadata.caller not in by_id  # else it goes with the run it works for, or not at all
+        # The run of a sub-workflow is deleted together with its caller, or not at all.
+        if facts.run.metadata.caller not in by_id
         and (why := _reason_to_stay(policy, facts, now, named, only)) is not None
     }
     going, needed = _exclude_dependencies(by_id.keys() - stays.keys(), by_id)
@@ -111,7 +117,10 @@ def plan_removal(
 
 
 def plan_deletion(ids: Collection[str], runs: Sequence[RunFacts]) -> Removal:
-    """These runs, whatever they are, with those that work for them; but none that a run which stays needs."""
+    """Return the removal of these runs, except those that a remaining run needs.
+
+    The runs of their sub-workflows are removed with them.
+    """
     by_id = {facts.run.run_id: facts for facts in runs}
     going = by_id.keys() & set(ids)
     while more := {id for id, facts in by_id.items() if facts.run.metadata.caller in going} - going:
@@ -123,25 +132,25 @@ def plan_deletion(ids: Collection[str], runs: Sequence[RunFacts]) -> Removal:
 def _reason_to_stay(
     policy: Keep, facts: RunFacts, now: datetime, named: Collection[str], only: Collection[str] | None
 ) -> str | None:
-    """In words, why a run does not go as a whole; None if it may."""
+    """Return why a run may not be deleted as a whole, as a sentence; None if it may."""
     status, id = facts.run.status, facts.run.run_id
     keep = policy.of(status)
     if facts.damage:
         return f"it cannot be read: {facts.damage}"
     if keep is None or (only is not None and id not in only):
-        return "runs of its status are left alone"
+        return "the policy keeps runs of its status"
     if facts.has_signals:
-        return "something was sent to it that it has not taken in"
+        return "it has signals that are not applied yet"
     if facts.has_requests and id not in named:
         return "it waits for an answer"
     if keep.last:
         return "its last checkpoints are kept"
     if not _is_old(keep, facts.run.at, now):
-        return "it changed not long enough ago"
-    # nobody is left to go on with a run whose caller is gone
-    if policy.lets_go(status) or facts.run.metadata.caller is not None:
+        return "it changed too recently"
+    # A caller that is set here is not stored any more: no process will ever continue this run.
+    if policy.may_delete(status) or facts.run.metadata.caller is not None:
         return None
-    return "it failed, and can be resumed" if status == _STOPPED else "it is not over"
+    return "it failed and can be resumed" if status == _STOPPED else "it has not ended"
 
 
 def _is_old(keep: Keep, at: str, now: datetime) -> bool:
@@ -149,7 +158,11 @@ def _is_old(keep: Keep, at: str, now: datetime) -> bool:
 
 
 def _exclude_dependencies(going: Collection[str], by_id: Mapping[str, RunFacts]) -> tuple[set[str], dict[str, str]]:
-    """Those that nobody who stays needs, neither a fork nor the run they work for; and for the others, who does."""
+    """Return the runs that no remaining run needs, neither a fork nor a caller.
+
+    And for the others, who needs them.
+    """
+    # Keeping one run may make another necessary, so this repeats until nothing changes.
     left, needed = set(going), dict[str, str]()
     while True:
         more: dict[str, str] = {}
@@ -159,7 +172,7 @@ def _exclude_dependencies(going: Collection[str], by_id: Mapping[str, RunFacts])
         for id in left:
             caller = by_id[id].run.metadata.caller
             if caller in by_id and caller not in left:
-                more.setdefault(id, f"it works for run {caller!r}, which stays")
+                more.setdefault(id, f"it is a sub-workflow run of {caller!r}, which stays")
         if not more:
             return left, needed
         left -= more.keys()
@@ -167,26 +180,34 @@ def _exclude_dependencies(going: Collection[str], by_id: Mapping[str, RunFacts])
 
 
 def find_fork_points(runs: Iterable[RunFacts], going: Collection[str]) -> set[tuple[str, int]]:
-    """The checkpoints at which runs that stay were begun."""
+    """Return the checkpoints from which remaining runs were forked."""
     return {facts.parent for facts in runs if facts.run.run_id not in going and facts.parent is not None}
 
 
 def allows_thinning(policy: Keep, facts: RunFacts, named: Collection[str], only: Collection[str] | None) -> bool:
-    """Whether single checkpoints of a run that stays may go. Its entries are not looked at."""
+    """Return whether single checkpoints of a remaining run may be removed.
+
+    Does not need its entries.
+    """
     id = facts.run.run_id
-    is_meant = (only is None or id in only) and policy.of(facts.run.status) is not None
+    is_covered = (only is None or id in only) and policy.of(facts.run.status) is not None
+    # Checkpoints of a caller refer to those of its sub-workflow runs, so the latter stay complete.
     return (
-        is_meant and not facts.damage and facts.run.metadata.caller is None and (not facts.has_requests or id in named)
+        is_covered
+        and not facts.damage
+        and facts.run.metadata.caller is None
+        and (not facts.has_requests or id in named)
     )
 
 
 def find_old_checkpoints(
     policy: Keep, facts: RunFacts, fork_points: Collection[tuple[str, int]], now: datetime
 ) -> tuple[int, ...]:
-    """The checkpoints which may go, newest first, of a run that may lose some."""
+    """Return the checkpoints that the policy removes from a remaining run, newest first."""
     keep, id = policy.of(facts.run.status), facts.run.run_id
     if keep is None:
         return ()
+    # The newest checkpoint always stays: without it there would be no run.
     last = max(keep.last or 0, 1)
     older = [entry for entry in facts.entries[:-last] if not entry.fleeting and not entry.outputs]
     return tuple(
@@ -197,14 +218,17 @@ def find_old_checkpoints(
 
 
 def _split_into_waves(going: Collection[str], by_id: Mapping[str, RunFacts]) -> tuple[tuple[str, ...], ...]:
-    """Forks before what they were begun from, and callers before those that work for them: whoever is left when it
-    ends in the middle needs nothing that is gone."""
+    """Split runs into waves: forks before their parents, callers before their sub-workflow runs.
+
+    If the deletion stops half-way, no remaining run needs a deleted one.
+    """
     left, waves = set(going), list[tuple[str, ...]]()
     while left:
         parents = {parent[0] for id in left if (parent := by_id[id].parent) is not None}
         no_parents = left - parents
         free = {id for id in no_parents if by_id[id].run.metadata.caller not in left}
-        wave = free or no_parents or left  # a circle: only damage can make one
+        # A cycle leaves nothing free. Only damage can make one, and it must not stop the deletion.
+        wave = free or no_parents or left
         waves.append(tuple(sorted(wave)))
         left = left - wave
     return tuple(waves)

@@ -1,4 +1,7 @@
-"""Old checkpoints and runs are taken away, and whatever stays can be read and goes on as before."""
+"""Removes old runs and checkpoints from a store.
+
+Everything that stays remains readable and resumable.
+"""
 
 from __future__ import annotations
 
@@ -35,27 +38,27 @@ from stepwell.storage.lease import this_process
 from stepwell.storage.port import Entry, Record, Store
 from stepwell.storage.record import build_record, fold
 
-_PAGE = 500  # records whose texts are in memory at a time
-_AT_ONCE = 1000  # checkpoints that go in one transaction
+_PAGE = 500  # records in memory at a time
+_PER_TRANSACTION = 1000  # checkpoints removed in one transaction
 
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What went, or would go: whole runs, single checkpoints, and how many bytes of text that is."""
+    """What was removed, or would be: complete runs, single checkpoints, and their size."""
 
     runs: tuple[str, ...]
     checkpoints: tuple[CheckpointInfo, ...]
-    bytes: int  # of the stored texts; what a store needs around them is not counted
-    skipped: dict[str, str] = field(default_factory=dict)  # runs that could not go, and why
+    bytes: int  # of the records; the overhead of the store is not counted
+    skipped: dict[str, str] = field(default_factory=dict)  # runs that could not be removed, and why
     dry_run: bool = False
-    stays: dict[str, str] = field(default_factory=dict)  # runs that were looked at and do not go whole, and why
+    stays: dict[str, str] = field(default_factory=dict)  # runs that were considered and not deleted, and why
 
     def lines(self) -> list[str]:
-        """In words."""
-        verb = "would go" if self.dry_run else "gone"
+        """Return the report as text: a summary, then a line for each run that was skipped."""
+        verb = "would remove" if self.dry_run else "removed"
         runs, checkpoints = _count(len(self.runs), "run"), _count(len(self.checkpoints), "checkpoint")
-        head = f"{verb}: {runs} and {checkpoints} of other runs, {self.bytes:,} bytes"
-        return [head, *(f"left alone: {id}: {why}" for id, why in self.skipped.items())]
+        summary = f"{verb} {runs} and {checkpoints} of other runs, {self.bytes:,} bytes"
+        return [summary, *(f"skipped {id}: {why}" for id, why in self.skipped.items())]
 
 
 async def prune(
@@ -66,38 +69,40 @@ async def prune(
     only: Collection[str] | None = None,
     dry_run: bool = False,
 ) -> PruneReport:
-    """Take away what the policy does not keep, of all runs or `only` of those with these ids; with `dry_run`, only say
-    what that would be.
+    """Remove what the policy does not keep, of all runs or `only` of those with these ids.
 
-    Runs with open questions are left alone, except those whose ids are `named`. What stays, stays readable: a
-    checkpoint that was stored as what changed is stored whole before those it is based on go, and if that took more
-    space than it gave back, they stay. It may end anywhere, also by a crash: what is left is whole, and the next call
-    goes on. Runs that somebody drives, or that moved on meanwhile, or are damaged, are skipped as a whole.
+    With `dry_run`, nothing is changed and the report says what would be removed. Runs with open
+    requests are left alone, except those whose ids are `named`. Everything that stays remains
+    readable: a delta is rewritten as a snapshot before the records it is based on are removed; if
+    that would take more space than it frees, they stay. The call may be interrupted anywhere, even
+    by a crash: the store stays consistent, and the next call continues. Runs that are being driven,
+    have moved on since they were listed, or are damaged are skipped.
 
     Raises CannotUnseal if the storage is sealed and was opened without its keys.
 
-    Reads the list of runs, the list of each run's checkpoints, one frame of each run for its lineage, and what goes.
+    Reads the list of runs, the list of each run's checkpoints, one snapshot of each run for its
+    parent, and what is removed.
     """
     store, now = storage._store, clock.now()
     runs = await load_all_facts(store, only, lambda run: policy.of(run.status) is not None)
     removal = plan_removal(policy, runs, now, named, only)
-    whole = set(removal.runs)
-    fork_points = find_fork_points(runs, whole)
+    deleted = set(removal.runs)
+    fork_points = find_fork_points(runs, deleted)
     pruning = _Pruning(store, runs, dry_run)
     await pruning.drop(removal.waves)
     await pruning.thin_out(
-        (facts for facts in runs if facts.run.run_id not in whole and allows_thinning(policy, facts, named, only)),
+        (facts for facts in runs if facts.run.run_id not in deleted and allows_thinning(policy, facts, named, only)),
         lambda facts: find_old_checkpoints(policy, facts, fork_points, now),
     )
     return pruning.report(removal)
 
 
 async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_run: bool = False) -> PruneReport:
-    """Take away whole runs, wherever they are: also those that wait for answers, failed, have mail or are damaged.
+    """Delete runs, whatever their status, even if they wait for answers or are damaged.
 
-    The runs inside them go, too. A run that somebody drives is skipped, and one that a fork was begun from stays
-    unless the fork is named as well; a run that works for another goes with that one. It may end anywhere: what is
-    left is whole.
+    The runs of their sub-workflows are deleted with them, never alone. A run that is being driven
+    is skipped, and so is the parent of a fork, unless the fork is deleted as well. The call may be
+    interrupted anywhere: the store stays consistent.
     """
     runs = await load_facts_for(storage._store, run_ids)
     removal = plan_deletion(run_ids, runs)
@@ -107,7 +112,7 @@ async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_
 
 
 class _Pruning:
-    """One call of `prune`, and what it has done so far."""
+    """One call of `prune` or `delete_runs`, and what it has done so far."""
 
     def __init__(self, store: Store, runs: Sequence[RunFacts], dry_run: bool, *, discard_signals: bool = False) -> None:
         self._store, self._dry, self._discard_signals = store, dry_run, discard_signals
@@ -116,31 +121,37 @@ class _Pruning:
         self._checkpoints: list[CheckpointInfo] = []
         self._skipped: dict[str, str] = {}
         self._bytes = 0
-        self._forked: dict[str, str] = {}  # runs that a fork was begun from since we looked, and that fork
+        self._forked: dict[str, str] = {}  # parents of forks created since the runs were listed, and those forks
 
     async def drop(self, waves: Sequence[Sequence[str]]) -> None:
-        """Take whole runs away."""
+        """Delete complete runs, wave by wave."""
         for wave in waves:
+            # Looked up again before each wave: a run may have been forked since the removal was
+            # planned.
             self._forked = {} if self._dry else await find_new_forks(self._store, self._facts)
             await gather_in_batches(self._drop(run_id) for run_id in wave)
 
     async def thin_out(self, runs: Iterable[RunFacts], choose: Callable[[RunFacts], Sequence[int]]) -> None:
-        """Take the chosen checkpoints of runs away. Those of a few runs are known at a time: all may be millions."""
+        """Remove the chosen checkpoints of runs.
+
+        Entries are loaded for a few runs at a time: all may be millions.
+        """
         await gather_in_batches(self._thin_out(facts, choose) for facts in runs)
 
     def report(self, removal: Removal) -> PruneReport:
+        # Batches finish in any order; a report must not depend on that.
         order = {id: n for n, id in enumerate(dict.fromkeys((*removal.runs, *self._facts)))}
         return PruneReport(
             tuple(sorted(self._runs, key=order.__getitem__)),
             tuple(sorted(self._checkpoints, key=lambda checkpoint: (order[checkpoint.run_id], -checkpoint.number))),
-            self._bytes,
-            self._skipped,
-            self._dry,
-            dict(removal.stays),
+            bytes=self._bytes,
+            skipped=self._skipped,
+            dry_run=self._dry,
+            stays=dict(removal.stays),
         )
 
     async def _drop(self, run_id: str) -> None:
-        """Take a whole run away, if nobody drives it and nobody who was skipped needs it."""
+        """Delete a run, unless it is being driven or a skipped run needs it."""
         size = await _size(self._store, run_id)
         reason = self._reason_to_keep(run_id)
         if reason is None and not self._dry:
@@ -161,29 +172,30 @@ class _Pruning:
         return None
 
     async def _try_drop(self, run_id: str) -> str | None:
-        """Drop a run; in words, why not."""
+        """Delete a run; return why that was not possible, or None."""
         archive = StoreArchive(self._store, DEFAULT_CODEC)
         try:
             lease = await lease_renewal.acquire(archive, run_id, this_process(new_run_id()), _ignore_signals)
         except RunBusy as busy:
             return f"it is being driven by {busy.owner}"
         try:
+            # Checked again under the lease: from here on no process can move the run.
             run = await self._store.run(run_id)
             if run is not None and run.checkpoint_id != self._facts[run_id].run.checkpoint_id:
-                return "it has moved on meanwhile"
+                return "it has moved on since it was listed"
             heeds_signals = not self._discard_signals and run is not None and run.metadata.caller is None
             if heeds_signals and await self._store.pending_signals(run_id):
-                return "something was sent to it meanwhile"
+                return "a signal was sent to it meanwhile"
             await self._store.drop(run_id)
             return None
         finally:
             await lease_renewal.release(lease)
 
     async def _thin_out(self, facts: RunFacts, choose: Callable[[RunFacts], Sequence[int]]) -> None:
-        """Take checkpoints of a run away, many in one transaction."""
+        """Remove checkpoints of a run, many in one transaction."""
         run_id = facts.run.run_id
         going: list[Entry] = []
-        whole: list[Record] = []
+        snapshots: list[Record] = []
         try:
             entries = await entries_of(self._store, run_id)
             numbers = choose(replace(facts, entries=entries))
@@ -191,33 +203,40 @@ class _Pruning:
                 if (replacements := await self._plan_gap(gap, follower)) is None:
                     continue
                 going += gap
-                whole += replacements
-                if len(going) >= _AT_ONCE:
-                    await self._remove(run_id, going, whole)
-                    going, whole = [], []
-            await self._remove(run_id, going, whole)
+                snapshots += replacements
+                if len(going) >= _PER_TRANSACTION:
+                    await self._remove(run_id, going, snapshots)
+                    going, snapshots = [], []
+            await self._remove(run_id, going, snapshots)
         except StoreUnavailable:
             raise
+        # One run that cannot be thinned out must not keep the others from it.
         except CommitConflict:
-            self._skipped[run_id] = "it has moved on meanwhile"
+            self._skipped[run_id] = "it has moved on since it was listed"
         except DurabilityError as error:
             self._skipped[run_id] = str(error)
 
-    async def _remove(self, run_id: str, going: Sequence[Entry], whole: Sequence[Record]) -> None:
+    async def _remove(self, run_id: str, going: Sequence[Entry], snapshots: Sequence[Record]) -> None:
+        # No lease is needed: the store refuses to remove the head, or a record that a remaining
+        # delta is based on, so a driver of the run does not notice.
         if going and not self._dry:
-            await self._store.thin_out(run_id, [entry.number for entry in going], whole=whole)
+            await self._store.thin_out(run_id, [entry.number for entry in going], whole=snapshots)
         self._checkpoints += [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in going]
 
     async def _plan_gap(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:
-        """What has to be stored whole if neighbours go; None if that would take more space than it gives back."""
+        """Return the records to rewrite as snapshots if a gap is made before `follower`.
+
+        None if that would take more space than it frees.
+        """
         run_id, first, last = follower.run_id, gap[-1].number, gap[0].number
+        # A snapshot needs nothing of what is before it.
         if follower.is_snapshot:
             size = await _size(self._store, run_id, first, last)
             self._bytes += size
             return []
         chain = await self._store.chain(run_id, follower.number)
         if not chain:
-            return None  # the run went meanwhile
+            return None  # the run was deleted meanwhile
         checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
         replacement = build_record(commit, checkpoint, snapshot=True)
         size = sum(len(record.body) for record in chain if first <= record.entry.number <= last)
@@ -229,26 +248,30 @@ class _Pruning:
 
 
 def _split_into_gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> Iterator[tuple[list[Entry], Entry]]:
-    """Numbers that go, newest first, in pieces that can go each for itself, each with what comes after it: none reaches
-    over something that stays, or over a frame, which needs nothing of what is before it."""
+    """Split the numbers to remove, newest first, into independent gaps, each with its follower.
+
+    A gap ends at a checkpoint that stays, and at a snapshot, which needs nothing of what is before
+    it.
+    """
     above = dict(pairwise(sorted(entries)))
-    piece: list[int] = []
+    gap: list[int] = []
 
     def close_gap() -> tuple[list[Entry], Entry]:
-        return [entries[number] for number in piece], entries[above[piece[0]]]
+        return [entries[number] for number in gap], entries[above[gap[0]]]
 
     for number in numbers:
-        if piece and (above[number] != piece[-1] or entries[piece[-1]].is_snapshot):
+        if gap and (above[number] != gap[-1] or entries[gap[-1]].is_snapshot):
             yield close_gap()
-            piece = []
-        piece.append(number)
-    if piece:
+            gap = []
+        gap.append(number)
+    if gap:
         yield close_gap()
 
 
 async def _size(store: Store, run_id: str, first: int = 0, last: int | None = None) -> int:
-    """How long the texts of a run are, as they are stored; what cannot be read is not counted."""
-    inner: Store = getattr(store, "inner", store)  # nobody need open what goes
+    """Return the size of a run's records as they are stored; unreadable ones are not counted."""
+    # The store inside a wrapper: what is removed need not be verified or decrypted.
+    inner: Store = getattr(store, "inner", store)
     if last is None:
         run = await store.run(run_id)
         last = -1 if run is None else run.number
@@ -259,7 +282,7 @@ async def _size(store: Store, run_id: str, first: int = 0, last: int | None = No
         except StoreUnavailable:
             raise
         except DurabilityError:
-            continue  # it goes all the same
+            continue  # removed all the same
         size += sum(len(record.body) for record in page)
     return size
 
@@ -269,4 +292,4 @@ def _count(number: int, what: str) -> str:
 
 
 def _ignore_signals() -> None:
-    """A run that is about to go takes nothing in."""
+    """Do nothing: a run that is about to be deleted applies no signals."""

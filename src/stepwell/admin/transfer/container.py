@@ -1,7 +1,7 @@
-"""The file that holds an exported run: gzip'd lines of JSON, a header first and a sum of everything last.
+"""Reads and writes exported runs: gzipped lines of JSON, a header first and a checksum last.
 
-`docs/format.md` says in words what the lines mean. They are for ever: a change is a new version, and this one stays
-readable.
+`docs/format-exported-runs.md` describes the lines. The format is permanent: a change makes a new
+version, and this one stays readable.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from typing import BinaryIO, Literal, Self
 
 import msgspec
 
-from stepwell.admin.transfer.import_errors import too_large
+from stepwell.admin.transfer.import_errors import too_large_error
 from stepwell.errors import CheckpointCorrupt, NewerFormat
 from stepwell.storage.damage import damage_error, decode_stored
 from stepwell.storage.port import Entry, Record
 
 VERSION = 1
 _NAME = "stepwell run"
-_LONGEST = 1 << 30  # bytes of one line, if nothing else limits it: no store holds more
-PER_BYTE, PER_VALUE = 7, 200  # bytes of memory that it takes to read a byte of a line, and a value in it, at most
+_LONGEST = 1 << 30  # bytes of a line, if nothing else limits it: no store holds more
+# Upper bounds of the memory needed to read one byte of a line, and one JSON value in it.
+PER_BYTE, PER_VALUE = 7, 200
+# Possessive quantifiers (*+): a hostile line must not make the expression backtrack.
 _STRING_OR_COMMA = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|,', re.DOTALL)
 
 Role = Literal["run", "inside", "lineage"]
@@ -37,26 +39,29 @@ class _TaggedLine(msgspec.Struct, tag_field="line", forbid_unknown_fields=True, 
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What the first line says of the whole file."""
+    """The first line: what the file contains."""
 
     format: str
     version: int
     run_id: str
     workflow: str
-    redacted: tuple[str, ...] = ()  # what was removed; such a run can be looked at, and not resumed
-    missing: tuple[str, ...] = ()  # runs that are referred to, and were not stored where this was exported
+    redacted: tuple[str, ...] = ()  # paths that were removed; such a run can be inspected, but not resumed
+    missing: tuple[str, ...] = ()  # runs that are referred to, but were not in the store
 
 
 class RunLine(_TaggedLine, tag="run"):
-    """What follows, up to the next such line, is of this run: its records, then its memory and its mail."""
+    """The start of a run, followed by its records, its superstep log and its signals."""
 
     run_id: str
-    head: int  # the number of its newest record
+    head: int  # number of its newest record
     role: Role
-    place: int  # what its memory is filed under
+    place: int  # of its superstep log
 
 
+# The tags "memory" and "letter" are part of the format, so they keep their old names.
 class LogLine(_TaggedLine, tag="memory"):
+    """An entry of a superstep log."""
+
     key: str
     body: msgspec.Raw
 
@@ -66,6 +71,8 @@ class LogLine(_TaggedLine, tag="memory"):
 
 
 class SignalLine(_TaggedLine, tag="letter"):
+    """A signal that is not applied yet."""
+
     key: str
     body: msgspec.Raw
 
@@ -75,6 +82,8 @@ class SignalLine(_TaggedLine, tag="letter"):
 
 
 class RecordLine(_TaggedLine, tag="record"):
+    """A record with its list entry."""
+
     entry: Entry
     body: msgspec.Raw
 
@@ -84,8 +93,10 @@ class RecordLine(_TaggedLine, tag="record"):
 
 
 class EndLine(_TaggedLine, tag="end"):
-    lines: int  # how many there are before this one
-    sum: str  # SHA-256 of them, in hexadecimal
+    """The last line: it shows that the file is complete."""
+
+    lines: int  # number of lines before this one
+    sum: str  # SHA-256 of those lines, in hexadecimal
 
 
 Line = RunLine | LogLine | SignalLine | RecordLine
@@ -94,6 +105,7 @@ _decode_header = msgspec.json.Decoder(Header).decode
 _decode = msgspec.json.Decoder(RunLine | LogLine | SignalLine | RecordLine | EndLine).decode
 
 
+# Read before the header: a newer version may have fields that the header of this one refuses.
 class _Version(msgspec.Struct):
     format: str = ""
     version: int = 0
@@ -103,12 +115,13 @@ _decode_version = msgspec.json.Decoder(_Version).decode
 
 
 def compact(text: bytes | msgspec.Raw) -> bytes:
-    """A JSON text without white space, as stores write it; sums are made of that."""
+    """Return a JSON text without white space, as stores write it and compute checksums of it."""
     return msgspec.json.format(bytes(text), indent=-1)
 
 
-def one_line(text: bytes) -> msgspec.Raw:
-    """A JSON text without line breaks and of the same length: they can only be space between its parts."""
+def join_lines(text: bytes) -> msgspec.Raw:
+    """Return a JSON text on one line, with the same length."""
+    # In JSON a raw line break can only be white space between tokens: inside strings it is escaped.
     return msgspec.Raw(text.replace(b"\n", b" ").replace(b"\r", b" "))
 
 
@@ -117,12 +130,15 @@ def make_header(run_id: str, workflow: str, redacted: tuple[str, ...], missing: 
 
 
 class Writer:
-    """Writes such a file. The same lines make the same bytes. `finish` writes the sum: without it nobody reads it.
+    """Writes the file of an exported run. The same lines give the same bytes.
 
-    A `with` ends it: what was not finished is dropped, and nothing more is written to the file.
+    `finish` writes the checksum; a file without it is refused. Leaving the `with` block before that
+    discards what is still buffered.
     """
 
     def __init__(self, file: BinaryIO, first: Header) -> None:
+        # No file name and no time in the gzip header, so that exporting twice gives identical
+        # files.
         self._zip = gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
         self._sum, self._lines = sha256(), 0
         self._write_line(_encode(first))
@@ -132,7 +148,9 @@ class Writer:
 
     def __exit__(self, *error: object) -> None:
         if not self._zip.closed:
-            self._zip.fileobj = io.BytesIO()  # it writes what it holds when it is collected, if not before
+            # GzipFile flushes its buffer on close, or at the latest when it is garbage-collected,
+            # by which time the file may be closed. Give it a buffer to write to instead.
+            self._zip.fileobj = io.BytesIO()
             self._zip.close()
 
     def write(self, line: Line) -> None:
@@ -149,10 +167,13 @@ class Writer:
 
 
 def _fits(text: bytes, memory: int) -> bool:
-    """Whether a line can be read in so much memory. Each value in it may become an object of its own."""
+    """Return whether a line can be decoded in so much memory."""
+    # A line of n values has at least n - 1 commas (nesting aside), so commas bound the number of
+    # values.
     most = (memory - PER_BYTE * len(text)) // PER_VALUE
     if text.count(b",") <= most:
         return True
+    # Counted again without the commas inside strings, which is slower, and stops at the limit.
     commas = (1 for match in _STRING_OR_COMMA.finditer(text) if match.end() - match.start() == 1)
     return next(islice(commas, max(most, 0), None), None) is None
 
@@ -163,10 +184,10 @@ def _check_utf8(text: bytes) -> None:
 
 
 class Reader:
-    """Reads such a file, line by line. Raises CheckpointCorrupt, naming the file, unless it is whole; NewerFormat if it
-    is newer.
+    """Reads the file of an exported run, line by line.
 
-    What is read before the end may be part of a damaged file: read all of it once before believing any of it.
+    Raises CheckpointCorrupt, naming the file, if it is damaged or incomplete, and NewerFormat if it
+    is newer. The checksum comes last: read the file to its end once before trusting any line.
     """
 
     def __init__(self, file: BinaryIO, name: str, max_memory: int | None) -> None:
@@ -196,12 +217,13 @@ class Reader:
         text = self._read_line()
         first = decode_stored(_decode_version, text, self._name)
         if first.format != _NAME:
-            raise CheckpointCorrupt(f"{self._name} is no exported run: its first line does not say so")
+            raise CheckpointCorrupt(f"{self._name} is not an exported run: its first line is not the header of one")
         if first.version < 1:
             raise damage_error(self._name, f"there is no version {first.version}")
         if first.version > VERSION:
             raise NewerFormat(
-                f"{self._name} is of version {first.version}, and this Stepwell reads {VERSION}; use a newer one"
+                f"{self._name} has version {first.version}, and this Stepwell reads versions up to {VERSION}; "
+                f"use a newer Stepwell"
             )
         self._count_line(text)
         header = decode_stored(_decode_header, text, f"the first line of {self._name}")
@@ -210,23 +232,24 @@ class Reader:
 
     def _check_end(self, end: EndLine) -> None:
         if (end.lines, end.sum) != (self._count, self._sum.hexdigest()):
-            raise CheckpointCorrupt(f"{self._name} is damaged: its sum does not fit; export the run again")
+            raise CheckpointCorrupt(f"{self._name} is damaged: its checksum does not match; export the run again")
         if self._read_safely(lambda: self._zip.read(1)):
-            raise CheckpointCorrupt(f"{self._name} is damaged: something follows its end; export the run again")
+            raise CheckpointCorrupt(f"{self._name} is damaged: it continues after its end; export the run again")
 
     def _count_line(self, text: bytes) -> None:
         self._sum.update(text)
         self._count += 1
 
     def _read_line(self) -> bytes:
+        # A limit on the line: a few kilobytes of gzip may unpack to gigabytes.
         text = self._read_safely(lambda: self._zip.readline(self._longest))
         what = f"line {self._count + 1} of {self._name}"
         if not text.endswith(b"\n"):
             if len(text) < self._longest:
-                raise CheckpointCorrupt(f"{self._name} is damaged: it is cut short; export the run again")
-            raise too_large(what, self._max_memory or PER_BYTE * _LONGEST, self._run_id)
+                raise CheckpointCorrupt(f"{self._name} is damaged: it is truncated; export the run again")
+            raise too_large_error(what, self._max_memory or PER_BYTE * _LONGEST, self._run_id)
         if self._max_memory is not None and not _fits(text, self._max_memory):
-            raise too_large(what, self._max_memory, self._run_id)
+            raise too_large_error(what, self._max_memory, self._run_id)
         decode_stored(_check_utf8, text, what)
         return text
 
@@ -234,8 +257,8 @@ class Reader:
         try:
             return read()
         except gzip.BadGzipFile as error:
-            raise damage_error(self._name, f"it is not what export_run wrote ({error})") from error
+            raise damage_error(self._name, f"it was not written by export_run ({error})") from error
         except EOFError:
-            raise CheckpointCorrupt(f"{self._name} is damaged: it is cut short; export the run again") from None
+            raise CheckpointCorrupt(f"{self._name} is damaged: it is truncated; export the run again") from None
         except zlib.error as error:
             raise damage_error(self._name, error) from error

@@ -1,4 +1,4 @@
-"""A run as one self-contained file: for another store, for another machine, for a bug report."""
+"""Exports a run as one self-contained file: for another store, another machine or a bug report."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from stepwell.admin.transfer.container import (
     RunLine,
     SignalLine,
     Writer,
+    join_lines,
     make_header,
-    one_line,
 )
 from stepwell.admin.transfer.redaction import LOCK, REMOVED, Redaction
 from stepwell.admin.transfer.snapshots import Snapshot, collect_runs, read_records
@@ -42,31 +42,34 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written to a file."""
+    """What an export contains."""
 
     run_id: str
-    runs: tuple[str, ...]  # all that are in it: the runs inside and those it was forked from first, the run itself last
+    runs: tuple[str, ...]  # sub-workflow runs and parents first, the run itself last
     records: int
-    missing: tuple[str, ...]  # runs that are referred to, and were not stored
+    missing: tuple[str, ...]  # runs that are referred to, but were not in the store
 
 
 async def export_run(
     storage: BuiltInStorage, run_id: str, *, without: Iterable[str] = (), unsealed: bool = False
 ) -> bytes:
-    """A run as the bytes of one file, with everything that is needed to go on with it elsewhere.
+    """Return a run as the bytes of one file, with everything needed to continue it elsewhere.
 
-    That is its commits as far as they are kept, what was finished or noted in the superstep under way, mail that is
-    not taken in, the runs inside that its checkpoints refer to or that are under way, and the runs it was forked from.
-    The run is not changed, and may be moved on meanwhile: it is exported as it was at one commit.
+    The file contains its stored commits, its superstep log, the signals that are not applied yet,
+    the sub-workflow runs that its checkpoints refer to or that are in progress, and the runs it was
+    forked from. The run is not changed and may be driven meanwhile: it is exported as of one
+    commit.
 
-    `without` removes private values: `"state.token"`, `"executors.clerk.password"`, `"messages"`; also `questions`,
-    `outputs`, `failures`, `steps`, `metadata` and `tags`, and `*` for any one name; `"*"` alone removes them all. The
-    file says so, and the run in it can be looked at, and not resumed. A path that removes nothing is refused with
-    ValueError: it may be a slip.
+    `without` removes private values: `"state.token"`, `"executors.clerk.password"`, `"messages"`;
+    also `questions`, `outputs`, `failures`, `steps`, `metadata` and `tags`. `*` stands for any one
+    key, and `"*"` alone removes all values. The file records that, and the run in it can be
+    inspected but not resumed. A path that removes nothing raises ValueError, because it is probably
+    misspelled.
 
-    What a sealed storage keeps is in the file for everybody to read, so `unsealed=True` must be asked for.
+    The file is not encrypted, so exporting from a sealed storage requires `unsealed=True`.
 
-    Raises CheckpointMissing, RunError for a run that works for another, CheckpointCorrupt if a record is damaged.
+    Raises CheckpointMissing if there is no such run, RunError for the run of a sub-workflow, and
+    CheckpointCorrupt if a record is damaged.
     """
     file = io.BytesIO()
     await _export(storage, run_id, file, without, unsealed)
@@ -81,16 +84,20 @@ async def export_to(
     without: Iterable[str] = (),
     unsealed: bool = False,
 ) -> Exported:
-    """As `export_run`, into a file, a few records at a time. The file is there when it is whole, and not before.
+    """Export a run to a file, as `export_run` does, with a few records in memory at a time.
 
-    A new file can be read by its owner only; one that is there keeps its permissions.
+    The file appears only when it is complete. A new file is readable by its owner only; an existing
+    one keeps its permissions.
     """
     target = Path(path)
+    # Written beside the target, so that the final rename stays within one file system and is
+    # atomic.
     unfinished = target.with_name(target.name + ".part")
     try:
         with _new_file(unfinished, mode_of(target)) as file:
             exported = await _export(storage, run_id, file, without, unsealed)
             file.flush()
+            # Before the rename: after a power failure the new name must not point to an empty file.
             os.fsync(file.fileno())
         unfinished.replace(target)
     except BaseException:
@@ -101,22 +108,24 @@ async def export_to(
 
 
 def _new_file(path: Path, mode: int) -> BinaryIO:
-    path.unlink(missing_ok=True)  # what a killed export left may have another mode
+    # What a killed export left behind may have other permissions.
+    path.unlink(missing_ok=True)
     return open(path, "xb", opener=creating(mode))
 
 
 async def _export(
     storage: BuiltInStorage, run_id: str, file: BinaryIO, without: Iterable[str], unsealed: bool
 ) -> Exported:
+    # A string is an iterable of strings, and would be read as a path per character.
     if isinstance(without, str):
-        raise TypeError(f"without is a list of paths: without=[{without!r}]")
+        raise TypeError(f"without must be a list of paths: without=[{without!r}]")
     redaction = Redaction(without)
     _check_readable(storage, unsealed)
     bundle = await collect_runs(storage._store, run_id)
     main = bundle.runs[-1]
     if main.at.header.caller is not None:
         raise RunError(
-            f"run {run_id!r} works for run {main.at.header.caller!r}: export that one, it takes this one along",
+            f"run {run_id!r} is a sub-workflow run of {main.at.header.caller!r}: export that run, which includes it",
             run_id=run_id,
         )
     count = 0
@@ -128,10 +137,10 @@ async def _export(
                 await asyncio.to_thread(_write, writer, map(lines.make_record_line, page))
                 count += len(page)
             await asyncio.to_thread(_write, writer, lines.make_other_lines())
+        # Known only after everything was read; the unfinished file is discarded.
         if redaction.unused:
             raise ValueError(
-                f"nothing in run {run_id!r} is called {redaction.unused[0]!r}, so nothing was removed: look whether "
-                f"it is written otherwise there"
+                f"{redaction.unused[0]!r} matches nothing in run {run_id!r}, so nothing was removed; check its spelling"
             )
         await asyncio.to_thread(writer.finish)
     return Exported(run_id, tuple(snapshot.run_id for snapshot in bundle.runs), count, bundle.missing)
@@ -144,27 +153,26 @@ def _write(writer: Writer, lines: Iterable[Line]) -> None:
 
 def _check_readable(storage: BuiltInStorage, unsealed: bool) -> None:
     if not isinstance(storage, BuiltInStorage):
-        raise DefinitionError(
-            f"a run is exported from one of the built-in storages, not from a {type(storage).__name__}"
-        )
+        raise DefinitionError(f"only the built-in storages can export runs, not {type(storage).__name__}")
     if getattr(storage._store, "is_sealed", False) and not unsealed:
         raise DefinitionError(
-            "this storage is sealed, and an exported run can be read by everybody who has the file: ask for that with "
-            "unsealed=True; what is imported into a sealed storage is sealed again"
+            "this storage is sealed, and everybody who has an exported file can read it; pass unsealed=True to export "
+            "the run all the same (importing it into a sealed storage seals it again)"
         )
 
 
 class _RunLines:
-    """The lines of one run, with what is private removed."""
+    """The lines of one run, with private values removed."""
 
     def __init__(self, snapshot: Snapshot, redaction: Redaction) -> None:
         self._snapshot, self._redaction = snapshot, redaction
         self._checkpoint: Checkpoint | None = None
 
     def make_other_lines(self) -> list[Line]:
-        """What lies beside the records."""
+        """Return the lines of the superstep log and of the signals."""
         redaction, lines = self._redaction, list[Line]()
         for key, body in self._snapshot.superstep_log.items():
+            # Outcomes are stored under the id of their delivery, which has no slash.
             redact = redaction.redact_note if "/" in key else redaction.redact_outcome
             lines.append(LogLine(key, self._encode_body(body, redact)))
         for key, body in self._snapshot.signals:
@@ -173,24 +181,29 @@ class _RunLines:
 
     def make_record_line(self, record: Record) -> RecordLine:
         if not self._redaction.paths:
-            read_commit(record, DEFAULT_CODEC)  # what cannot be read is not handed on
-            return RecordLine(record.entry, one_line(record.body))
+            # Read for its checks: a damaged record must fail the export, not the import somewhere
+            # else.
+            read_commit(record, DEFAULT_CODEC)
+            return RecordLine(record.entry, join_lines(record.body))
         standalone = self._make_standalone(record)
         tree = self._redaction.redact_commit(_decode(standalone.body))
+        # An executor that no graph has: it keeps every version of the program from resuming the
+        # run.
         tree["executors"] = {**tree.get("executors", {}), LOCK: REMOVED}
-        return RecordLine(standalone.entry, one_line(_encode(tree)))
+        return RecordLine(standalone.entry, join_lines(_encode(tree)))
 
     def _encode_body(self, body: bytes, redact: Any) -> msgspec.Raw:
-        return one_line(_encode(redact(_decode(body))) if self._redaction.paths else body)
+        return join_lines(_encode(redact(_decode(body))) if self._redaction.paths else body)
 
     def _make_standalone(self, record: Record) -> Record:
-        """A record that stands alone: a change to a text could give away what it changed."""
+        """Return a record as a snapshot: a delta may contain parts of removed values."""
         commit, shape = read_commit(record, DEFAULT_CODEC)
         if shape.run is not None:
             self._checkpoint = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
         elif self._checkpoint is not None and self._checkpoint.number == commit.number - 1:
             self._checkpoint = apply(self._checkpoint.header, self._checkpoint, commit)
-        else:  # only its outputs are still of use: what it changed is not stored any more
+        else:
+            # Kept only for its outputs: the record it is based on is not stored any more.
             self._checkpoint = None
             bare = replace(shape, state=None, executors={}, executor_splices={})
             return Record(record.entry, _encode(bare))

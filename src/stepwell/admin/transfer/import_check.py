@@ -1,7 +1,7 @@
-"""Everything in an exported run is looked at before any of it is stored.
+"""Checks an exported run completely before anything of it is stored.
 
-A file may come from anywhere. What passes here can be written to every store and read from it again, and reading it
-took no more memory than it may.
+A file may come from anywhere. What passes these checks can be written to every store and read back,
+and checking it stays within a memory limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stepwell.admin.transfer.container import (
     RunLine,
     SignalLine,
 )
-from stepwell.admin.transfer.import_errors import too_large
+from stepwell.admin.transfer.import_errors import too_large_error
 from stepwell.admin.transfer.snapshots import PARTLY_HERE, is_listed_right
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt
@@ -35,7 +35,7 @@ from stepwell.storage.port import Record
 from stepwell.storage.signals import read_signal
 from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
 
-_LONGEST_KEY = LONGEST + 1000  # characters: the key of a letter has an id in it
+_LONGEST_KEY = LONGEST + 1000  # characters: the key of a signal contains an id
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 Opener = Callable[[], BinaryIO]
@@ -43,27 +43,30 @@ Opener = Callable[[], BinaryIO]
 
 @dataclass(slots=True)
 class RunContents:
-    """What a file says of one run. What the run holds is forgotten when all of it was seen."""
+    """What a file contains of one run, without its payloads."""
 
     line: RunLine
-    number: int = -1  # of the record that was read last
+    number: int = -1  # of the last record read
     workflow: str = ""
-    keys: set[str] = field(default_factory=set)  # of what lies beside the records
-    busy: bool = False  # something is under way
+    keys: set[str] = field(default_factory=set)  # of log entries and signals
+    busy: bool = False  # a superstep is in progress, or the run sleeps
     retention: Retention = Retention.FullHistory
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """A file that is whole, and everything in it readable."""
+    """A file that is complete and readable."""
 
     header: Header
     runs: Mapping[str, RunContents]
 
 
 def check_file(open_file: Opener, name: str, max_memory: int | None) -> CheckedFile:
-    """Read a file to its end. Raises CheckpointCorrupt, naming it, if anything in it is not as it must be, and
-    ImportRefused if reading it takes more memory than it may."""
+    """Read a file to its end and return what it contains.
+
+    Raises CheckpointCorrupt, naming the file, if anything in it is wrong, and ImportRefused if
+    reading it takes more memory than `max_memory`.
+    """
     with open_file() as file, Reader(file, name, max_memory) as reader:
         file_check = _FileCheck(name, max_memory, reader.header.run_id)
         for line in reader.lines():
@@ -71,7 +74,7 @@ def check_file(open_file: Opener, name: str, max_memory: int | None) -> CheckedF
         file_check.end_run()
     main = file_check.runs.get(reader.header.run_id)
     if main is None or main.line.role != "run":
-        raise CheckpointCorrupt(f"{name} is damaged: the run {reader.header.run_id!r} it is about is not in it")
+        raise CheckpointCorrupt(f"{name} is damaged: its header names run {reader.header.run_id!r}, which is not in it")
     return CheckedFile(reader.header, file_check.runs)
 
 
@@ -81,7 +84,7 @@ class _FileCheck:
         self.runs: dict[str, RunContents] = {}
         self._run: RunContents | None = None
         self._checkpoint: Checkpoint | None = None
-        self._memory = 0  # bytes of memory that the checkpoint of the run takes, about
+        self._memory = 0  # estimated size of the current checkpoint, in bytes
 
     def check_line(self, line: Line) -> None:
         if isinstance(line, RunLine):
@@ -90,7 +93,7 @@ class _FileCheck:
             return
         contents = self._run
         if contents is None:
-            raise self._make_error("it does not begin with a run")
+            raise self._make_error("it does not start with a run")
         match line:
             case RecordLine():
                 self._check_record(contents, line.record)
@@ -101,21 +104,22 @@ class _FileCheck:
                 contents.busy = True
             case SignalLine(key=key):
                 self._check_key(contents, f"mail/{key}", key)
+                # Our own mark: a file that contained it could make a complete run look unfinished.
                 if key == PARTLY_HERE:
-                    raise self._make_error(f"run {contents.line.run_id!r} in it is only partly there")
+                    raise self._make_error(f"run {contents.line.run_id!r} in it is incomplete")
                 read_signal(contents.line.run_id, key, line.text)
 
     def _begin_run(self, line: RunLine) -> None:
         self._refuse_flaw(f"the id of run {line.run_id[:40]!r}", flaw_in_name(line.run_id))
         if line.run_id in self.runs:
-            raise self._make_error(f"run {line.run_id!r} is in it twice")
+            raise self._make_error(f"it contains run {line.run_id!r} twice")
         for what, number in (("head", line.head), ("place", line.place)):
             self._refuse_flaw(f"the {what} of run {line.run_id!r}", flaw_in_count(number))
         self._run = self.runs[line.run_id] = RunContents(line)
         self._checkpoint, self._memory = None, 0
 
     def end_run(self) -> None:
-        """All of a run was seen: is its head there, and can it be put together?"""
+        """Check that a run that was read to its end has a head with a valid state."""
         contents, head = self._run, self._checkpoint
         if contents is None:
             return
@@ -124,8 +128,10 @@ class _FileCheck:
             raise self._make_error(f"run {run_id!r} in it has no head")
         if head.place != contents.line.place:
             raise self._make_error(
-                f"run {run_id!r} in it says place {contents.line.place}, and its head place {head.place}"
+                f"run {run_id!r} in it has place {contents.line.place}, but its head has place {head.place}"
             )
+        # Deltas splice text into values, so a value is known to be JSON only once it is put
+        # together.
         for what, payloads in (("state", head.state), ("executors", head.executors)):
             for key, payload in payloads.items():
                 decode_stored(_check_json, json_of(payload), f"{what}[{key!r}] of run {run_id!r} in {self._name}")
@@ -142,23 +148,26 @@ class _FileCheck:
         if entry.run_id != run_id or entry.number <= contents.number:
             raise self._make_error(f"commit {entry.number} of run {run_id!r} is out of place")
         if entry.workflow != contents.workflow and contents.number >= 0:
-            raise self._make_error(f"run {run_id!r} in it is of two workflows")
+            raise self._make_error(f"run {run_id!r} in it belongs to two workflows")
         self._checkpoint, commit = apply_record(self._checkpoint, record)
         contents.number, contents.workflow = entry.number, entry.workflow
         if self._checkpoint is not None and self._checkpoint.header.workflow != entry.workflow:
-            raise self._make_error(f"run {run_id!r} in it is of two workflows")
+            raise self._make_error(f"run {run_id!r} in it belongs to two workflows")
         header = self._checkpoint.header if self._checkpoint is not None and entry.is_snapshot else None
         for what, name in _names(commit, header):
             self._refuse_flaw(f"{what} in commit {entry.number} of run {run_id!r}", flaw_in_name(name))
         self._count_memory(record, commit)
 
     def _count_memory(self, record: Record, commit: Commit) -> None:
-        """A checkpoint that is put together from many records holds what is in all of them."""
+        """Add a record to the estimated size of the checkpoint.
+
+        A checkpoint holds what all its deltas hold.
+        """
         size = 2 * len(record.body) + PER_VALUE * _count_payloads(commit)
         self._memory = size if record.entry.is_snapshot else self._memory + size
         if self._max_memory is not None and self._memory > self._max_memory:
-            what = f"run {record.entry.run_id!r} in {self._name}, put together up to commit {commit.number},"
-            raise too_large(what, self._max_memory, self._main)
+            what = f"run {record.entry.run_id!r} in {self._name}, read up to commit {commit.number},"
+            raise too_large_error(what, self._max_memory, self._main)
 
     def _check_key(self, contents: RunContents, unique: str, key: str) -> None:
         flaw = flaw_in_name(key) if len(key) <= LONGEST else None
@@ -166,7 +175,7 @@ class _FileCheck:
             flaw = f"has {len(key):,} characters, and the limit is {_LONGEST_KEY:,}"
         self._refuse_flaw(f"the key {key[:40]!r} of run {contents.line.run_id!r}", flaw)
         if unique in contents.keys:
-            raise self._make_error(f"{key!r} of run {contents.line.run_id!r} is in it twice")
+            raise self._make_error(f"it contains {key!r} of run {contents.line.run_id!r} twice")
         contents.keys.add(unique)
 
     def _refuse_flaw(self, what: str, flaw: str | None) -> None:
@@ -178,35 +187,38 @@ class _FileCheck:
 
 
 def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:
-    """The checkpoint a record leads to; None for one that is kept only for its outputs: it is based on what is gone."""
+    """Return the checkpoint a record leads to; None for a record kept only for its outputs."""
     commit, shape = read_commit(record, DEFAULT_CODEC)
     what = f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r}"
     if not is_listed_right(record.entry, commit, is_snapshot=shape.run is not None):
-        raise CheckpointCorrupt(f"{what} is listed as something else than it is")
+        raise CheckpointCorrupt(f"the list entry of {what} does not match its content")
     if shape.run is not None:
         return apply(header_of(shape), None, commit, previous_id=shape.previous_id), commit
     if before is not None and before.number == commit.number - 1:
         return apply(before.header, before, commit), commit
     if record.entry.fleeting and record.entry.outputs:
         return None, commit
-    raise CheckpointCorrupt(f"{what} tells only what changed, and what it changed from is missing")
+    raise CheckpointCorrupt(f"{what} is a delta, and the record it is based on is missing")
 
 
 def _names(commit: Commit, header: RunHeader | None) -> Iterator[tuple[str, str]]:
-    """What stores find things by, besides entries."""
-    yield from (("the id of a question", request.id) for request in commit.asked)
-    yield from (("the id of a run inside", child.run_id) for child in commit.children.values() if child is not None)
+    """Yield the names in a commit that stores use as keys, besides those of its entry."""
+    yield from (("the id of a request", request.id) for request in commit.asked)
+    yield from (
+        ("the id of a sub-workflow run", child.run_id) for child in commit.children.values() if child is not None
+    )
     if header is None:
         return
     above = {"its caller": header.caller, "its parent": header.parent_run, "its parent checkpoint": header.parent_id}
     yield from ((what, name) for what, name in above.items() if name is not None)
     for name, value in header.tags.items():
         yield "a tag", name
-        yield f"the tag {name[:40]!r}", value or "-"  # a value may be empty
+        # The value of a tag may be empty, unlike a name.
+        yield f"the tag {name[:40]!r}", value or "-"
 
 
 def _count_payloads(commit: Commit) -> int:
-    """How many values a commit holds, each an object of its own."""
+    """Return how many payloads a commit holds, each of them an object in memory."""
     writes = sum(len(write.items) if isinstance(write, Appended) else 1 for write in commit.state.values())
     held = sum(len(payloads) for sources in (commit.held or {}).values() for payloads in sources.values())
     return writes + held + len(commit.messages or ()) + len(commit.executors) + len(commit.asked)

@@ -1,4 +1,4 @@
-"""An exported run put into a store, where it goes on exactly where it was."""
+"""Imports an exported run into a store, where it can be resumed exactly where it was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from stepwell.admin.retention.inventory import SIDE_BY_SIDE, gather_in_batches
+from stepwell.admin.retention.inventory import BATCH, gather_in_batches
 from stepwell.admin.transfer.container import Line, LogLine, Reader, RecordLine, RunLine, SignalLine, compact
 from stepwell.admin.transfer.import_check import CheckedFile, Opener, RunContents, apply_record, check_file
 from stepwell.admin.transfer.import_errors import ImportRefused as ImportRefused
@@ -31,10 +31,10 @@ from stepwell.storage.wire.shapes import WireCommit
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WireCommit).decode
-_LEASE = 600.0  # seconds that an import may be silent before somebody else may have the run
+_LEASE = 600.0  # seconds without a renewal after which another process may take the run
 _RENEW_EVERY = 100  # records
 
-MAX_MEMORY = 2**30  # bytes: a file that needs more may be made to fill the memory; the caller can allow more
+MAX_MEMORY = 2**30  # bytes: a hostile file could unpack to fill the memory; the caller can allow more
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Imported:
     """What an import did."""
 
     run_id: str
-    runs: tuple[str, ...]  # those that were written; the others were there already
+    runs: tuple[str, ...]  # those that were written; the others existed already
     records: int
     redacted: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()  # runs that are referred to, and are not in the file
+    missing: tuple[str, ...] = ()  # runs that are referred to, but are not in the file
 
 
 async def import_run(
@@ -56,20 +56,21 @@ async def import_run(
     to_look_at: bool = False,
     max_memory: int | None = MAX_MEMORY,
 ) -> Imported:
-    """Put an exported run into a storage. A resume goes on exactly where the run was, with what was finished in the
-    superstep under way, the mail it had not read, and the runs inside.
+    """Import an exported run into a storage, where it can be resumed exactly where it was.
 
-    All of the file is checked before anything is written; one that is damaged or cut short is refused with
-    CheckpointCorrupt, one of a newer version with NewerFormat. An import that is cut short leaves a run that cannot be
-    resumed; importing again makes it good.
+    The superstep log, the signals that were not applied yet and the sub-workflow runs are imported,
+    too. The whole file is checked before anything is written: a damaged or truncated one raises
+    CheckpointCorrupt, one of a newer version NewerFormat. An interrupted import leaves a run that
+    cannot be resumed; importing it again completes it.
 
-    A run that is there already is left alone if it is the very same, and refused with ImportRefused if not. With
-    `run_id` it is imported under another name. Its keys for the world outside are derived from its name, so that is
-    refused while it has something under way: import it as it is, and fork it. A redacted run is only imported
-    `to_look_at`: it cannot be resumed or forked.
+    A run that exists already is left alone if it is identical; otherwise ImportRefused is raised.
+    With `run_id` the run is imported under another id. Its idempotency keys are derived from its
+    id, so that is refused while a superstep is in progress: import the run under its own id, and
+    fork it. A redacted run is imported only with `to_look_at`: it can be inspected, but not resumed
+    or forked.
 
-    A file that unpacks to more than can be read in about `max_memory` bytes is refused with ImportRefused, too; None
-    trusts it.
+    A file that needs more than about `max_memory` bytes to read raises ImportRefused; None disables
+    the limit.
     """
     source = _Source(lambda: io.BytesIO(data), "the exported run", max_memory)
     return await _import(storage, source, run_id, to_look_at)
@@ -83,7 +84,10 @@ async def import_from(
     to_look_at: bool = False,
     max_memory: int | None = MAX_MEMORY,
 ) -> Imported:
-    """As `import_run`, from a file, which is read twice, a record at a time."""
+    """Import a run from a file, as `import_run` does.
+
+    The file is read twice, one record at a time.
+    """
     source = _Source(partial(_open_file, path), f"the file {os.fspath(path)!r}", max_memory)
     return await _import(storage, source, run_id, to_look_at)
 
@@ -94,7 +98,7 @@ def _open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where an exported run is read from, any number of times."""
+    """An exported run that can be read any number of times."""
 
     open_file: Opener
     name: str
@@ -107,13 +111,14 @@ class _Source:
 
 async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, to_look_at: bool) -> Imported:
     if not isinstance(storage, BuiltInStorage):
-        raise DefinitionError(f"a run is imported into one of the built-in storages, not a {type(storage).__name__}")
+        raise DefinitionError(f"only the built-in storages can import runs, not {type(storage).__name__}")
+    # In a thread: unpacking and decoding a large file would block the event loop.
     checked = await asyncio.to_thread(check_file, source.open_file, source.name, source.max_memory)
     header = checked.header
     if header.redacted and not to_look_at:
         raise ImportRefused(
             f"run {header.run_id!r} was exported without {', '.join(header.redacted)}, so it cannot be resumed",
-            "; to look at it in a storage of its own, say to_look_at=True",
+            "; to import it for inspection only, into a storage of its own, pass to_look_at=True",
             run_id=header.run_id,
             reason="redacted",
         )
@@ -127,12 +132,17 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
             await importing.add(line)
         await importing.finish()
     except StoreUnavailable:
+        # For example, the disk is full: leave nothing behind. A crash leaves a marked run instead.
         await importing.remove_partial_run()
         raise
     finally:
         await importing.release()
     return Imported(
-        new_name or header.run_id, tuple(importing.written), importing.records, header.redacted, header.missing
+        new_name or header.run_id,
+        tuple(importing.written),
+        records=importing.records,
+        redacted=header.redacted,
+        missing=header.missing,
     )
 
 
@@ -141,25 +151,27 @@ def _check_renamable(checked: CheckedFile, run_id: str) -> None:
     name = main.line.run_id
     if main.busy:
         raise ImportRefused(
-            f"run {name!r} has something under way, and what it has begun outside is known there by keys that are "
-            f"derived from its name",
-            ": import it under its own name, and fork it to have it under another",
+            f"run {name!r} has a superstep in progress, and its idempotency keys are derived from its id",
+            "; import it under its own id, and fork it to get another",
             run_id=name,
             reason="busy",
         )
     inside = [contents for contents in checked.runs.values() if contents.line.role == "inside"]
     if any(contents.retention is Retention.LatestOnly for contents in inside):
         raise ImportRefused(
-            f"run {name!r} has runs inside that keep only their latest, so they cannot work for it under the name "
-            f"{run_id!r}",
-            ": import it under its own name, and fork it",
+            f"run {name!r} has sub-workflow runs that keep only their latest checkpoint, so they cannot be used by a "
+            f"run with the id {run_id!r}",
+            "; import it under its own id, and fork it",
             run_id=name,
             reason="busy",
         )
 
 
 async def _find_existing(store: Store, checked: CheckedFile, source: _Source, new_name: str | None) -> set[str]:
-    """The runs that need not be written. Raises RunError if one of that name is there, and is another."""
+    """Return the runs that exist already.
+
+    Raises ImportRefused if a different run has the id of one of them.
+    """
     existing: set[str] = set()
     for id, contents in checked.runs.items():
         stored_as = new_name if new_name is not None and contents.line.role == "run" else id
@@ -167,11 +179,13 @@ async def _find_existing(store: Store, checked: CheckedFile, source: _Source, ne
             continue
         if await _is_partly_here(store, stored_as) and await _remove_partial_run(store, stored_as):
             continue
+        # Parents of a fork, and the sub-workflow runs of a renamed run, are only read from, so they
+        # may have moved on.
         exact = contents.line.role == "run" or (contents.line.role == "inside" and new_name is None)
         if new_name == stored_as or not await _is_same(store, source, contents, exact=exact):
             raise ImportRefused(
-                f"a run {stored_as!r} is stored here already, and is not the one in {source.name}",
-                ": give the imported run another name with run_id, or import it elsewhere",
+                f"run {stored_as!r} already exists in this store, and is not the one in {source.name}",
+                "; import it under another id with run_id, or into another store",
                 run_id=stored_as,
                 reason="there",
             )
@@ -184,9 +198,9 @@ async def _is_partly_here(store: Store, run_id: str) -> bool:
 
 
 async def _remove_partial_run(store: Store, run_id: str) -> bool:
-    """Whether what an import that was cut short has left is gone; False if it is whole by now.
+    """Remove what an interrupted import left; return False if the run is complete by now.
 
-    Raises RunBusy if that import is still under way.
+    Raises RunBusy if that import is still running.
     """
     owner = this_process(f"import {uuid.uuid4()}")
     await store.acquire(run_id, owner, seconds=_LEASE)
@@ -200,8 +214,10 @@ async def _remove_partial_run(store: Store, run_id: str) -> bool:
 
 
 async def _is_same(store: Store, source: _Source, contents: RunContents, *, exact: bool) -> bool:
-    """Whether a stored run is the one in the file, whatever white space is in either; unless `exact`, it may have gone
-    on since."""
+    """Return whether a stored run is the one in the file, ignoring white space.
+
+    Unless `exact`, the stored run may have moved on since.
+    """
     run_id = contents.line.run_id
     head = await store.head(run_id)
     if exact and (head is None or head.entry.number != contents.line.head):
@@ -223,24 +239,25 @@ async def _is_same(store: Store, source: _Source, contents: RunContents, *, exac
 
 
 def _lines_of(source: _Source, run_id: str) -> Iterator[Line]:
-    inside = False
+    is_wanted = False
     for line in source.lines():
         if isinstance(line, RunLine):
-            inside = line.run_id == run_id
-        elif inside:
+            is_wanted = line.run_id == run_id
+        elif is_wanted:
             yield line
 
 
 class _Import:
-    """Writes the runs of a file, one after the other. Each is claimed, and marked until all of it is there."""
+    """Writes the runs of a file, each under a lease and marked as incomplete until it is done."""
 
     def __init__(self, store: Store, existing: set[str], main: str, new_name: str | None) -> None:
         self._store, self._existing, self._main, self._new_name = store, existing, main, new_name
         self._owner = this_process(f"import {uuid.uuid4()}")
         self._run: _RunWriting | None = None
-        # said by the class itself: one derived from it may write in another way
+        # Records may be written concurrently only if the store keeps the order of calls. `vars`
+        # instead of getattr: a subclass that overrides writing must not inherit that promise.
         in_order = vars(type(getattr(store, "inner", store))).get("in_order", False)
-        self._at_once = SIDE_BY_SIDE if in_order else 1
+        self._at_once = BATCH if in_order else 1
         self._waiting: list[tuple[Record, CommitEffects]] = []
         self.written: list[str] = []
         self.records = 0
@@ -257,10 +274,16 @@ class _Import:
         renaming = _Renaming(self._new_name) if self._new_name and line.run_id == self._main else None
         name = renaming.run_id if renaming else line.run_id
         self._run = _RunWriting(line, name, renaming, await self._store.acquire(name, self._owner, seconds=_LEASE))
-        if await self._store.head(name) is not None:  # since we looked; it may have gone on, too
+        # Checked again under the lease: a run may have been created since _find_existing() looked.
+        if await self._store.head(name) is not None:
             raise ImportRefused(
-                f"a run {name!r} was stored here meanwhile", ": import it again", run_id=name, reason="there"
+                f"run {name!r} was created in this store meanwhile",
+                "; import it again",
+                run_id=name,
+                reason="there",
             )
+        # A signal that no drive can read: until it is consumed, the run can be neither resumed nor
+        # exported.
         await self._store.send(name, PARTLY_HERE, b'{"format":1,"kind":"import"}')
         self.written.append(name)
 
@@ -273,6 +296,8 @@ class _Import:
             case RecordLine():
                 run.last = run.renaming.rename_record(line.record) if run.renaming else line.record
                 run.at, _ = apply_record(run.at, run.last)
+                # Requests and wake-up times are left out until the run is complete, so that lists
+                # do not offer it.
                 metadata = None if run.at is None else metadata_of(run.at.header)
                 self._waiting.append((run.last, CommitEffects(metadata=metadata, fence=run.fence)))
                 if len(self._waiting) >= self._at_once:
@@ -282,12 +307,12 @@ class _Import:
                     await asyncio.to_thread(self._store.renew, {run.name: run.fence}, seconds=_LEASE)
 
     async def _store_records(self) -> None:
-        """Store the records that wait, in their order."""
+        """Store the records collected so far, in their order."""
         waiting, self._waiting = self._waiting, []
         await gather_in_batches(self._store.put(record, effects) for record, effects in waiting)
 
     async def finish(self) -> None:
-        """The run is whole: take the mark away, and say what it asks and when it wants to be woken, all at once."""
+        """Complete the current run: remove its mark and list its requests and wake-up time."""
         run = self._run
         if run is None or run.last is None or run.at is None:
             return
@@ -301,10 +326,14 @@ class _Import:
         await self.release()
 
     async def remove_partial_run(self) -> None:
-        """Take away a run that is only partly here: the store refused the rest. If it is away, the run stays marked.
-        One that is whole stays, too: somebody may drive it by now."""
+        """Delete an incomplete run after the store refused the rest of it.
+
+        If the store cannot be reached, the run stays, marked. A complete run stays: a process may
+        be driving it.
+        """
         self._waiting.clear()
-        with suppress(StoreUnavailable):  # the caller gets the error that led here
+        # Suppressed: the caller gets the error that led here.
+        with suppress(StoreUnavailable):
             if self._run is not None and await _is_partly_here(self._store, self._run.name):
                 await self._store.drop(self._run.name)
 
@@ -327,7 +356,10 @@ class _RunWriting:
 
 
 class _Renaming:
-    """The records of a run under another name: the ids of its checkpoints are derived from it."""
+    """Renames the records of a run.
+
+    The ids of its checkpoints are derived from its id, so they change, too.
+    """
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id

@@ -1,8 +1,8 @@
-"""Private values taken out of what is stored: pure, on the JSON of records, memory and mail.
+"""Removes private values from the JSON of records, superstep logs and signals. Pure.
 
-A path names a part and, after dots, what to remove in it: `state.token`, `executors.clerk.password`, `messages`. `*`
-stands for any one name. Lists are gone through item by item, and so are the fields of stored objects. `*` alone stands
-for every part.
+A path names a part and, after dots, the value to remove: `state.token`, `executors.clerk.password`,
+`messages`. `*` stands for any one key. A path applies to each item of a list, and to the fields of
+stored objects. `*` alone stands for every part.
 """
 
 from __future__ import annotations
@@ -10,42 +10,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-REMOVED = {"$": "removed"}  # no value is written so: whoever opens it is told that it cannot be read
+# A tag without content is never written for a value, so decoding it raises an error instead of
+# returning something.
+REMOVED = {"$": "removed"}
 REMOVED_TEXT = "[removed]"
 LOCK = "this run was redacted: it can be looked at, and not resumed"
-"""An executor no graph has. Whoever resumes a run that names one is refused."""
+"""The id of an executor that no graph has: resuming a run that refers to it is refused.
 
-_NAMED = ("state", "executors", "metadata", "tags")  # values by name
-_UNNAMED = ("messages", "questions", "outputs", "steps")  # values one by one
-_WHOLE = ("failures",)  # texts: all of them or none
-PARTS = (*_NAMED, *_UNNAMED, *_WHOLE)
+Part of the stored format.
+"""
+
+_NAMED = ("state", "executors", "metadata", "tags")  # values by key
+_UNNAMED = ("messages", "questions", "outputs", "steps")  # values without a key
+_INDIVISIBLE = ("failures",)  # texts: removed completely or not at all
+PARTS = (*_NAMED, *_UNNAMED, *_INDIVISIBLE)
 EVERYTHING = "*"
 
 Tree = dict[str, Any]
 
 
 class Redaction:
-    """What is to be removed. `unused` says which paths have removed nothing so far."""
+    """The paths to remove. `unused` are those that have removed nothing so far."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = tuple(paths)
-        self._used: set[str] = {EVERYTHING}  # of an empty run, too, everything is removed
+        # `*` counts as used from the start: it is right even for a run that contains nothing.
+        self._used: set[str] = {EVERYTHING}
         self._removed = PARTS if EVERYTHING in self.paths else self.paths
         for path in self.paths:
             if path == EVERYTHING:
                 continue
             part, _, rest = path.partition(".")
-            if part not in PARTS or (rest and part in _WHOLE):
-                raise ValueError(
-                    f"{path!r} names nothing that can be removed; it begins with one of {', '.join(PARTS)}"
-                )
+            if part not in PARTS or (rest and part in _INDIVISIBLE):
+                raise ValueError(f"{path!r} cannot be removed; a path starts with one of {', '.join(PARTS)}")
 
     @property
     def unused(self) -> list[str]:
         return [path for path in self.paths if path not in self._used and EVERYTHING not in self.paths]
 
     def redact_commit(self, tree: Tree) -> Tree:
-        """The JSON of a record."""
+        """Redact the JSON of a record, in place, and return it."""
         run = tree.get("run") or {}
         requests, messages = tree.get("asked", []), tree.get("messages") or []
         held = [payloads for by_source in (tree.get("held") or {}).values() for payloads in by_source.values()]
@@ -55,6 +59,7 @@ class Redaction:
         self._redact_tags(run)
         self._remove_slots("messages", [*_slots(messages, "payload"), *((p, n) for p in held for n in range(len(p)))])
         self._redact_questions(requests)
+        # A message that answers a request carries a copy of the question.
         self._remove_slots("questions", _slots([m["reply"] for m in messages if m.get("reply")], "question"))
         outputs = [output for done in tree.get("done", []) for output in done.get("outputs", [])]
         self._remove_slots("outputs", _slots(outputs, "payload"))
@@ -62,9 +67,10 @@ class Redaction:
         return tree
 
     def redact_outcome(self, tree: Tree) -> Tree:
-        """The JSON of what was finished in a superstep that is under way."""
+        """Redact the JSON of an outcome in a superstep log."""
         self._redact_state(tree)
         if "saved" in tree:
+            # Wrapped as a record has it, so that the same paths apply.
             saved = {"executors": {tree["executor"]: tree["saved"]}}
             self._remove_by_name("executors", saved, "executors")
             tree["saved"] = saved["executors"][tree["executor"]]
@@ -74,13 +80,13 @@ class Redaction:
         return tree
 
     def redact_note(self, tree: Tree) -> Tree:
-        """The JSON of what was noted in a superstep that is under way."""
+        """Redact the JSON of a step, timer or attempt in a superstep log."""
         self._remove_slots("steps", _slots([tree], "value"))
         self._redact_failures([tree["failure"]] if tree.get("failure") else [])
         return tree
 
     def redact_signal(self, tree: Tree) -> Tree:
-        """The JSON of a letter: answers and input are messages."""
+        """Redact the JSON of a signal; answers and input count as messages."""
         self._remove_slots("messages", _slots([tree], "value"))
         return tree
 
@@ -93,12 +99,14 @@ class Redaction:
         state = tree.get("state") or {}
         self._remove_by_name("state", state, "set")
         self._remove_by_name("state", state, "append")
+        # An append is a list of items, and must stay one.
         for key, items in state.get("append", {}).items():
             if items == REMOVED:
                 state["append"][key] = [REMOVED]
 
     def _redact_tags(self, run: Tree) -> None:
         self._remove_by_name("tags", run, "tags")
+        # The value of a tag must be a string.
         for key, value in run.get("tags", {}).items():
             if value == REMOVED:
                 run["tags"][key] = REMOVED_TEXT
@@ -109,6 +117,7 @@ class Redaction:
     def _redact_failures(self, failures: Sequence[Tree]) -> None:
         for failure in failures if "failures" in self._removed else ():
             self._used.add("failures")
+            # A traceback may show source lines and values.
             failure |= {"message": REMOVED_TEXT}
             failure.pop("traceback", None)
             failure.pop("extra", None)
@@ -142,26 +151,34 @@ def _slots(holders: Iterable[Tree], key: str) -> list[tuple[Tree, str]]:
 
 
 def _remove(tree: Any, path: str) -> bool:
-    """Remove what a path names in a JSON tree; whether there was anything."""
+    """Remove what a path names in a JSON tree, in place.
+
+    Return whether there was anything to remove.
+    """
+    # `True in [...]` instead of any(): every item must be visited.
     if isinstance(tree, list):
         return True in [_remove_pair(item, path) or _remove(item, path) for item in tree]
     if not isinstance(tree, dict) or tree == REMOVED:
         return False
-    if "$" in tree:  # an object: what it holds is under `v`
+    # The content of a tagged value is under `v`; people write paths without it.
+    if "$" in tree:
         return _remove(tree.get("v"), path)
-    # a key may hold dots, so each is tried as it is
+    # A key may itself contain dots, so the path is matched against each key instead of being split.
     return True in [_remove_at(tree, key, rest) for key in tree for rest in _rests(path, key)]
 
 
 def _remove_pair(tree: Any, path: str) -> bool:
-    """A mapping whose names are not all texts is stored as pairs."""
+    """Remove what a path names in one pair of a mapping that is stored as pairs.
+
+    That is how mappings with keys other than strings are stored.
+    """
     if not (isinstance(tree, list) and len(tree) == 2 and isinstance(tree[0], str)):
         return False
     return True in [_remove_at(tree, 1, rest) for rest in _rests(path, tree[0])]
 
 
 def _rests(path: str, key: str) -> Iterator[str]:
-    """What is left of a path inside the value called `key`: empty if it is that value itself."""
+    """Yield what is left of a path below `key`; empty if the path names that value itself."""
     for name in (key, "*"):
         if path == name:
             yield ""

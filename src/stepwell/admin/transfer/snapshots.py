@@ -1,4 +1,4 @@
-"""A run as it stands, and the runs that it cannot do without: what has to be copied if the run is."""
+"""Reads a run with what must be copied with it: its sub-workflow runs and its parents."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from stepwell.storage.wire.format import read_commit, read_outcome
 
 PAGE = 32  # records that are in memory at a time
 PARTLY_HERE = "import/this run is only partly here: import it again"
-"""A letter to a run that is being imported. No drive can read it, so none goes on with half a run."""
+"""The key of a signal that marks a run being imported.
+
+No drive can read it, so none continues an incomplete run. Part of the stored format.
+"""
 
 _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at a commit, with what lay beside it then."""
+    """A run at a commit, with its superstep log and its signals at that time."""
 
     at: Checkpoint
     role: Role
@@ -37,20 +40,22 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class RunBundle:
-    """A run and those it cannot do without; it is the last of them."""
+    """A run and the runs it needs; the run itself is the last."""
 
     runs: tuple[Snapshot, ...]
-    missing: tuple[str, ...]  # referred to, and not stored
+    missing: tuple[str, ...]  # referred to, but not stored
 
 
 async def collect_runs(store: Store, run_id: str) -> RunBundle:
-    """A run, the runs inside it that its checkpoints refer to or that are under way, and those it was forked from.
+    """Return a run with its sub-workflow runs and the runs it was forked from.
 
-    A run is looked at before the runs inside it: they may be further than it knows, as after a crash, never less far.
+    Raises CheckpointMissing if the run is not stored.
     """
+    # A caller is read before its sub-workflow runs: they may then be ahead of what it knows, as
+    # after a crash, but never behind.
     first = await take_snapshot(store, run_id, "run")
     if first is None:
-        raise CheckpointMissing(f"no run {run_id!r} is stored here; list_runs() says which are")
+        raise CheckpointMissing(f"run {run_id!r} is not in this store; list_runs() returns the runs that are")
     snapshots, missing = {run_id: first}, dict[str, None]()
     queue = [first]
     while queue:
@@ -68,8 +73,10 @@ async def collect_runs(store: Store, run_id: str) -> RunBundle:
 
 
 async def take_snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
-    """A run as it stands, also if it is moved on meanwhile; None if it is not stored."""
+    """Return a consistent view of a run, even if it is being driven; None if it is not stored."""
     archive = StoreArchive(store, DEFAULT_CODEC)
+    # The reads are not one transaction, so they are repeated until the head is the same before and
+    # after.
     for _ in range(_TRIES):
         head = await archive.head(run_id)
         if head is None:
@@ -79,21 +86,23 @@ async def take_snapshot(store: Store, run_id: str, role: Role) -> Snapshot | Non
         if record is not None and record.entry.checkpoint_id == head.stamp.checkpoint_id:
             if any(key == PARTLY_HERE for key, _ in signals):
                 raise CheckpointCorrupt(
-                    f"run {run_id!r} is only partly here: its import was cut short; import it again, or delete it"
+                    f"run {run_id!r} is incomplete: its import was interrupted; import it again, or delete it"
                 )
             return Snapshot(head, role, dict(sorted(log.items())), signals)
-    raise CommitConflict(f"run {run_id!r} is moved on faster than it can be read: try again when it rests")
+    raise CommitConflict(f"run {run_id!r} commits faster than it can be read; try again when it is idle")
 
 
 def is_listed_right(entry: Entry, commit: Commit, *, is_snapshot: bool) -> bool:
-    """Whether lists say of a commit what it says itself. One that tells outputs, or takes them back, must be known."""
+    """Return whether the list entry of a commit matches its content."""
+    # The flag may be set without outputs, but a commit with outputs, or one that undoes outputs,
+    # must have it: readers of results skip all other records.
     has_outputs = commit.restored is not None or any(done.outputs for done in commit.done)
     expected = (commit.status.value, commit.iteration, is_snapshot)
     return (entry.status, entry.iteration, entry.is_snapshot) == expected and (entry.outputs or not has_outputs)
 
 
 async def read_records(store: Store, snapshot: Snapshot) -> AsyncIterator[list[Record]]:
-    """The records of a run up to where it was looked at, oldest first, a page at a time."""
+    """Yield the records of a run up to its snapshot, oldest first, a page at a time."""
     entries = await store.entries(run_id=snapshot.run_id)
     numbers = sorted(entry.number for entry in entries if entry.number <= snapshot.at.number)
     for begin in range(0, len(numbers), PAGE):
@@ -101,13 +110,13 @@ async def read_records(store: Store, snapshot: Snapshot) -> AsyncIterator[list[R
         page = await store.history(snapshot.run_id, after=expected[0] - 1, upto=expected[-1])
         if [record.entry.number for record in page] != expected:
             raise CommitConflict(
-                f"run {snapshot.run_id!r} dropped records while they were read: try again when it rests"
+                f"run {snapshot.run_id!r} dropped records while they were read; try again when it is idle"
             )
         yield page
 
 
 async def _find_references(store: Store, snapshot: Snapshot) -> dict[str, Role]:
-    """The runs that a run refers to, in any of its checkpoints."""
+    """Return the runs that any checkpoint of a run refers to, with their roles."""
     roles: dict[str, Role] = {}
     async for page in read_records(store, snapshot):
         for record in page:
@@ -135,8 +144,10 @@ def _children_in_log(snapshot: Snapshot) -> list[Child]:
 
 
 def possible_inner_runs(checkpoint: Checkpoint) -> list[str]:
-    """The ids that runs inside may have which are called in the superstep under way: no checkpoint names them yet."""
+    """Return the ids that sub-workflow runs called in the current superstep may have."""
     header = checkpoint.header
+    # The plan is not known here, as it needs the graph. So count the most deliveries there can be:
+    # one for each receiver of a message, and one for each fan-in.
     calls = sum(len(message.takers) for message in checkpoint.messages)
     joins = {key for message in checkpoint.messages for key in message.joins} | set(checkpoint.held)
     ids = [child_run_id(header.run_id, header.epoch, f"{checkpoint.place}.{n}") for n in range(calls + len(joins))]

@@ -37,7 +37,7 @@ def command(run: str, reason: str | None, json: bool) -> None:
         from stepwell.cli.forms.answers import refusals
 
         with refusals():  # of a run that works for another
-            result = await cancel(storage, run, reason=reason, told=_note_waiting)
+            result = await cancel(storage, run, reason=reason, on_wait=_note_waiting)
         _report(result, json)
 
     run_on_store(work)

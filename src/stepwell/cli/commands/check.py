@@ -63,7 +63,6 @@ def _make_row(run: CheckedRun) -> tuple[str, ...]:
 def _summarise(checked: Checked) -> str:
     if not checked.runs:
         return f"no run of {checked.workflow!r} is unfinished here"
-    going_on = "goes on" if len(checked.going_on) == 1 else "go on"
-    parts = {going_on: checked.going_on, "by a migration": checked.migrating, "stranded": checked.stranded}
+    parts = {"compatible": checked.compatible, "by a migration": checked.migrating, "stranded": checked.stranded}
     counts = ", ".join(f"{len(runs)} {words}" for words, runs in parts.items() if runs)
     return f"{pluralise(len(checked.runs), 'run')} of {checked.workflow!r}: {counts}"

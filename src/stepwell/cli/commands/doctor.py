@@ -146,7 +146,12 @@ class _Findings:
         if examined is None:
             return None
         counts = {
-            name: getattr(examined, name) for name in ("runs", "records", "bytes", "memory", "letters", "questions")
+            "runs": examined.runs,
+            "records": examined.records,
+            "bytes": examined.bytes,
+            "memory": examined.log_entries,
+            "letters": examined.signals,
+            "questions": examined.questions,
         }
         rate = {"seconds": round(examined.seconds, 3), "records_per_second": round(examined.records_per_second)}
         return {**counts, **rate, "formats": dict(examined.formats), "statuses": dict(examined.statuses)}

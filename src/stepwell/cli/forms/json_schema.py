@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeGuard
 from uuid import UUID
 
-from stepwell.admin.diffs.json_diff import Path, words_of
+from stepwell.admin.diffs.json_diff import Path, format_path
 
 HOPS = 50  # from one schema to the next, without a step into the value: more is a circle
 _SHOWN = 60
@@ -321,7 +321,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def _said(path: Path, problem: str) -> str:
-    return f"{words_of(path)}: {problem}" if path else problem
+    return f"{format_path(path)}: {problem}" if path else problem
 
 
 def _brief(value: Any) -> str:

@@ -56,9 +56,9 @@ def _introduce(prompt: Prompt) -> list[str]:
 
 
 def _describe_place(prompt: Prompt) -> str:
-    from stepwell.admin.diffs.json_diff import words_of
+    from stepwell.admin.diffs.json_diff import format_path
 
-    return words_of(prompt.path) if prompt.path else "answer"
+    return format_path(prompt.path) if prompt.path else "answer"
 
 
 def _describe_wanted(prompt: Prompt) -> str:

@@ -30,8 +30,8 @@ def format_difference(difference: Difference, *, full: bool = False) -> Iterator
 def difference_to_dict(difference: Difference) -> dict[str, Any]:
     """The same as data. Paths are JSON Pointers."""
     return {
-        "one": _where(difference.one),
-        "other": _where(difference.other),
+        "one": _where(difference.before),
+        "other": _where(difference.after),
         "changes": [
             {"path": change.pointer, "kind": change.kind, "before": change.before, "after": change.after}
             for change in difference.changes
