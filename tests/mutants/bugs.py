@@ -300,8 +300,8 @@ STORES = (
     Bug(
         "a change is stored against the wrong end",
         "storage/deltas.py",
-        "    tail = _same_end(before, after, min(len(before), len(after)) - start)\n",
-        "    tail = _same_end(before, after, min(len(before), len(after)))\n",
+        "    tail = _common_suffix(before, after, min(len(before), len(after)) - start)\n",
+        "    tail = _common_suffix(before, after, min(len(before), len(after)))\n",
         ("storage/test_edits.py",),
     ),
     Bug(

@@ -25,7 +25,7 @@ from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time
 from stepwell.storage.port import DamagedRun, Entry, Record, RunEntry, Store, Survey
 from stepwell.storage.record import pending_of, wake_of
 from stepwell.storage.signals import read_signal
-from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
+from stepwell.storage.wire.format import header_of, read_commit, read_log_entry, read_outcome
 from stepwell.workflows.workflow import Workflow
 
 _RUNS = 200  # of the list, at a time
@@ -252,7 +252,7 @@ class _Examination:
             self._totals.memory += 1
             try:
                 if "/" in key:
-                    read_note(snapshot.run_id, key, body, DEFAULT_CODEC)
+                    read_log_entry(snapshot.run_id, key, body, DEFAULT_CODEC)
                 else:
                     read_outcome(snapshot.run_id, key, body, DEFAULT_CODEC)
             except DurabilityError as error:

@@ -205,7 +205,7 @@ class _Pruning:
 
     async def _remove(self, run_id: str, going: Sequence[Entry], whole: Sequence[Record]) -> None:
         if going and not self._dry:
-            await self._store.thin_out(run_id, [entry.number for entry in going], whole=whole)
+            await self._store.thin_out(run_id, [entry.number for entry in going], rewritten=whole)
         self._checkpoints += [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in going]
 
     async def _plan_gap(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:

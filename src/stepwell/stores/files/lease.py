@@ -56,7 +56,7 @@ def acquire(folder: Path, run_id: str, owner: Owner, seconds: float) -> int:
     stored = lease_in(folder)
     lease = stored.lease if stored else None
     if lease is not None and lease.owner != owner and not lease.is_over():
-        raise lease.refuse(run_id)
+        raise lease.busy_error(run_id)
     fence = stored.fence + 1 if stored else 1
     _write(folder, owner, owner.clock() + seconds, fence)
     return fence

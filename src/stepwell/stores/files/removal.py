@@ -51,19 +51,19 @@ def remove(run: RunFolder, number: int, follower: Record | None, then: CommitEff
     return True
 
 
-def thin_out(run: RunFolder, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+def thin_out(run: RunFolder, numbers: Sequence[int], rewritten: Sequence[Record]) -> int:
     """Take many records out. Whenever a crash ends it, those that are there can be read."""
     run.sweep()
     stored = records_in(run.folder)
     going = sorted(set(numbers) & stored.keys(), reverse=True)
-    if not going and not whole:
+    if not going and not rewritten:
         return 0
     folder, newest = run.folder, layout.read_cover(stored[max(stored)])
     if newest.number in going:
         raise newest_error(newest.run_id, newest.number)
     replacements = {
         record.entry.number: record
-        for record in whole
+        for record in rewritten
         if record.entry.number in stored and record.entry.number not in going
     }
     followed = {number: number + 1 for number in going if number + 1 in stored and number + 1 not in going}

@@ -92,8 +92,8 @@ class FileStore:
     ) -> bool:
         return await self._off_loop(self._remove, run_id, number, follower, CommitEffects(asked=asked, wake=wake))
 
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
-        return await self._off_loop(self._thin_out, run_id, numbers, whole)
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
+        return await self._off_loop(self._thin_out, run_id, numbers, rewritten)
 
     async def drop(self, run_id: str) -> bool:
         return await self._off_loop(self._drop, run_id)
@@ -324,9 +324,9 @@ class FileStore:
         with self._folders.lock_run(run_id, create=False) as run:
             return run is not None and remove(run, number, follower, then)
 
-    def _thin_out(self, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+    def _thin_out(self, run_id: str, numbers: Sequence[int], rewritten: Sequence[Record]) -> int:
         with self._folders.lock_run(run_id, create=False) as run:
-            return 0 if run is None else thin_out(run, numbers, whole)
+            return 0 if run is None else thin_out(run, numbers, rewritten)
 
     def _drop(self, run_id: str) -> bool:
         with self._folders.lock_run(run_id, create=False) as run:

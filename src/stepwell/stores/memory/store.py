@@ -110,7 +110,7 @@ class MemoryStore:
                 self._open(removed, CommitEffects(asked=asked, wake=wake))
             return True
 
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
         with self._lock:
             run = self._records.runs.get(run_id)
             if run is None:
@@ -118,7 +118,7 @@ class MemoryStore:
             going = {number for number in numbers if number in run.records}
             if run.latest in going:
                 raise newest_error(run_id, run.latest)
-            replacements = {record.entry.number: record for record in whole}
+            replacements = {record.entry.number: record for record in rewritten}
             for number in going:
                 after = run.records.get(number + 1)
                 if after is not None and number + 1 not in going | replacements.keys() and not after.entry.is_snapshot:
@@ -287,7 +287,7 @@ class MemoryStore:
         with self._lock:
             lease = self._leases.get(run_id)
             if lease is not None and lease.owner != owner and not lease.is_over():
-                raise lease.refuse(run_id)
+                raise lease.busy_error(run_id)
             self._leases[run_id] = Lease(owner, owner.clock() + seconds)
             self._fences[run_id] = fence = self._fences.get(run_id, 0) + 1
             return fence
