@@ -68,7 +68,7 @@ def answer_as(value: Any, annotations: Sequence[object]) -> Any:
             return converted
     wanted = " | ".join(describe(member) for member in members) or "nothing"
     details = f" ({'; '.join(reasons)})" if reasons else ""
-    raise NotOfType(f"expected {wanted}, got {type(value).__name__}{details}")
+    raise NotOfType(f"a {type(value).__name__} is not {wanted}{details}")
 
 
 def _convert(value: Any, member: Any) -> Any:
