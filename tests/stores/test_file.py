@@ -425,7 +425,7 @@ async def test_a_lock_that_is_never_given_back_is_reported(
 ) -> None:
     await fill(store, "r", 1)
     monkeypatch.setattr(file_lock, "PATIENCE", 0.1)
-    with file_lock.lock_folder(root / "w" / "r"), pytest.raises(StoreUnavailable, match="locked"):
+    with file_lock.lock_folder(root / "w" / "r"), pytest.raises(StoreUnavailable, match="held the lock"):
         await store.append(record("r", 1))
     assert numbers(await store.history("r")) == [0]
     await store.append(record("r", 1))

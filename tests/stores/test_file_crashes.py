@@ -332,7 +332,7 @@ async def test_files_that_were_exchanged_are_named(tmp_path: Path) -> None:
     await store.append(record("s", 0))
     home = tmp_path / "w"
     shutil.copy(home / "r" / "open.json", home / "s" / "open.json")
-    with pytest.raises(CheckpointCorrupt, match=r"s/open\.json is that of run 'r'"):
+    with pytest.raises(CheckpointCorrupt, match=r"s/open\.json belongs to run 'r'"):
         await store.pending()
     (home / "r" / "mail" / "000001-b.json").rename(home / "r" / "mail" / "000007-x.json")
     with pytest.raises(CheckpointCorrupt, match="000007-x"):

@@ -90,7 +90,7 @@ def test_a_lock_that_is_never_given_back_is_reported_with_its_name(
         assert lock is not None
         os.fsync(lock)
         with (
-            pytest.raises(StoreUnavailable, match=f"another process has kept {tmp_path / LOCK} locked for"),
+            pytest.raises(StoreUnavailable, match=f"another process has held the lock {tmp_path / LOCK} for"),
             lock_folder(tmp_path),
         ):
             pass

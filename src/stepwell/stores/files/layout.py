@@ -247,7 +247,7 @@ def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
         raise CheckpointCorrupt(f"{path} is damaged: there is no format {content.format}; restore it from a backup")
     if content.format > FORMAT:
         raise NewerFormat(
-            f"{path} was written by a newer Stepwell (format {content.format}, this one reads {FORMAT}) and is "
+            f"{path} was written by a newer Stepwell (format {content.format}, this one knows {FORMAT}) and is "
             f"unchanged; upgrade Stepwell to use it"
         )
     return content

@@ -296,7 +296,7 @@ async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> No
     for number in (2, 3, 4):
         await store.append(record("r", number, is_snapshot=False))
     for whole in ([], [record("r", 4)]):
-        with refused(CommitConflict, "commit 2 of run 'r' cannot go"):
+        with refused(CommitConflict, "commit 2 of run 'r' cannot be removed"):
             await store.thin_out("r", [0, 2], rewritten=whole)
     with refused(CommitConflict, "another id"):
         await store.thin_out("r", [0, 2], rewritten=[record("r", 3, workflow="another")])
