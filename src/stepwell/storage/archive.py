@@ -69,10 +69,9 @@ class Archive(Protocol):
         settled: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
-        """Append a commit if the run is still where it was. Durable on return.
-
-        `before` is where the run was: large values are written as a delta to it. In the same
-        transaction, drops the superstep log up to the place `settled` and consumes signals.
+        """Append a commit if the run is still where it was. Durable on return. `before` is where
+        the run was: large values are written as a delta to it. In the same transaction, drops the
+        superstep log up to the place `settled` and consumes signals.
         """
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
@@ -101,9 +100,8 @@ class Archive(Protocol):
         """Log an outcome before its superstep commits. Durable on return."""
 
     async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
-        """Log a step, timer or attempt before the superstep commits. Durable on return.
-
-        The first entry under a key stands.
+        """Log a step, timer or attempt before the superstep commits. Durable on return. The first
+        entry under a key stands.
         """
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
@@ -142,7 +140,8 @@ class StoreArchive:
         self.needed: int | None = None
         self.lease: float = getattr(store, "lease", LEASE)
         self._chain = Chain()
-        self._head_commit: Commit | None = None  # the commit that led to the checkpoint read as the head
+        # The commit that led to the checkpoint read as the head.
+        self._head_commit: Commit | None = None
         self._fences: dict[str, int] = {}  # by run
         # Looked up in the class itself, not inherited: a subclass that overrides a method may write
         # in another way, and must make that promise itself.
@@ -174,6 +173,8 @@ class StoreArchive:
         entry = await self.store.locate(checkpoint_id)
         if entry is None:
             return None
+        # A superseded record may still be stored, until the next snapshot drops it. Readers must
+        # not depend on that; only a child reads one, if its caller refers to it (`needed`).
         if entry.fleeting and self.needed is None and not await is_head(self.store, entry):
             raise superseded_error(entry)
         return (await self.at(entry))[0]
@@ -238,7 +239,7 @@ class StoreArchive:
         """Return the output commits of the runs this one was forked from, if still stored."""
         forked_at = await parent_of(self.store, header)
         parent = None if forked_at is None else await self.store.head(forked_at[0])
-        if forked_at is None or parent is None:
+        if forked_at is None or parent is None:  # not a fork, or the parent was deleted
             return []
         before = (await self.at(parent.entry))[0].header
         run_id, number = forked_at
@@ -251,6 +252,7 @@ class StoreArchive:
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
         entries = sorted(await self.store.entries(run_id=run_id), key=lambda entry: entry.number)
+        # Hidden records are stored only because the deltas after them need them.
         readable = [entry for entry in entries if not entry.fleeting or entry is entries[-1]]
         return [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in readable]
 
@@ -280,6 +282,7 @@ class StoreArchive:
     async def _make_room(self, copy: str, run_id: str) -> None:
         """Remove a copy that was made for a fork that then crashed before its first commit."""
         head = await self.store.head(copy)
+        # Only a copy that has moved since it was made belongs to a run that really existed.
         if head is not None and head.entry.number > 0:
             raise RunError(
                 f"run {copy!r} is a child of an earlier run {run_id!r}, which was deleted without it; give the new "
@@ -297,6 +300,7 @@ class StoreArchive:
         await self.store.write_log(run_id, place, key, write_log_entry(entry), fence=self._fences.get(run_id))
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
+        # An optional ability, not part of the port.
         begin = getattr(self.store, "transaction", None)
         if begin is None:
             return None

@@ -51,6 +51,8 @@ class BuiltInStorage:
         self.store = cast(Store, VerifiedStore(store, seal, lease=validate_lease(lease)))
         self.retention = retention
 
+    # ---------------------------------------------------------------- checkpoints
+
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Store a checkpoint that came from elsewhere and return its id. Durable on return."""
         from stepwell.storage import checkpoint_bodies
@@ -98,6 +100,8 @@ class BuiltInStorage:
         No payload is read.
         """
         return [entry.checkpoint_id for entry in await list_entries(self.store, workflow_name, run_id, before, limit)]
+
+    # ---------------------------------------------------------------- runs
 
     async def list_runs(
         self,
@@ -168,6 +172,8 @@ class BuiltInStorage:
 
         return await checkpoint_bodies.delete(self.store, checkpoint_id)
 
+    # ---------------------------------------------------------------- histories
+
     async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
         """Return every message exchanged up to a checkpoint, oldest first.
 
@@ -185,6 +191,8 @@ class BuiltInStorage:
         from stepwell.storage import checkpoint_bodies
 
         return await checkpoint_bodies.events_of(self.store, run_id)
+
+    # ---------------------------------------------------------------- requests and timers
 
     async def pending_requests(
         self,
@@ -223,6 +231,8 @@ class BuiltInStorage:
         """
         before = stored_moment(clock.now() if by is None else by)
         return [due_run(wake) for wake in await self.store.wakes(before=before, workflow=workflow_name)]
+
+    # ---------------------------------------------------------------- maintenance
 
     async def compact(self) -> int:
         """Reclaim the disk space of deleted data; return by how many bytes the store shrank.

@@ -58,6 +58,7 @@ class PayloadMapping(Mapping[str, Any]):
         return repr(dict(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Payloads refer to a codec, which cannot be pickled: the texts can.
         return PayloadMapping, ({key: Encoded(json_of(p), DEFAULT_CODEC) for key, p in self.payloads.items()},)
 
 
@@ -112,7 +113,8 @@ class WorkflowCheckpoint:
     number: int = 0
     status: WorkflowRunState = WorkflowRunState.IDLE
     graph_signature: Mapping[str, Any] = field(default_factory=dict)
-    position: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what only the engine needs
+    # What only the engine needs.
+    position: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         # A frozen dataclass does not freeze its dicts: copies behind proxies keep callers from
@@ -213,7 +215,7 @@ def by_source(messages: Sequence[RoutedMessage]) -> dict[str, tuple[WorkflowMess
     """Group messages by sender; those from outside under the name `input`."""
     groups: dict[str, tuple[WorkflowMessage, ...]] = {}
     for message in messages:
-        source = message.source or "input"
+        source = message.source or "input"  # a message from outside has no source
         groups[source] = (*groups.get(source, ()), view_message(message))
     return groups
 
@@ -245,7 +247,7 @@ def record_of(checkpoint: WorkflowCheckpoint) -> Record:
 
 
 def entry_of(checkpoint: WorkflowCheckpoint) -> Entry:
-    # A restore withdraws outputs, so whoever reads only outputs must see it too.
+    # A restore withdraws outputs, so readers of outputs alone must see it too.
     outputs = "restored" in checkpoint.position or any(
         done.get("outputs") for done in checkpoint.position.get("done", ())
     )
@@ -270,7 +272,8 @@ def unview(checkpoint: WorkflowCheckpoint, codec: Codec) -> tuple[Checkpoint, Co
     record = record_of(checkpoint)
     try:
         commit, shape = read_commit(record, codec)
-    except CheckpointCorrupt as error:  # every part has its type, but together they contradict each other
+    # Every part has its type, but together they contradict each other.
+    except CheckpointCorrupt as error:
         path = "$.position" if checkpoint.position else "$.graph_signature"
         raise CodecError(f"this checkpoint cannot be stored: {error}", path=path) from error
     return apply(header_of(shape), None, commit, previous_id=checkpoint.previous_checkpoint_id), commit

@@ -161,6 +161,7 @@ async def _backwards(store: Store, entry: Entry | None) -> AsyncIterator[tuple[s
 def _new_messages(commit: Commit) -> Sequence[RoutedMessage]:
     """Return the messages that a commit brought."""
     messages = commit.messages or ()
-    if commit.kind is CommitKind.INTAKE:  # an intake repeats the messages that were in flight before it
+    # An intake repeats the messages that were in flight before it.
+    if commit.kind is CommitKind.INTAKE:
         return [m for m in messages if m.id.startswith(f"{commit.number}.")]
     return messages

@@ -145,6 +145,7 @@ class ContractArchive:
         consumed: tuple[str, ...] = (),
     ) -> None:
         await self._storage.save(view(after, commit))
+        # After the save: if it fails, the signals are still pending. Their keys stay in `used`.
         for key in consumed:
             self._local.signals.get(after.run_id, {}).pop(key, None)
 
@@ -163,6 +164,7 @@ class ContractArchive:
     async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
         earlier = await self.output_commits(before) if before is not None else []
+        # Each view holds the whole commit that led to it, and with it the outputs.
         views = [view for view in await self._of_run(checkpoint.run_id) if view.number <= checkpoint.number]
         commits = drop_undone([unview(view, self._codec)[1] for view in views])
         outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
@@ -223,6 +225,7 @@ class ContractArchive:
                 del self._local.drivers[run_id]
 
     async def _of_run(self, run_id: str) -> list[WorkflowCheckpoint]:
+        # The contract has no search by run, so all checkpoints of the workflow are listed.
         checkpoints = await _call(self._storage.list_checkpoints(workflow_name=self._workflow), "list_checkpoints")
         return sorted(
             (checkpoint for checkpoint in checkpoints if checkpoint.run_id == run_id),

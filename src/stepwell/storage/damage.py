@@ -27,7 +27,8 @@ def decode_stored(decode: Callable[[bytes], T], text: bytes, what: str) -> T:
     try:
         return decode(text)
     except RecursionError:
-        raise damage_error(what, "it is nested too deep") from None  # the traceback is long and says nothing
+        # The traceback is long and says nothing.
+        raise damage_error(what, "it is nested too deep") from None
     except ValueError as error:  # includes msgspec's errors and invalid UTF-8
         raise damage_error(what, error) from error
 

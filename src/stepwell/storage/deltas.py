@@ -35,6 +35,7 @@ def splice_of(before: bytes, after: bytes) -> Splice | None:
     while tail and _is_continuation(after[len(after) - tail]):
         tail -= 1
     changed = after[start : len(after) - tail]
+    # A splice makes the record depend on the one before it: it must at least halve the text.
     return Splice(start, tail, changed) if len(changed) * 2 < len(after) else None
 
 

@@ -56,6 +56,7 @@ class Seal:
 
     def close(self, text: bytes, place: bytes) -> bytes:
         """Return a JSON object with the encrypted text. `place` is authenticated with it."""
+        # Random, because several processes encrypt with one key and cannot share a counter.
         nonce = os.urandom(_NONCE)
         closed = self._ciphers[self._current].encrypt(nonce, text, place)
         return _encode(_SealedEnvelope(_Body(self._current, _text(nonce), _text(closed))))

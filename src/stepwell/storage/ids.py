@@ -20,6 +20,10 @@ def _derive_id(name: str) -> str:
     return f"{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}"
 
 
+# The run id comes last in every name: it may contain slashes, and what is before it has a fixed
+# form, so no two names are equal by accident.
+
+
 def checkpoint_id(run_id: str, epoch: int, number: int) -> str:
     return _derive_id(f"checkpoint/{epoch}/{number}/{run_id}")
 

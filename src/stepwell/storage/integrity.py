@@ -1,6 +1,6 @@
 """Integrity: a wrapper around every store that binds each text to its place.
 
-By a checksum or, if there is a key, by encryption.
+It adds a checksum to each text or, if there is a key, encrypts it.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class VerifiedStore:
         return add_checksum(text, place)
 
     def _verify(self, text: bytes, place: bytes, what: str) -> bytes:
-        # With a key, only sealed texts are accepted: otherwise whoever can write to the store could
-        # replace a sealed text by a plain one.
+        # With a key, only sealed texts are accepted: otherwise an attacker who can write to the
+        # store could replace a sealed text by a plain one.
         if self._cipher is not None:
             return self._cipher.open(text, place, what)
         if has_checksum(text):

@@ -22,6 +22,8 @@ def outputs_alone(record: Record) -> Record:
     """
     entry = record.entry
     shape = decode_stored(_decode, record.body, f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}")
+    # The deliveries lose the names of the messages and requests they produced, because those are no
+    # longer in the record, and reading would refuse the dangling names as damage.
     outputs = WireCommit(
         format=shape.format,
         kind=shape.kind,

@@ -82,6 +82,7 @@ class Lease:
         return self.until - self.owner.clock()
 
     def is_over(self) -> bool:
+        # A dead owner on this machine is replaced at once; elsewhere its lease has to run out.
         return self.left < 0 or self.owner.is_dead()
 
     def busy_error(self, run_id: str) -> RunBusy:
@@ -154,7 +155,8 @@ def process_start(pid: int) -> str:
         # The second field is the program's name in brackets and may contain anything, spaces and
         # brackets included, so the fields are counted from behind it.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if fields[0] == "Z" else fields[19]  # a zombie has ended; its parent has not reaped it
+        # A zombie has ended; its parent has not reaped it.
+        return "" if fields[0] == "Z" else fields[19]
     except OSError:
         pass
     if Path("/proc/self/stat").exists():  # /proc works, so the process is gone

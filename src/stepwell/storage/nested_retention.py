@@ -33,7 +33,7 @@ def superseded_inside(before: Checkpoint, after: Checkpoint) -> Iterator[Superse
     """Find what a run referred to at one checkpoint and no longer does at the next."""
     for key, was in before.children.items():
         now = after.children.get(key)
-        if now == was:
+        if now == was:  # the caller still refers to the same checkpoint
             continue
         driven = _driven_run_id(before.header, was)
         upto = now.number if now is not None and now.run_id == driven else None
@@ -61,6 +61,7 @@ async def drop_superseded(store: Store, codec: Codec, superseded: Superseded) ->
     It may be repeated after a crash, and continues where it stopped.
     """
     head = await store.head(superseded.run_id)
+    # A child that keeps its full history drops nothing, whatever its caller keeps.
     if head is None or not head.entry.fleeting:
         return
     upto = head.entry.number if superseded.upto is None else superseded.upto

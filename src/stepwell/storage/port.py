@@ -44,7 +44,8 @@ class Entry(_Value, frozen=True):
     # exports call it `frame`, and stored names never change.
     is_snapshot: bool = msgspec.field(name="frame")
     outputs: bool  # the body contains outputs
-    fleeting: bool = False  # hidden from readers once a later record exists: the run keeps only its latest
+    # Hidden from readers once a later record exists: the run keeps only its latest.
+    fleeting: bool = False
 
 
 class Record(_Value, frozen=True):
@@ -80,7 +81,8 @@ class RunMetadata(_Value, frozen=True):
     """What never changes in a run, as far as runs are listed and searched by it."""
 
     tags: Mapping[str, str] = {}
-    caller: str | None = None  # the run that this one works for; requests are listed under the caller
+    # The run that this one works for; requests are listed under the caller.
+    caller: str | None = None
 
 
 class RunEntry(_Value, frozen=True):
@@ -115,7 +117,8 @@ class RunFilter(_Value, frozen=True):
     """Criteria for a search of runs. None matches everything; times are UTC, ISO 8601."""
 
     prefix: str | None = None  # the id starts with this
-    text: str | None = None  # in the id, the workflow, or a name or value of a tag; ignores the case of A to Z
+    # In the id, the workflow, or a name or value of a tag; ignores the case of A to Z.
+    text: str | None = None
     since: str | None = None  # began at this time or later
     until: str | None = None  # began before this time
     changed_since: str | None = None  # the newest record is from this time or later
@@ -156,9 +159,8 @@ def fold_case(text: str) -> str:
 def prefix_end(prefix: str) -> str | None:
     """Return the first text after all those that start with `prefix`; None if there is none.
 
-    By code points, as the stores compare.
-
-    With it, a search by prefix is a range query that an index can answer.
+    Texts are compared by code points. With this bound, a search by prefix is a range query that an
+    index can answer.
     """
     for end in range(len(prefix), 0, -1):
         following = ord(prefix[end - 1]) + 1
@@ -172,14 +174,18 @@ class CommitEffects(_Value, frozen=True):
     """What happens in the same transaction as a record: all of it, or none."""
 
     settled: int | None = None  # drop the superstep log up to this place
-    consumed: tuple[str, ...] = ()  # keys of the signals that caused the record; they become tombstones
+    # Keys of the signals that caused the record; they become tombstones.
+    consumed: tuple[str, ...] = ()
     asked: tuple[Pending, ...] = ()  # requests that are open from now on
-    closed: tuple[str, ...] = ()  # ids of requests that no longer are; one record may close an id and ask it again
+    # Ids of requests that no longer are; one record may close an id and ask it again.
+    closed: tuple[str, ...] = ()
     wake: str | None = None  # when the run wants to be resumed; replaces the previous time
-    metadata: RunMetadata | None = None  # replaces the stored one; None: unchanged, or empty if the run is new
+    # Replaces the stored one; None: unchanged, or empty if the run is new.
+    metadata: RunMetadata | None = None
     drop_below: int | None = None  # drop the records before this number, except those with outputs
     fence: int | None = None  # of the lease under which the record is written
-    reduced: tuple[Record, ...] = ()  # what to keep of earlier records: each replaces that of its number, if stored
+    # What to keep of earlier records: each replaces that of its number, if stored.
+    reduced: tuple[Record, ...] = ()
 
 
 NO_EFFECTS = CommitEffects()
@@ -215,10 +221,8 @@ class Store(Protocol):
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         """Append the next record of its run and apply its effects, all or nothing.
 
-        Durable on return.
-
-        Raises CommitConflict unless the number is one past the latest of the run (0 for a new run),
-        and if another process has acquired the run since `effects.fence`.
+        Durable on return. Raises CommitConflict unless the number is one past the latest of the run
+        (0 for a new run), and if another process has acquired the run since `effects.fence`.
         """
 
     async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
@@ -337,9 +341,8 @@ class Store(Protocol):
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         """Store what was completed inside a superstep; False, storing nothing, if the key exists.
 
-        Durable on return.
-
-        Raises CommitConflict if another process has acquired the run since `fence`.
+        Durable on return. Raises CommitConflict if another process has acquired the run since
+        `fence`.
         """
 
     async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
@@ -350,9 +353,7 @@ class Store(Protocol):
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
         """Store a signal for a run; False, storing nothing, if the key was ever used in it.
 
-        Durable on return.
-
-        A consumed signal counts as used: its tombstone stays.
+        Durable on return. A consumed signal counts as used: its tombstone stays.
         """
 
     async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:

@@ -79,7 +79,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
         iteration=commit.iteration,
         at=commit.stamp.at,
         is_snapshot=snapshot,
-        # A restore withdraws outputs, so whoever reads only outputs must see it too.
+        # A restore withdraws outputs, so readers of outputs alone must see it too.
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
         fleeting=header.retention is Retention.LatestOnly,
     )

@@ -34,6 +34,9 @@ def schema_of(annotation: object) -> str:
     return json.dumps(schema, separators=(",", ":"))
 
 
+# pydantic is optional and never imported here: a program that uses its models has loaded it.
+
+
 def _pydantic_schema(annotation: object) -> dict[str, Any]:
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None:
@@ -64,6 +67,7 @@ def answer_as(value: Any, annotations: Sequence[object]) -> Any:
         except Exception as error:  # noqa: BLE001 - constructors of users' classes raise anything
             reasons.append(f"{describe(member)}: {error}")
             continue
+        # Checked again: a constructor may return something else.
         if is_instance_of(converted, member):
             return converted
     wanted = " | ".join(describe(member) for member in members) or "nothing"

@@ -53,7 +53,8 @@ class Chain:
         never changes is written once, a list that only grows a few times, and a small state
         regularly.
         """
-        if self._records == 0:  # this driver has seen no record, so there is nothing to be a delta to
+        # This driver has seen no record, so there is nothing to be a delta to.
+        if self._records == 0:
             return True
         if self._records % SNAPSHOT_EVERY:
             return False

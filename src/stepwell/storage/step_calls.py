@@ -33,9 +33,11 @@ _NOT_ENCODABLE = (
 
 def describe_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], codec: Codec) -> str:
     """Describe a call: the text is equal for the same function and equal arguments."""
+    # A partial is described as the call it makes, so wrapping a call changes nothing.
     while isinstance(function, partial):
         args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
     shown = [describe_value(value, codec) for value in args]
+    # Sorted: the order of keyword arguments means nothing.
     shown += [f"{name}={describe_value(kwargs[name], codec)}" for name in sorted(kwargs)]
     text = ", ".join(shown)
     if len(text) > _LONGEST:
@@ -71,6 +73,7 @@ def _write_stable(value: Any, codec: Codec) -> bytes | None:
 
 
 def _fields(value: Any) -> Any:
+    # Recognised without importing pydantic, which is optional. Extra fields are part of the value.
     if (fields := getattr(type(value), "__pydantic_fields__", None)) is not None:
         named = {name: value.__dict__[name] for name in fields if name in value.__dict__}
         return {**named, **(getattr(value, "__pydantic_extra__", None) or {})}

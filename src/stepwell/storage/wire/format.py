@@ -69,6 +69,9 @@ _decode_outcome = msgspec.json.Decoder(WireOutcome).decode
 _decode_note = msgspec.json.Decoder(WireNote).decode
 
 
+# -------------------------------------------------------------------- commits
+
+
 def write_commit(
     commit: Commit, header: RunHeader | None, previous_id: str | None, before: Checkpoint | None = None
 ) -> bytes:
@@ -169,6 +172,9 @@ def header_of(shape: WireCommit) -> RunHeader:
     )
 
 
+# -------------------------------------------------------------------- the superstep log
+
+
 def write_outcome(outcome: Outcome) -> bytes:
     return _encode(
         WireOutcome(
@@ -231,6 +237,9 @@ def read_log_entry(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry
     failure = None if shape.failure is None else _read_failure(shape.failure)
     value = _payload(shape.value, codec) if bytes(shape.value) else None
     return LogEntry(shape.due, failure, shape.final, value, shape.call)
+
+
+# -------------------------------------------------------------------- parts: each written and read
 
 
 def _check_format(version: int, what: str) -> None:
@@ -347,6 +356,9 @@ def _outputs(outputs: tuple[Output, ...]) -> list[WireOutput]:
 
 def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]:
     return tuple(Output(output.kind, _payload(output.payload, codec)) for output in outputs)
+
+
+# -------------------------------------------------------------------- state, and deltas of it
 
 
 def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Payload]) -> WireWrites | None:

@@ -100,7 +100,8 @@ class Folders:
                         run = RunFolder(folder, cache)
                     else:
                         run = RunFolder(folder, hinted=read_hint(folder, hint_of(lock)))
-                    token = write_token(lock)  # before any change: from now on no cache may be trusted
+                    # Before any change: from now on no cache may be trusted.
+                    token = write_token(lock)
                     yield run
                     # Not in a `finally`: after an exception nobody knows what was written.
                     self._store_cache(run_id, run, lock, token)
@@ -119,7 +120,7 @@ class Folders:
             run.note_move(home)
 
     def delete(self, run: RunFolder) -> None:
-        """Delete a run with everything in its folder; renaming the folder is the moment it is gone."""
+        """Delete a run with everything in its folder; it is gone once the folder is renamed."""
         folder = run.folder
         with lock_folder(self.root, self._mode):
             layout.make_folder(self.root / GONE, self._mode)
@@ -156,7 +157,8 @@ class Folders:
 
     def _store_cache(self, run_id: str, run: RunFolder, lock: int, token: bytes) -> None:
         cache = None
-        with suppress(OSError):  # the write is complete; without a cache, the next one only takes longer
+        # The write is complete; without a cache, the next one only takes longer.
+        with suppress(OSError):
             cache = run.make_cache(token)
             if cache is not None:
                 leave_hint(lock, token, cache.hint)
@@ -178,13 +180,15 @@ class Folders:
         with lock_folder(self.root, self._mode):
             self._format = None  # check again: another process, perhaps a newer one, was faster
             if (self.check_mark() or 0) < FORMAT:
-                for half in self.root.glob(f"{TEMPORARY}*"):  # left by a process that was killed here
+                # Left by a process that was killed here.
+                for half in self.root.glob(f"{TEMPORARY}*"):
                     half.unlink()
                 layout.write(self.root / MARK, Mark(FORMAT), mode=self._mode)
                 self._format = FORMAT
 
     def _make(self, run_id: str) -> Path:
-        with lock_folder(self.root, self._mode):  # otherwise two processes could give a run two folders
+        # Otherwise two processes could give a run two folders.
+        with lock_folder(self.root, self._mode):
             folder = self.find(run_id) or self.root / NEW / layout.safe_name(run_id)
             layout.make_folder(folder, self._mode)
         return folder

@@ -112,7 +112,7 @@ class Cover(StoredFile, kw_only=True, omit_defaults=True):
 
 
 class StoredRecord(Cover, kw_only=True, omit_defaults=True):
-    """A record as it is written to its file. The body comes last, so the cover can be read alone."""
+    """A record as it is written to its file, body last, so that the cover can be read alone."""
 
     body: msgspec.Raw
 
@@ -298,6 +298,7 @@ def make_folder(folder: Path, mode: int | None = None) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
-    with suppress(FileExistsError):  # another process was faster; if it is a file, the next use fails
+    # Another process was faster; if it is a file, the next use fails.
+    with suppress(FileExistsError):
         make_one_folder(folder, folder_mode(files_mode_in(folder.parent) if mode is None else mode))
     sync_folder(folder.parent)

@@ -30,7 +30,7 @@ def lock_folder(folder: Path, mode: int | None = None) -> Iterator[int | None]:
     """Exclude every other process and thread.
 
     Yields the handle of the lock, or None if the folder was moved or deleted while we waited.
-    `mode` is that of a new lock; without it, whoever may write in the folder may lock it.
+    `mode` is that of a new lock; without it, all who may write in the folder may lock it.
     """
     try:
         handle = _open(folder, mode)
@@ -95,7 +95,8 @@ def _hint_from(data: bytes) -> str | None:
     # Without the final newline, the hint may be cut off.
     if len(lines) < 3 or not lines[1].startswith(token + b" "):
         return None
-    return lines[1][TOKEN_SIZE + 1 :].decode(errors="replace")  # undecodable bytes match no file name
+    # Undecodable bytes match no file name.
+    return lines[1][TOKEN_SIZE + 1 :].decode(errors="replace")
 
 
 def write_token(handle: int) -> bytes:

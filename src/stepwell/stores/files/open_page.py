@@ -94,7 +94,8 @@ def recover(run: RunFolder) -> Open:
 
 
 def announce(run: RunFolder, entry: Entry, seq: int, now: Open, after: Open, consumed: tuple[str, ...]) -> None:
-    """Write what will hold once the record of that entry and seq exists. `now` is from `recover`."""
+    """Write what will hold once the record of that entry exists. `now` is from `recover`."""
+    # Most commits of a busy run open and consume nothing: then the page need not be written again.
     if after != now or consumed:
         path = run.folder / layout.record_name(entry.number, entry.checkpoint_id)
         following = Next(path.name, seq if path.exists() else None, consumed, after)
@@ -216,6 +217,7 @@ def _page_in(folder: Path) -> Page | None:
         page = layout.read(folder / OPEN, _PAGES)
     except FileNotFoundError:
         return None
+    # A page that was copied from another run would show requests of that run.
     for state in (page.open, *([page.next.open] if page.next else [])):
         for run_id in (*(q.run_id for q in state.questions), *([state.wake.run_id] if state.wake else [])):
             if layout.safe_name(run_id) != folder.name:

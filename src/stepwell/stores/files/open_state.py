@@ -14,7 +14,8 @@ class Open(msgspec.Struct, frozen=True):
     questions: tuple[Pending, ...] = ()
     wake: Wake | None = None
     origin: Origin | None = None  # only if the newest record has another one
-    shuffled: bool = False  # records were stored among others: their numbers are not the order of commits
+    # Records were stored among others: their numbers are not the order of commits.
+    shuffled: bool = False
 
     def after(self, entry: Entry, effects: CommitEffects) -> Open:
         """Return what is open once a record is the newest."""

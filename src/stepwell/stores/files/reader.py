@@ -1,4 +1,4 @@
-"""Reading records without a lock. If a file disappears before it is opened, the caller tries again."""
+"""Reading records without a lock. If a file disappears meanwhile, the caller tries again."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def history(run: Path, after: int, upto: int | None, *, outputs_only: bool) -> l
 
 def find_checkpoint(runs: list[Path], checkpoint_id: str) -> Cover | None:
     """Return the checkpoint with that id in any of the runs; the last committed one, if several."""
+    # The id is part of the file name, so only files that match are opened.
     ending = _ending(layout.record_name(0, checkpoint_id))
     covers: list[Cover] = []
     for run in runs:
@@ -64,7 +65,7 @@ def find_by_prefix(runs: list[Path], prefix: str) -> list[Cover]:
 
 
 def _may_start_with(name: str, prefix: str) -> bool:
-    """Return whether the id of a file's checkpoint may start with `prefix`; a hashed name hides it."""
+    """Return whether a file's checkpoint id may start with `prefix`; a hashed name hides it."""
     return "~" in name or _ending(name).startswith(f"-{prefix}")
 
 

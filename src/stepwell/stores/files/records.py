@@ -71,7 +71,7 @@ def has_records(folder: Path) -> bool:
 
 
 def _newer(folder: Path, first: str, second: str) -> str:
-    """Return the newer of two files of one number: its writer was killed before deleting the other."""
+    """Return the newer of two files of one number, left by a writer that was killed in between."""
     return max(first, second, key=lambda name: (folder / name).stat().st_mtime_ns)
 
 

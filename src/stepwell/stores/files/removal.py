@@ -27,6 +27,7 @@ def remove(run: RunFolder, number: int, follower: Record | None, then: CommitEff
         raise follower_error(entry.run_id, number)
     now = open_page.recover(run)
     origin = now.origin or run.cover().origin
+    # What is open afterwards is announced before the record goes, as with a commit.
     if len(stored) == 1:
         open_page.announce_end(folder, now)
     else:

@@ -74,7 +74,8 @@ class RunFolder:
         self._signals = cache.signals if cache else None
         self._fence = cache.fence if cache else None
         self.open = cache.open if cache else None  # requests and wake-up time
-        self.is_settled = cache.is_settled if cache else False  # `open` does not depend on any record
+        # `open` does not depend on any record.
+        self.is_settled = cache.is_settled if cache else False
         self._keys = cache.keys if cache else {}  # keys in the superstep log, by place
         self._keys_at = cache.keys_at if cache else 0  # when the folder of the log last changed
         self._droppable = cache.droppable if cache else None  # the records without outputs

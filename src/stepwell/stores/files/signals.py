@@ -67,7 +67,8 @@ class Signals:
                 _blank(tombstone, keys[name])
             else:  # never sent here: the tombstone keeps it from being sent later
                 self._write(folder, keys[name], _NO_BODY, "consumed")
-        if len(unmarked) < len(keys):  # a killed process had renamed some, perhaps without removing the body
+        # A killed process had renamed some, perhaps without removing the body.
+        if len(unmarked) < len(keys):
             _blank_all(folder, {name: key for name, key in keys.items() if name not in unmarked})
         self.pending = {name: path for name, path in self.pending.items() if name not in keys}
 

@@ -288,7 +288,7 @@ class FileStore:
                 after = now.with_only(entry, effects)
             else:
                 # An older record changes nothing that is open, but it is committed after newer
-                # ones: from now on the numbers do not tell the order of commits.
+                # ones: from now on the numbers are not the order of commits.
                 assert origin is not None
                 after = msgspec.structs.replace(
                     now.with_origin(run.cover(), origin.with_metadata(effects.metadata)), shuffled=True
@@ -296,7 +296,7 @@ class FileStore:
             self._commit(run, newest, record, effects, now, after, origin)
 
     def _recover(self, run: RunFolder, newest: Newest | None) -> tuple[Open, Origin | None]:
-        """Return what is open in a run, and its origin, after finishing what a killed writer began."""
+        """Finish what a killed writer began; return what is open in a run, and its origin."""
         run.sweep()
         now = open_page.recover(run)
         return now, None if newest is None else now.origin or run.cover().origin
@@ -358,7 +358,7 @@ class FileStore:
             assert run is not None
             open_page.recover(run)
             answers = write_batch(run, run_id, batch)
-        # After the lock is released: whoever gets the answer may write to the run at once.
+        # After the lock is released: a task that gets its answer may write to the run at once.
         for log_write, is_new in answers:
             log_write.kept.set_result(is_new)
 
@@ -385,6 +385,7 @@ class FileStore:
         return reader.history(folder, after, upto, outputs_only=outputs_only) if folder else []
 
     def _locate(self, checkpoint_id: str) -> Entry | None:
+        # An id does not say which run it belongs to: the names of all files are looked at.
         cover = reader.find_checkpoint(self._folders.runs(None, None), checkpoint_id)
         return cover.entry if cover else None
 
@@ -405,6 +406,8 @@ class FileStore:
     def _entries(self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None) -> list[Entry]:
         runs, end = self._folders.runs(workflow, run_id), None
         if before is not None:
+            # Most often the checkpoint is one of the named run, and the other folders need not be
+            # read.
             named = reader.find_checkpoint(runs, before) if run_id is not None else None
             cover = named or reader.find_checkpoint(self._folders.runs(None, None), before)
             if cover is None:
@@ -459,6 +462,7 @@ class FileStore:
         with self._folders.lock_run(run_id, create=False) as run:
             if run is None or not lease.release(run.folder, owner):
                 return
+            # A run that was acquired and never started leaves no folder behind.
             if not (run.has_records() or superstep_log.log_files(run.folder) or has_signals(run.folder)):
                 discard(run)
 

@@ -1,4 +1,4 @@
-"""The records of a store in memory, indexed by run, workflow and id, in the order of their commits."""
+"""The records of a store in memory, indexed by run, workflow, id and order of commits."""
 
 from __future__ import annotations
 

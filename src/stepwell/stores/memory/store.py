@@ -62,6 +62,8 @@ class MemoryStore:
         # Of the last lease of each run. It outlives the lease, because fences must keep rising.
         self._fences: dict[str, int] = {}
 
+    # ---------------------------------------------------------------- records
+
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
         with self._lock:
@@ -153,6 +155,8 @@ class MemoryStore:
             self._forget_run(run_id)
             return True
 
+    # ---------------------------------------------------------------- reading
+
     async def runs(
         self,
         *,
@@ -242,6 +246,8 @@ class MemoryStore:
         entries = await self.entries(workflow=workflow, run_id=run_id, limit=1)
         return entries[0] if entries else None
 
+    # ---------------------------------------------------------------- superstep log and signals
+
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         with self._lock:
             self._check_fence(run_id, fence)
@@ -293,6 +299,8 @@ class MemoryStore:
         due = [wake for wake in wakes if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
         return sorted(due, key=lambda wake: (wake.at, wake.run_id))
 
+    # ---------------------------------------------------------------- leases
+
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         with self._lock:
             lease = self._leases.get(run_id)
@@ -324,6 +332,8 @@ class MemoryStore:
     async def close(self) -> None:
         """Do nothing: what is stored lives as long as this object."""
 
+    # ---------------------------------------------------------------- helpers; the lock is held
+
     def _check_fence(self, run_id: str, fence: int | None) -> None:
         """Refuse a write under a lease that another has followed."""
         if fence is not None and self._fences.get(run_id, 0) > fence:
@@ -344,6 +354,7 @@ class MemoryStore:
             signals.used.add(key)
             signals.pending.pop(key, None)
         if effects.metadata is not None:
+            # A copy: the caller's dict may change later.
             run.metadata = RunMetadata(dict(effects.metadata.tags), effects.metadata.caller)
         for record in effects.reduced:
             if record.entry.number in run.records:
@@ -368,7 +379,7 @@ class MemoryStore:
         self._forget_fence(run_id)
 
     def _forget_fence(self, run_id: str) -> None:
-        """Forget the fence of a run that has no records and no lease: there is nothing to protect."""
+        """Forget the fence of a run without records and lease: there is nothing to protect."""
         if run_id not in self._records.runs and run_id not in self._leases:
             self._fences.pop(run_id, None)
 
