@@ -112,9 +112,9 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "no time": (lambda ls: last(ls)["entry"].update(at="yesterday"), "is not a time in ISO 8601"),
     "time without a zone": (lambda ls: last(ls)["entry"].update(at="2026-01-01T00:00:00"), "with a time zone"),
     "a time that is long": (lambda ls: last(ls)["entry"].update(at="9" * 100_000), "is not a time"),
-    "wake": (lambda ls: last(ls)["body"].update(wake="soon"), "when to wake"),
-    "when it was asked": (lambda ls: last(ls)["body"]["asked"][0].update(at="then"), "the question 'refund-7'"),
-    "deadline": (lambda ls: last(ls)["body"]["asked"][0].update(deadline="2026"), "the question 'refund-7'"),
+    "wake": (lambda ls: last(ls)["body"].update(wake="soon"), "the wake-up time"),
+    "when it was asked": (lambda ls: last(ls)["body"]["asked"][0].update(at="then"), "request 'refund-7'"),
+    "deadline": (lambda ls: last(ls)["body"]["asked"][0].update(deadline="2026"), "request 'refund-7'"),
     "run id": (lambda ls: renamed(ls, "x" * 10_001), "has 10,001 characters, and the limit is 10,000"),
     "empty run id": (lambda ls: renamed(ls, ""), "is empty"),
     "checkpoint id": (lambda ls: last(ls)["entry"].update(checkpoint_id="x" * 10_001), "the limit is 10,000"),
@@ -128,14 +128,14 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "letter key": (lambda ls: of_kind(ls, "letter").update(key="x" * 11_001), "has 11,001 characters"),
     "letter twice": (lambda ls: ls.append(of_kind(ls, "letter")), "it contains .* twice"),
     "memory twice": (lambda ls: ls.append(of_kind(ls, "memory")), "it contains .* twice"),
-    "a note without a time": (lambda ls: of_kind(ls, "memory")["body"].update(due="soon"), "noted as"),
+    "a note without a time": (lambda ls: of_kind(ls, "memory")["body"].update(due="soon"), "in the superstep log"),
     "only partly": (
         lambda ls: of_kind(ls, "letter").update(key="import/this run is only partly here: import it again"),
         "in it is incomplete",
     ),
     "a change of nothing": (
         lambda ls: last(ls)["body"].update(state={"splice": {"order": {"start": 10**6, "tail": 5, "text": "x"}}}),
-        "cannot be put together",
+        "it changes text that does not exist",
     ),
     "a change that leaves no JSON": (
         lambda ls: last(ls)["body"].update(

@@ -61,7 +61,7 @@ def test_a_zombie_that_commits_before_its_heir_does_is_refused(world: World) -> 
     """Nobody has moved the run, so its number is right. Only the fence tells that the run is not its own any more."""
     overtaken_at_work(world, "as it is")
     (refused,) = world.lines("conflict", me="zombie")
-    assert "claimed by somebody else" in refused.more["why"]
+    assert "acquired by another process" in refused.more["why"]
     (ended,) = world.lines("ended")
     assert ended.more == {"me": "heir", "outputs": ["quick by zombie, slow by heir"]}
 

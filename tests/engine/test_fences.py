@@ -22,6 +22,6 @@ async def test_it_is_refused_before_the_other_has_written_anything(storage: Any,
             await ctx.send_message(number + 1)
 
     workflow = WorkflowBuilder(name="worker", start_executor=work, checkpoint_storage=storage).add_edge(work, work)
-    with pytest.raises(CommitConflict, match="claimed by somebody else"):
+    with pytest.raises(CommitConflict, match="acquired by another process"):
         await workflow.build().run(1, run_id="r")
     assert (await storage.get_latest(run_id="r")).number == 1

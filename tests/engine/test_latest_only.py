@@ -145,7 +145,7 @@ async def test_outputs_that_a_killed_program_left_whole_are_reduced(place: BackE
         was = await storage._store.history("r", upto=20)
         whole = json.loads(was[0].body) | {"state": {"set": {"now": "mark-old-20"}}, "warnings": ["mark-old-21"]}
         await storage._store.thin_out(
-            "r", [], whole=[Record(was[0].entry, json.dumps(whole, separators=(",", ":")).encode())]
+            "r", [], rewritten=[Record(was[0].entry, json.dumps(whole, separators=(",", ":")).encode())]
         )
         assert {"mark-old-20", "mark-old-21"} < place.marks()
         await walking().run(run_id="r", checkpoint_storage=storage, responses={asked.request_id: "mark-answer-1"})

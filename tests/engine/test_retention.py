@@ -227,7 +227,7 @@ async def test_what_worked_for_a_fork_that_was_deleted_is_in_the_way_of_one_of_t
     here = await head_of(storage, "r")
     await asking_inside(storage).run(checkpoint_id=here, run_id="fork", responses={asked.request_id: Ok(True)})
     assert await storage.delete(await head_of(storage, "fork"))
-    with pytest.raises(RunError, match="worked for an earlier run 'fork' that was deleted without it"):
+    with pytest.raises(RunError, match="is a child of an earlier run 'fork', which was deleted without it"):
         await asking_inside(storage).run(checkpoint_id=here, run_id="fork")
     assert (await asking_inside(storage).run(checkpoint_id=here, run_id="other")).get_request_info_events()
 

@@ -35,13 +35,13 @@ AGENTS = Path(__file__).parent / "agents" / "v1.db"
 def written(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Every text that is stored, also what a later commit takes away again; tracebacks apart."""
     texts: list[bytes] = []
-    close = VerifiedStore._close
+    protect = VerifiedStore._protect
 
     def noting(self: VerifiedStore, text: bytes, place: bytes) -> bytes:
         texts.append(text)
-        return close(self, text, place)
+        return protect(self, text, place)
 
-    monkeypatch.setattr(VerifiedStore, "_close", noting)
+    monkeypatch.setattr(VerifiedStore, "_protect", noting)
     monkeypatch.setattr(failing, "_trace", lambda error: "left out")
     return texts
 

@@ -109,8 +109,8 @@ MAIL = (
     Bug(
         "the second answer wins",
         "stores/memory/store.py",
-        "            if key in mail.used:\n                return False\n",
-        "            mail.used.discard(key)\n",
+        "            if key in signals.used:\n                return False\n",
+        "            signals.used.discard(key)\n",
         (RULES,),
     ),
     Bug(
@@ -220,7 +220,7 @@ RUNS = (
     Bug(
         "a record with outputs keeps the state, too",
         "storage/archive.py",
-        "            self._chain.outputs_below(below),\n",
+        "            reduced=self._chain.outputs_below(below),\n",
         "",
         ("engine/test_latest_only.py",),
     ),
@@ -241,8 +241,8 @@ RUNS = (
     Bug(
         "the numbers of claims are not looked at",
         "storage/archive.py",
-        "            self._fences.get(after.run_id),\n",
-        "            None,\n",
+        "            fence=self._fences.get(after.run_id),\n",
+        "            fence=None,\n",
         ("engine/test_fences.py",),
     ),
 )
@@ -300,8 +300,8 @@ STORES = (
     Bug(
         "a change is stored against the wrong end",
         "storage/deltas.py",
-        "    tail = _same_end(before, after, min(len(before), len(after)) - start)\n",
-        "    tail = _same_end(before, after, min(len(before), len(after)))\n",
+        "    tail = _common_suffix(before, after, min(len(before), len(after)) - start)\n",
+        "    tail = _common_suffix(before, after, min(len(before), len(after)))\n",
         ("storage/test_edits.py",),
     ),
     Bug(

@@ -150,7 +150,7 @@ def test_what_cannot_be_stored_is_refused_with_its_path() -> None:
         ({"version": "99"}, "version '99'"),
         ({"status": "DANCING"}, "DANCING"),
         ({"messages": {"a": [{"id": "1"}]}}, "source_id"),
-        ({"state": 5}, "not what to_dict gives"),
+        ({"state": 5}, "does not come from to_dict"),
     ],
 )
 def test_what_is_not_a_checkpoint_is_refused_in_words(damage: dict[str, Any], words: str) -> None:

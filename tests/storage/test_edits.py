@@ -57,9 +57,9 @@ def test_a_value_is_put_together_from_any_number_of_changes() -> None:
 
 
 def test_a_change_to_what_is_not_there_is_damage() -> None:
-    with pytest.raises(CheckpointCorrupt, match="what it changed from is missing"):
+    with pytest.raises(CheckpointCorrupt, match="the value it changes is missing"):
         StoredEdit(Splice(0, 0, b""), DEFAULT_CODEC, "it").apply_to(None)
-    with pytest.raises(CheckpointCorrupt, match="cannot be put together"):
+    with pytest.raises(CheckpointCorrupt, match="changes text that does not exist"):
         _ = Spliced(Encoded(b"[]", DEFAULT_CODEC), Splice(3, 0, b""), DEFAULT_CODEC, "it").json
 
 

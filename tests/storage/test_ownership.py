@@ -48,7 +48,7 @@ def test_a_process_on_another_machine_is_never_called_dead() -> None:
 
 
 def test_the_refusal_names_the_owner_and_says_what_to_do() -> None:
-    error = Lease(this_process("d"), time.time() + 30).refuse("run-7")
+    error = Lease(this_process("d"), time.time() + 30).busy_error("run-7")
     assert "run-7" in str(error)
     assert f"process {os.getpid()}" in str(error)
     assert error.run_id == "run-7"

@@ -339,7 +339,7 @@ async def test_half_written_files_are_ignored_and_cleaned_up(store: FileStore, r
         (folder / ".tmp-1-1").write_text('{"format"')
     with file_lock.lock_folder(root / "w" / "r") as lock:
         assert lock is not None
-        file_lock.write_word(lock)  # whoever was killed there had begun with that
+        file_lock.write_token(lock)  # whoever was killed there had begun with that
     assert numbers(await store.history("r")) == [0]
     assert await store.read_log("r", 1) == {"k": b"1"}
     other = FileStore(root)  # as a process that comes after the one that was killed
@@ -425,7 +425,7 @@ async def test_a_lock_that_is_never_given_back_is_reported(
 ) -> None:
     await fill(store, "r", 1)
     monkeypatch.setattr(file_lock, "PATIENCE", 0.1)
-    with file_lock.lock_folder(root / "w" / "r"), pytest.raises(StoreUnavailable, match="locked"):
+    with file_lock.lock_folder(root / "w" / "r"), pytest.raises(StoreUnavailable, match="held the lock"):
         await store.append(record("r", 1))
     assert numbers(await store.history("r")) == [0]
     await store.append(record("r", 1))

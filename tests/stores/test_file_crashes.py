@@ -332,7 +332,7 @@ async def test_files_that_were_exchanged_are_named(tmp_path: Path) -> None:
     await store.append(record("s", 0))
     home = tmp_path / "w"
     shutil.copy(home / "r" / "open.json", home / "s" / "open.json")
-    with pytest.raises(CheckpointCorrupt, match=r"s/open\.json is that of run 'r'"):
+    with pytest.raises(CheckpointCorrupt, match=r"s/open\.json belongs to run 'r'"):
         await store.pending()
     (home / "r" / "mail" / "000001-b.json").rename(home / "r" / "mail" / "000007-x.json")
     with pytest.raises(CheckpointCorrupt, match="000007-x"):
@@ -395,14 +395,14 @@ async def test_whenever_thinning_out_is_killed_what_is_there_can_be_read(tmp_pat
         await store.append(record("r", 4, is_snapshot=False), CommitEffects(wake="2026-01-02"))
         before = await look(store)
         with killed_before(act, path) as done, suppress(Killed):
-            await store.thin_out("r", going, whole=[whole])
+            await store.thin_out("r", going, rewritten=[whole])
         await store.close()
         again = FileStore(path)
         assert await look(again) == before
         for one in await again.history("r"):
             assert (await again.chain("r", one.entry.number))[-1] == one
         assert len(await again.chain("r", 4)) in (2, 3)
-        await again.thin_out("r", going, whole=[whole])
+        await again.thin_out("r", going, rewritten=[whole])
         assert [one.entry.number for one in await again.history("r")] == [3, 4]
         assert await look(again) == before
         await again.append(record("r", 5), CommitEffects(wake="2026-01-02"))

@@ -56,7 +56,7 @@ def no_time_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
 def write_word_as_if_killed(folder: Path) -> None:
     with file_lock.lock_folder(folder) as lock:
         assert lock is not None
-        file_lock.write_word(lock)
+        file_lock.write_token(lock)
 
 
 async def superstep(store: Store, number: int) -> None:

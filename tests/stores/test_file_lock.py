@@ -10,7 +10,16 @@ import pytest
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.files import lock as file_lock
 from stepwell.stores.files.layout import LOCK
-from stepwell.stores.files.lock import WORD, hint_in, hint_of, leave_hint, lock_folder, word_in, word_of, write_word
+from stepwell.stores.files.lock import (
+    TOKEN_SIZE,
+    hint_in,
+    hint_of,
+    leave_hint,
+    lock_folder,
+    token_in,
+    token_of,
+    write_token,
+)
 
 HINT = "boot 123 000000000001.json"
 
@@ -19,16 +28,16 @@ def left(folder: Path) -> bytes:
     """What a store leaves in a lock: its word, and behind it a hint."""
     with lock_folder(folder) as lock:
         assert lock is not None
-        word = write_word(lock)
+        word = write_token(lock)
         leave_hint(lock, word, HINT)
-        assert word_of(lock) == word
+        assert token_of(lock) == word
         assert hint_of(lock) == HINT
     return (folder / LOCK).read_bytes()
 
 
 def test_whoever_comes_next_finds_the_word_and_the_hint(tmp_path: Path) -> None:
     whole = left(tmp_path)
-    assert word_in(tmp_path) == whole[:WORD]
+    assert token_in(tmp_path) == whole[:TOKEN_SIZE]
     assert hint_in(tmp_path) == HINT
     with lock_folder(tmp_path) as lock:
         assert lock is not None
@@ -48,7 +57,7 @@ def test_a_hint_is_over_as_soon_as_somebody_writes_a_new_word(tmp_path: Path) ->
     left(tmp_path)
     with lock_folder(tmp_path) as lock:
         assert lock is not None
-        write_word(lock)
+        write_token(lock)
         assert hint_of(lock) is None
     assert hint_in(tmp_path) is None
 
@@ -56,19 +65,19 @@ def test_a_hint_is_over_as_soon_as_somebody_writes_a_new_word(tmp_path: Path) ->
 def test_a_shorter_hint_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     with lock_folder(tmp_path) as lock:
         assert lock is not None
-        leave_hint(lock, write_word(lock), HINT * 3)
-        leave_hint(lock, write_word(lock), "short")
+        leave_hint(lock, write_token(lock), HINT * 3)
+        leave_hint(lock, write_token(lock), "short")
         assert hint_of(lock) == "short"
 
 
 def test_what_is_no_text_is_no_hint_that_fails(tmp_path: Path) -> None:
-    word = b"w" * WORD
+    word = b"w" * TOKEN_SIZE
     (tmp_path / LOCK).write_bytes(word + b"\n" + word + b" \xff\xfe\n")
     assert hint_in(tmp_path) == "\ufffd\ufffd"
 
 
 def test_a_folder_without_a_lock_has_neither(tmp_path: Path) -> None:
-    assert (word_in(tmp_path), hint_in(tmp_path)) == (b"", None)
+    assert (token_in(tmp_path), hint_in(tmp_path)) == (b"", None)
     with lock_folder(tmp_path / "gone") as lock:
         assert lock is None
 
@@ -81,7 +90,7 @@ def test_a_lock_that_is_never_given_back_is_reported_with_its_name(
         assert lock is not None
         os.fsync(lock)
         with (
-            pytest.raises(StoreUnavailable, match=f"another process has kept {tmp_path / LOCK} locked for"),
+            pytest.raises(StoreUnavailable, match=f"another process has held the lock {tmp_path / LOCK} for"),
             lock_folder(tmp_path),
         ):
             pass

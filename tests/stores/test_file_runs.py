@@ -50,7 +50,7 @@ def kill_somebody_in(folder: Path) -> None:
     """What whoever is killed there has done at least."""
     with file_lock.lock_folder(folder) as lock:
         assert lock is not None
-        file_lock.write_word(lock)
+        file_lock.write_token(lock)
 
 
 # -------------------------------------------------------------------- what is known without listing
@@ -211,20 +211,20 @@ def fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def rested(store: FileStore) -> None:
     """Until the thread that wrote for run r has found that nobody waits any more."""
-    while "r" in store._working().group_commit._waiting:  # noqa: ASYNC110 - nobody tells
+    while "r" in store._workers().group_commit._waiting:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
 async def begun(store: FileStore) -> None:
     """Until a thread has begun to write for those who want to remember something in run r, and nobody else waits."""
-    together = store._working().group_commit
+    together = store._workers().group_commit
     while together._waiting.get("r") != []:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
 async def waiting(store: FileStore, count: int) -> None:
     """Until so many wait for the thread that writes."""
-    while len(store._working().group_commit._waiting["r"]) < count:  # noqa: ASYNC110 - nobody tells
+    while len(store._workers().group_commit._waiting["r"]) < count:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 

@@ -121,7 +121,7 @@ def test_folders_without_a_mark_are_refused_and_left_as_they_are(tmp_path: Path)
     async def attempts() -> None:
         store = FileStore(tmp_path / "runs")
         for attempt in (store.runs, lambda: store.append(record("r", 0)), lambda: store.send("r", "k", b"1")):
-            with pytest.raises(StoreUnavailable, match=r"is not a store of Stepwell: it holds folders and no stepwell"):
+            with pytest.raises(StoreUnavailable, match=r"is not a Stepwell store: it contains folders and no stepwell"):
                 await attempt()
         await store.close()
 

@@ -109,7 +109,7 @@ async def test_the_group_of_a_folder_goes_on_to_new_folders(tmp_path: Path) -> N
 @pytest.mark.parametrize("mode", [0o400, 0o060, 0o700, 0o1600, "600", True])
 def test_what_is_not_a_mode_for_files_is_refused(mode: Any, tmp_path: Path) -> None:
     for kind in (FileCheckpointStorage, SQLiteCheckpointStorage):
-        with pytest.raises(DefinitionError, match="mode is what the files of a store are created with"):
+        with pytest.raises(DefinitionError, match="mode must be permissions for the files of a store"):
             kind(tmp_path / "x", mode=mode)
 
 

@@ -396,7 +396,7 @@ async def test_what_was_done_before_somebody_else_claimed_the_run_was_done(schem
         await other.acquire("r", this_process("other"), seconds=0)
         line.go_on.release()
         assert await writing in (None, True)
-        with pytest.raises(CommitConflict, match="claimed by somebody else"):
+        with pytest.raises(CommitConflict, match="acquired by another process"):
             await write(2)
         await other.close()
 

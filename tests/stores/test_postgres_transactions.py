@@ -158,7 +158,7 @@ async def test_whoever_was_followed_by_somebody_else_writes_nothing(store: Postg
         asyncio.run(store.acquire("r", this_process("other"), seconds=60))
         return writes(table)(db)
 
-    with pytest.raises(CommitConflict, match="claimed by somebody else"):
+    with pytest.raises(CommitConflict, match="acquired by another process"):
         await done(store, overtaken, "b", fence=first)
     assert rows(table) == ["it"]
     assert await store.read_log("r", 1) == {"a": b"1"}

@@ -54,7 +54,7 @@ class ReducesFirst(MemoryStore):
     """A refused append has reduced what was there."""
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await self.thin_out(record.entry.run_id, [], whole=effects.reduced)
+        await self.thin_out(record.entry.run_id, [], rewritten=effects.reduced)
         await super().append(record, effects)
 
 
@@ -111,8 +111,8 @@ class ReadsOverGaps(MemoryStore):
 
 
 class TakesWhatOthersAreBasedOn(MemoryStore):
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
-        for one in whole:
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
+        for one in rewritten:
             self._records.replace(one)
         run = self._records.runs.get(run_id)
         going = [] if run is None else [number for number in numbers if number in run.records]

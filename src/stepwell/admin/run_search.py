@@ -15,7 +15,7 @@ from stepwell.kernel.lifecycle import drop_undone
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.json_text import json_of
-from stepwell.storage.port import plain
+from stepwell.storage.port import fold_case
 from stepwell.storage.run_list import RunInfo
 from stepwell.storage.wire.format import read_commit
 
@@ -58,8 +58,8 @@ async def find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | 
         parts = [part async for part in _parts(storage, run_id)]
     except CheckpointMissing:
         return None
-    folded = plain(wanted)
-    return next((where for part in parts for where, text in _texts("", part) if folded in plain(text)), None)
+    folded = fold_case(wanted)
+    return next((where for part in parts for where, text in _texts("", part) if folded in fold_case(text)), None)
 
 
 async def _parts(storage: BuiltInStorage, run_id: str) -> AsyncIterator[dict[str, Any]]:

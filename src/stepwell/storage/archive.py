@@ -1,6 +1,7 @@
-"""Codec and store put together: commits in, checkpoints out. What the runtime knows of durability.
+"""The archive: what the engine knows of durability. Commits go in, checkpoints come out.
 
-A run is stored as frames, which say everything, and between them records that say only what changed.
+An archive joins codec and store. It decides which commits are stored as snapshots and which as
+deltas.
 """
 
 from __future__ import annotations
@@ -34,28 +35,30 @@ from stepwell.storage.port import CommitEffects, Entry, Record, Store
 from stepwell.storage.record import build_record, fold, metadata_of, pending_of, wake_of
 from stepwell.storage.snapshot_chain import Chain
 from stepwell.storage.transactions import Transaction, Translated
-from stepwell.storage.wire.format import read_commit, read_note, read_outcome, write_note, write_outcome
+from stepwell.storage.wire.format import read_commit, read_log_entry, read_outcome, write_log_entry, write_outcome
 
 
 class Archive(Protocol):
-    """Where one run is kept while it is driven."""
+    """Where a run is stored while it is driven."""
 
-    shortcomings: str | None  # in words, what this storage cannot promise
-    unbroken: bool  # whether a commit that was begun is finished, also if whoever waits for it is cancelled
-    has_superstep_log: bool  # whether what is noted inside a superstep is still there after a restart
-    retention: Retention  # which checkpoints are kept of a run that begins here
-    lease: float  # for how many seconds a driver has a run, unless it is renewed
-    needed: int | None  # a commit of the run that somebody else refers to, and all since: they stay whatever is kept
+    shortcomings: str | None  # what this storage cannot promise, as a sentence for users
+    unbroken: bool  # a commit, once begun, completes even if the task that awaits it is cancelled
+    has_superstep_log: bool  # log entries survive a restart
+    retention: Retention  # which checkpoints of a new run are kept
+    lease: float  # seconds for which a driver holds a run, unless it renews
+    # The number of a commit that another run refers to. It and all later ones stay, whatever the
+    # retention.
+    needed: int | None
 
     @property
     def where(self) -> object:
-        """What keeps the runs: the same object for every archive on it."""
+        """The storage: the same object for every archive on it."""
 
     async def head(self, run_id: str) -> Checkpoint | None:
-        """The newest checkpoint of a run."""
+        """Return the newest checkpoint of a run."""
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
-        """A checkpoint by its id."""
+        """Return a checkpoint by its id."""
 
     async def commit(
         self,
@@ -66,63 +69,68 @@ class Archive(Protocol):
         settled: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
-        """Append, if the run is still where it was; durable when it returns.
-
-        `before` is where the run was: of large values only what changed since is written. Forgets the memory of
-        `settled` and consumes mail, in the same transaction.
+        """Append a commit if the run is still where it was. Durable on return. `before` is where
+        the run was: large values are written as a delta to it. In the same transaction, drops the
+        superstep log up to the place `settled` and consumes signals.
         """
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        """Leave mail; False if that key was ever used in the run."""
+        """Store a signal; False if the key was ever used in the run."""
 
     async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
-        """Mail that is not consumed, oldest first."""
+        """Return the signals that are not consumed, oldest first."""
 
     async def output_commits(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
-        """The commits that yielded outputs on the way to a checkpoint, with their runs, oldest first."""
+        """Return the commits with outputs up to a checkpoint, with their runs, oldest first."""
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
-        """Where the checkpoints of a run are, oldest first; none is read."""
+        """List the checkpoints of a run, oldest first; none is read."""
 
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
-        """The commits of a run past a number, oldest first."""
+        """Return the commits of a run past a number, oldest first."""
 
     async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
-        """Where the runs inside are for a new run that is forked from a checkpoint, and is called so.
+        """Return the children for `run_id`, a new run that is forked from a checkpoint.
 
-        Those that keep only their latest go on with the run they work for: they are copied as they are there.
+        Children that keep only their latest checkpoint are copied as they are at that checkpoint:
+        the original continues with its own caller, and drops what the fork would need.
         """
 
     async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
-        """Keep an outcome before its superstep commits; durable when it returns."""
+        """Log an outcome before its superstep commits. Durable on return."""
 
-    async def log_entry(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
-        """Keep a note before the superstep commits; durable when it returns. The first one under a key stands."""
+    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
+        """Log a step, timer or attempt before the superstep commits. Durable on return. The first
+        entry under a key stands.
+        """
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
-        """One whose result is noted; None if this storage has no transactions."""
+        """Return a transaction whose result is logged; None if this storage has no transactions."""
 
     async def read_log(self, run_id: str, place: int) -> RecalledLog:
-        """What was kept at that place."""
+        """Return the superstep log of a place."""
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:
-        """Drop what a crash has left of the runs inside, if the run keeps only its latest."""
+        """Drop what a crash left of the children, if the run keeps only its latest checkpoint."""
 
     async def check_newest(self, checkpoint: Checkpoint) -> None:
-        """Raises CommitConflict if its run has been moved on since."""
+        """Raise CommitConflict if the run has moved past this checkpoint."""
 
     def runs_with_signals(self, run_ids: list[str]) -> list[str]:
-        """Those of the runs that have mail. Called from a thread; may block."""
+        """Return those of the runs that have pending signals. Called from a thread; may block."""
 
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
-        """As the port says; what is written to the run from here on is written under that claim."""
+        """Acquire the run; later writes to it through this archive carry the fence."""
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]: ...
     async def release(self, run_id: str, owner: Owner) -> None: ...
 
 
 class StoreArchive:
-    """An archive on a built-in store. One for each drive of a run: it knows how far the last frame is."""
+    """An archive on a built-in store.
+
+    One for each drive, because it tracks the chain since the last snapshot.
+    """
 
     shortcomings: str | None = None
     has_superstep_log = True
@@ -132,9 +140,11 @@ class StoreArchive:
         self.needed: int | None = None
         self.lease: float = getattr(store, "lease", LEASE)
         self._chain = Chain()
-        self._led_here: Commit | None = None  # to the checkpoint that was read as the head
+        # The commit that led to the checkpoint read as the head.
+        self._head_commit: Commit | None = None
         self._fences: dict[str, int] = {}  # by run
-        # said by the class itself: one derived from it may write in another way
+        # Looked up in the class itself, not inherited: a subclass that overrides a method may write
+        # in another way, and must make that promise itself.
         self.unbroken: bool = vars(type(getattr(store, "inner", store))).get("unbroken", False)
 
     @property
@@ -144,14 +154,16 @@ class StoreArchive:
     async def head(self, run_id: str) -> Checkpoint | None:
         while (head := await self.store.head(run_id)) is not None:
             chain = await self.store.chain(run_id, head.entry.number)
-            if chain:  # else it was dropped meanwhile, because there is a newer one
+            # Between the two reads, a driver may have committed a newer record and dropped this
+            # one.
+            if chain:
                 self._chain.add_all(chain)
-                at, self._led_here = fold(chain, self._codec)[-1]
+                at, self._head_commit = fold(chain, self._codec)[-1]
                 return at
         return None
 
     async def at(self, entry: Entry) -> tuple[Checkpoint, Commit]:
-        """The checkpoint of an entry, and the commit that led to it."""
+        """Return the checkpoint of an entry, and the commit that led to it."""
         chain = await self.store.chain(entry.run_id, entry.number)
         if not chain:
             raise superseded_error(entry)
@@ -161,6 +173,8 @@ class StoreArchive:
         entry = await self.store.locate(checkpoint_id)
         if entry is None:
             return None
+        # A superseded record may still be stored, until the next snapshot drops it. Readers must
+        # not depend on that; only a child reads one, if its caller refers to it (`needed`).
         if entry.fleeting and self.needed is None and not await is_head(self.store, entry):
             raise superseded_error(entry)
         return (await self.at(entry))[0]
@@ -174,28 +188,33 @@ class StoreArchive:
         settled: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
-        # a run that was moved back, or taken over by other code, has another header from there on: only frames hold it
+        # A restored or migrated run has a new header from here on, and only snapshots hold a
+        # header.
         new_header = commit.restored is not None or commit.kind is CommitKind.MIGRATED
         latest_only = after.header.retention is Retention.LatestOnly
-        rests = latest_only and is_at_rest(after)  # then what is superseded must go, and a frame lets it
+        # A run at rest must not keep superseded values: no later commit may ever drop them.
+        rests = latest_only and is_at_rest(after)
         snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)
         below = self._unneeded_below(after) if snapshot else None
         effects = CommitEffects(
             settled,
             consumed,
-            pending_of(after.header, commit.asked),
-            commit.closed,
-            wake_of(after),
-            metadata_of(after.header) if snapshot else None,
-            below,
-            self._fences.get(after.run_id),
-            self._chain.outputs_below(below),
+            asked=pending_of(after.header, commit.asked),
+            closed=commit.closed,
+            wake=wake_of(after),
+            metadata=metadata_of(after.header) if snapshot else None,
+            drop_below=below,
+            fence=self._fences.get(after.run_id),
+            reduced=self._chain.outputs_below(below),
         )
         record = build_record(commit, after, snapshot=snapshot, before=before)
         await self.store.append(record, effects)
         self._chain.add(record)
         self._chain.drop_below(below)
-        if latest_only and before is not None and self.needed is None:  # else the run around it does that
+        # Children are cleaned up after the commit: a crash in between leaves too much, never too
+        # little, and `drop_left_over` removes it. If this run is itself a child that its caller
+        # refers to, the caller does it.
+        if latest_only and before is not None and self.needed is None:
             for superseded in superseded_inside(before, after):
                 await drop_superseded(self.store, self._codec, superseded)
 
@@ -217,10 +236,10 @@ class StoreArchive:
         return commits + self._read_commits(checkpoint.run_id, records)
 
     async def _lineage(self, header: RunHeader) -> list[tuple[str, Commit]]:
-        """What the runs this one was forked from had told, as far as they are still stored."""
+        """Return the output commits of the runs this one was forked from, if still stored."""
         forked_at = await parent_of(self.store, header)
         parent = None if forked_at is None else await self.store.head(forked_at[0])
-        if forked_at is None or parent is None:
+        if forked_at is None or parent is None:  # not a fork, or the parent was deleted
             return []
         before = (await self.at(parent.entry))[0].header
         run_id, number = forked_at
@@ -233,6 +252,7 @@ class StoreArchive:
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
         entries = sorted(await self.store.entries(run_id=run_id), key=lambda entry: entry.number)
+        # Hidden records are stored only because the deltas after them need them.
         readable = [entry for entry in entries if not entry.fleeting or entry is entries[-1]]
         return [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in readable]
 
@@ -245,7 +265,9 @@ class StoreArchive:
     async def _inside_fork(self, child: Child, run_id: str) -> Child:
         entry = await self.store.locate(child.checkpoint_id)
         chain = [] if entry is None else await self.store.chain(entry.run_id, entry.number)
-        if not chain or not chain[-1].entry.fleeting:  # it is gone, or it stays: then it is forked when it is answered
+        # A child that is gone cannot be copied. One that keeps its history is forked later, when it
+        # gets a response.
+        if not chain or not chain[-1].entry.fleeting:
             return child
         source, copy = fold(chain, self._codec)[-1][0], forked_child_id(run_id, 0, child.run_id)
         stamp = Stamp(checkpoint_id(copy, 0, 0), clock.stamp())
@@ -258,12 +280,13 @@ class StoreArchive:
         return Child(copy, child.executor, stamp.checkpoint_id, 0, Child.caller_of(run_id, 0))
 
     async def _make_room(self, copy: str, run_id: str) -> None:
-        """Take away a copy that was made for a fork which was then never made."""
+        """Remove a copy that was made for a fork that then crashed before its first commit."""
         head = await self.store.head(copy)
+        # Only a copy that has moved since it was made belongs to a run that really existed.
         if head is not None and head.entry.number > 0:
             raise RunError(
-                f"run {copy!r} worked for an earlier run {run_id!r} that was deleted without it; give the new run "
-                f"another id, or delete that one, too",
+                f"run {copy!r} is a child of an earlier run {run_id!r}, which was deleted without it; give the new "
+                f"run another id, or delete the child too",
                 run_id=run_id,
             )
         if head is not None:
@@ -273,36 +296,39 @@ class StoreArchive:
         fence = self._fences.get(run_id)
         await self.store.write_log(run_id, place, outcome.delivery, write_outcome(outcome), fence=fence)
 
-    async def log_entry(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
-        await self.store.write_log(run_id, place, key, write_note(note), fence=self._fences.get(run_id))
+    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
+        await self.store.write_log(run_id, place, key, write_log_entry(entry), fence=self._fences.get(run_id))
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
+        # An optional ability, not part of the port.
         begin = getattr(self.store, "transaction", None)
         if begin is None:
             return None
         inner: Transaction[bytes] = begin(run_id, place, key, fence=self._fences.get(run_id))
-        return Translated(inner, write_note, lambda body: read_note(run_id, key, body, self._codec))
+        return Translated(inner, write_log_entry, lambda body: read_log_entry(run_id, key, body, self._codec))
 
     async def read_log(self, run_id: str, place: int) -> RecalledLog:
         log = await self.store.read_log(run_id, place)
+        # Outcomes are stored under the name of their delivery, everything else under
+        # delivery/kind/….
         return RecalledLog(
             {key: read_outcome(run_id, key, body, self._codec) for key, body in log.items() if "/" not in key},
-            {key: read_note(run_id, key, body, self._codec) for key, body in log.items() if "/" in key},
+            {key: read_log_entry(run_id, key, body, self._codec) for key, body in log.items() if "/" in key},
         )
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:
-        led_here = self._led_here
-        if led_here is None or led_here.number != checkpoint.number or self.needed is not None:
+        commit = self._head_commit
+        if commit is None or commit.number != checkpoint.number or self.needed is not None:
             return
         if checkpoint.header.retention is Retention.LatestOnly:
-            await drop_left_over(self.store, self._codec, checkpoint, led_here)
+            await drop_left_over(self.store, self._codec, checkpoint, commit)
 
     async def check_newest(self, checkpoint: Checkpoint) -> None:
         head = await self.store.head(checkpoint.run_id)
         if head is None or head.entry.number != checkpoint.number:
             raise CommitConflict(
-                f"run {checkpoint.run_id!r} was moved on by another process since its commit {checkpoint.number} was "
-                f"read: stop driving it here"
+                f"another process has moved run {checkpoint.run_id!r} past commit {checkpoint.number}: "
+                f"stop driving it here"
             )
 
     def runs_with_signals(self, run_ids: list[str]) -> list[str]:
@@ -320,22 +346,22 @@ class StoreArchive:
 
 
 def superseded_error(entry: Entry) -> CheckpointMissing:
-    """The error for a checkpoint that went because there is a newer one."""
+    """The error for a checkpoint that was dropped because there is a newer one."""
     return CheckpointMissing(
-        f"checkpoint {entry.checkpoint_id!r} is gone: run {entry.run_id!r} keeps only its latest, and has moved on"
+        f"checkpoint {entry.checkpoint_id!r} is no longer stored: run {entry.run_id!r} keeps only its latest"
     )
 
 
 async def is_head(store: Store, entry: Entry) -> bool:
-    """Whether an entry is that of the newest checkpoint of its run."""
+    """Return whether an entry is that of the newest checkpoint of its run."""
     head = await store.head(entry.run_id)
     return head is not None and head.entry.number == entry.number
 
 
 async def parent_of(store: Store, header: RunHeader) -> tuple[str, int] | None:
-    """The run and the number that a run was forked from; None if it was not, or if nobody knows any more."""
+    """Return the run and the number that a run was forked from; None if neither is known."""
     if header.parent_run is not None and header.parent_number is not None:
         return header.parent_run, header.parent_number
-    # a run that was begun before forks knew that
+    # A header may name only the checkpoint; then the parent must still be stored to be found.
     parent = None if header.parent_id is None else await store.locate(header.parent_id)
     return None if parent is None else (parent.run_id, parent.number)

@@ -1,7 +1,8 @@
-"""What every built-in storage is: the six methods, on top of a store.
+"""The base of every built-in storage: the six methods and more, on top of a store.
 
-What is known without reading a body is found here. Whatever makes checkpoints of bodies is in `checkpoint_bodies`,
-which is loaded when the first one is needed: a list of runs needs no codec.
+What is known without reading a body is here. What reads and writes bodies is in
+`checkpoint_bodies`, which the methods import when they are first called: it brings in the codec
+and the kernel, and a program that only lists runs, such as the command line, starts without them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from stepwell.model.superstep import Retention, is_text
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_list import list_entries
 from stepwell.storage.due_runs import DueRun, due_run, stored_moment
-from stepwell.storage.integrity import Sealing, VerifiedStore
+from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
 from stepwell.storage.port import RunFilter, Store
 from stepwell.storage.run_list import RunInfo, run_info
@@ -31,33 +32,38 @@ if TYPE_CHECKING:
 
 
 class BuiltInStorage:
-    """The six methods of `CheckpointStorage`, and what only a built-in storage can tell.
+    """The six methods of `CheckpointStorage`, and what only a built-in storage can do.
 
-    A subclass that overrides one of the six is obeyed: its runs then go through the six methods only.
-    Works from any thread and across successive event loops.
+    A subclass that overrides one of the six is obeyed: its runs then go through the six methods
+    only. Works from any thread and across successive event loops.
     """
 
     def __init__(
         self,
         store: Store,
         *,
-        seal: Sealing | None = None,
+        seal: Cipher | None = None,
         retention: Retention = Retention.FullHistory,
         lease: float = LEASE,
     ) -> None:
         if not isinstance(retention, Retention):
-            raise DefinitionError(f"retention is FullHistory or LatestOnly, not {retention!r}")
+            raise DefinitionError(f"retention must be FullHistory or LatestOnly, not {retention!r}")
         self._store = cast(Store, VerifiedStore(store, seal, lease=validate_lease(lease)))
         self.retention = retention
 
+    # ---------------------------------------------------------------- checkpoints
+
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
-        """Keep a checkpoint that came from elsewhere; durable when it returns. Its id."""
+        """Store a checkpoint that came from elsewhere and return its id. Durable on return."""
         from stepwell.storage import checkpoint_bodies
 
         return await checkpoint_bodies.save(self._store, checkpoint)
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
-        """The checkpoint of that id. Raises CheckpointMissing, or CheckpointCorrupt if it is damaged."""
+        """Return the checkpoint with that id.
+
+        Raises CheckpointMissing, or CheckpointCorrupt if it is damaged.
+        """
         from stepwell.storage import checkpoint_bodies
 
         return await checkpoint_bodies.load(self._store, checkpoint_id)
@@ -70,9 +76,10 @@ class BuiltInStorage:
         before: str | None = None,
         limit: int | None = None,
     ) -> list[WorkflowCheckpoint]:
-        """The checkpoints of a workflow, of a run, or of all, oldest first by commit.
+        """Return the checkpoints of a workflow, of a run, or all, in the order of their commits.
 
-        With `limit` the newest so many; with `before`, those that were committed before the checkpoint of that id.
+        With `limit`, the newest so many; with `before`, those committed before the checkpoint with
+        that id.
         """
         from stepwell.storage import checkpoint_bodies
 
@@ -88,8 +95,13 @@ class BuiltInStorage:
         before: str | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """The ids of those checkpoints, oldest first by commit; no payload is read."""
+        """Return the ids of those checkpoints, in the order of their commits.
+
+        No payload is read.
+        """
         return [entry.checkpoint_id for entry in await list_entries(self._store, workflow_name, run_id, before, limit)]
+
+    # ---------------------------------------------------------------- runs
 
     async def list_runs(
         self,
@@ -106,15 +118,18 @@ class BuiltInStorage:
         after: RunInfo | None = None,
         limit: int | None = None,
     ) -> list[RunInfo]:
-        """The runs of a workflow, of a status, with all of these tags, or all: those that began last first.
+        """Return the runs that match, latest start first.
 
-        `prefix`: whose id begins so. `text`: that is in the id, the workflow, or a name or a value of the tags; A to Z
-        are as a to z. `since` and `until`: that began then or later, and before. `changed_since` and `changed_until`:
-        whose newest commit was then or later, and before. With `limit` at most so many, `after` the last one of the
-        page before. Runs of sub-workflows are not listed: the run that called them speaks for them.
+        A run must have all the `tags`. `prefix`: its id starts with this text. `text`: occurs in
+        the id, the workflow, or a name or value of a tag, ignoring the case of A to Z. `since` and
+        `until`: it began at that time or later, and before that time. `changed_since` and
+        `changed_until`: the same for its newest commit. At most `limit`, continuing after `after`,
+        the last run of the previous page. Runs of sub-workflows are not listed: the run that called
+        them stands for them.
 
-        No payload is read. A page costs what is on it, however many runs there are; only by `text`, `changed_since` and
-        `changed_until` each run is looked at that is passed over, and by `prefix` all that begin so.
+        No payload is read. A page costs what is on it, however many runs there are. But `text`,
+        `changed_since` and `changed_until` look at every run they pass over, and `prefix` at all
+        runs that start with it.
         """
         if not _are_storable(workflow_name, prefix, text, *(tags or {}), *(tags or {}).values()):
             return []
@@ -132,43 +147,52 @@ class BuiltInStorage:
         return [run_info(entry) for entry in entries]
 
     async def get_run(self, run_id: str) -> RunInfo | None:
-        """The run of that id, also if it is that of a sub-workflow; None if there is none. No payload is read."""
+        """Return the run with that id, even one of a sub-workflow; None if there is none.
+
+        No payload is read.
+        """
         entry = await self._store.run(run_id) if _are_storable(run_id) else None
         return None if entry is None else run_info(entry)
 
     async def get_latest(
         self, *, workflow_name: str | None = None, run_id: str | None = None
     ) -> WorkflowCheckpoint | None:
-        """The newest commit of any run that matches, or the head of the run that is named; None if there is none."""
+        """Return the newest checkpoint of the runs that match, or the head of one run."""
         from stepwell.storage import checkpoint_bodies
 
         return await checkpoint_bodies.latest(self._store, workflow_name, run_id)
 
     async def delete(self, checkpoint_id: str) -> bool:
-        """Remove a checkpoint; False if there is none. Those before and after it stay readable.
+        """Delete a checkpoint; False if there is none. Those before and after it stay readable.
 
-        If it was the newest of its run, the questions of the one before it are open again. With the only one of a run
-        that keeps only its latest, the run goes.
+        If it was the newest of its run, the requests of the one before it are open again. Deleting
+        the checkpoint of a run that keeps only its latest deletes the run.
         """
         from stepwell.storage import checkpoint_bodies
 
         return await checkpoint_bodies.delete(self._store, checkpoint_id)
 
-    async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
-        """Every message exchanged up to a checkpoint, oldest first, also in the runs it was forked from.
+    # ---------------------------------------------------------------- histories
 
-        What a run exchanged before it was moved back is not part of that: it led somewhere else. Raises
-        CheckpointMissing for a run that keeps only its latest.
+    async def message_history(self, checkpoint_id: str) -> list[WorkflowMessage]:
+        """Return every message exchanged up to a checkpoint, oldest first.
+
+        Includes those of the runs it was forked from.
+
+        Messages that a restore has undone are left out. Raises CheckpointMissing for a run that
+        keeps only its latest checkpoint.
         """
         from stepwell.storage import checkpoint_bodies
 
         return await checkpoint_bodies.messages(self._store, checkpoint_id)
 
     async def event_history(self, run_id: str) -> list[WorkflowEvent]:
-        """The durable events of a run, told again from its commits, as far as they are kept."""
+        """Return the durable events of a run, computed again from its stored commits."""
         from stepwell.storage import checkpoint_bodies
 
         return await checkpoint_bodies.events_of(self._store, run_id)
+
+    # ---------------------------------------------------------------- requests and timers
 
     async def pending_requests(
         self,
@@ -180,11 +204,11 @@ class BuiltInStorage:
         after: PendingRequest | None = None,
         limit: int | None = None,
     ) -> list[PendingRequest]:
-        """The open questions of a workflow, of a run, or of all, oldest first.
+        """Return the open requests of a workflow, of a run, or all, oldest first.
 
-        `asked_by`: those that were asked then or before. `due_by`: those whose deadline is then or before, in the order
-        of their deadlines. With `limit` at most so many, `after` the last one of the page before. No payload is read,
-        and a page costs what is on it.
+        `asked_by`: asked at that time or before. `due_by`: with a deadline at that time or before,
+        ordered by deadline. At most `limit`, continuing after `after`, the last one of the previous
+        page. No payload is read, and a page costs what is on it.
         """
         from stepwell.storage.pending_requests import pending_request
 
@@ -201,23 +225,31 @@ class BuiltInStorage:
         return [pending_request(request) for request in pending]
 
     async def due_runs(self, *, by: datetime | None = None, workflow_name: str | None = None) -> list[DueRun]:
-        """The runs that want to be moved on by then (default: now), soonest first; no payload is read."""
+        """Return the runs that are due to be resumed by then (default: now), soonest first.
+
+        No payload is read.
+        """
         before = stored_moment(clock.now() if by is None else by)
         return [due_run(wake) for wake in await self._store.wakes(before=before, workflow=workflow_name)]
 
-    async def compact(self) -> int:
-        """Give back the disk space of what was deleted; how many bytes less the store takes.
+    # ---------------------------------------------------------------- maintenance
 
-        A SQLite file is written anew (it needs that much free space meanwhile, and whoever writes waits); afterwards no
-        deleted or superseded value is in it or in its log. StoreUnavailable if another program reads it for so long
-        that this cannot be done. PostgreSQL is
-        asked to clean up its tables (nobody waits; what it frees it mostly keeps for itself, for what comes next). A
+    async def compact(self) -> int:
+        """Reclaim the disk space of deleted data; return by how many bytes the store shrank.
+
+        A SQLite file is rewritten: it needs as much free space meanwhile, writers wait, and
+        afterwards no deleted or superseded value is left in it or in its log. Raises
+        StoreUnavailable if another program reads it for so long that this cannot be done.
+        PostgreSQL vacuums its tables: nobody waits, and most of the space is kept for new rows. A
         directory loses its empty folders. Nothing that is stored changes.
         """
         return await self._store.compact()
 
     async def close(self) -> None:
-        """Finish what is under way and give back files. The storage opens again if it is used again."""
+        """Finish the work in progress and close files and connections.
+
+        A later use opens them again.
+        """
         await self._store.close()
 
     async def __aenter__(self) -> Self:
@@ -228,12 +260,13 @@ class BuiltInStorage:
 
 
 def _are_storable(*names: str | None) -> bool:
-    """False if one of them is nothing that a store could hold, and so nothing to ask it for."""
+    """Return False if a name contains what no store can hold: then nothing stored can match it."""
     return all(name is None or is_text(name) for name in names)
 
 
 def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Archive:
-    """The best archive a storage allows."""
+    """Return the best archive that a storage allows: on its store, or on the six methods alone."""
+    # Imported here for the reason in the module docstring: listing runs needs no archive.
     from stepwell.storage.archive import StoreArchive
     from stepwell.storage.checkpoint_storage import ContractArchive, check_contract
 

@@ -1,4 +1,4 @@
-"""What users see of a commit: `WorkflowCheckpoint`, an immutable view whose values open when looked at."""
+"""`WorkflowCheckpoint`, the users' view of a checkpoint: immutable, values decoded when read."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from stepwell.storage.wire.format import header_of, read_commit, read_requests, 
 from stepwell.storage.wire.shapes import FORMAT
 
 VERSION = "1"
-_NUMBERED = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})*")  # the id of a message that an engine sent
+# The id of a message sent by an engine. At most 18 digits for each number: an id from outside may
+# be of any length, and Python refuses to parse very long numbers.
+_NUMBERED = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})*")
 
 
 class PayloadMapping(Mapping[str, Any]):
-    """Parcels by name; each look at one gives a fresh copy."""
+    """Payloads by name; every access decodes a fresh copy."""
 
     __slots__ = ("payloads",)
 
@@ -56,12 +58,13 @@ class PayloadMapping(Mapping[str, Any]):
         return repr(dict(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Payloads refer to a codec, which cannot be pickled: the texts can.
         return PayloadMapping, ({key: Encoded(json_of(p), DEFAULT_CODEC) for key, p in self.payloads.items()},)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowMessage:
-    """A message that was sent: who sent it, to whom it goes, and what it says."""
+    """A message: who sent it, to whom it goes, and its content."""
 
     id: str
     source_id: str | None
@@ -69,11 +72,11 @@ class WorkflowMessage:
     target_id: str | None = None
     takers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
-    reply: Reply | None = field(default=None, repr=False)  # the question it answers
+    reply: Reply | None = field(default=None, repr=False)  # the request it responds to
 
     @property
     def data(self) -> Any:
-        """What was sent, as a copy of the reader's own."""
+        """A fresh copy of what was sent."""
         return self.payload.open()
 
 
@@ -89,8 +92,9 @@ def _new_id() -> str:
 class WorkflowCheckpoint:
     """The whole of a run at a commit. Immutable: what is read from it is a copy.
 
-    `state` and `executor_states` hold the values themselves; `messages` those on their way, by sender.
-    `to_dict` gives plain JSON data with everything needed to go on from here, and `from_dict` takes it back.
+    `state` and `executor_states` hold the values themselves; `messages` those in flight, by sender.
+    `to_dict` returns plain JSON data with everything needed to continue from here, and `from_dict`
+    reads it back.
     """
 
     workflow_name: str
@@ -109,9 +113,12 @@ class WorkflowCheckpoint:
     number: int = 0
     status: WorkflowRunState = WorkflowRunState.IDLE
     graph_signature: Mapping[str, Any] = field(default_factory=dict)
-    position: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what only the engine needs
+    # What only the engine needs.
+    position: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        # A frozen dataclass does not freeze its dicts: copies behind proxies keep callers from
+        # changing what the view shows.
         frozen = ("messages", "state", "executor_states", "pending_request_info_events")
         for name in (*frozen, "metadata", "graph_signature", "position"):
             value = getattr(self, name)
@@ -119,7 +126,10 @@ class WorkflowCheckpoint:
                 object.__setattr__(self, name, MappingProxyType(dict(value)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data. Raises CodecError, naming the path, if a part put in by hand cannot be stored."""
+        """Return plain JSON data.
+
+        Raises CodecError, naming the path, if a part set by hand cannot be stored.
+        """
         check_parts(self, WorkflowMessage)
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["state"] = _plain(self.state, "$.state")
@@ -134,17 +144,20 @@ class WorkflowCheckpoint:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
-        """Take back what `to_dict` gave. Raises CheckpointCorrupt, saying what is wrong, for anything else."""
+        """Read what `to_dict` returned.
+
+        Raises CheckpointCorrupt, with the reason, for anything else.
+        """
         if not isinstance(data, Mapping):
-            raise CheckpointCorrupt(f"a checkpoint is a mapping, as to_dict gives it, not a {type(data).__name__}")
+            raise CheckpointCorrupt(f"expected a mapping from to_dict, got {type(data).__name__}")
         names = {f.name for f in fields(cls)}
         if unknown := sorted(map(str, set(data) - names)):
             raise CheckpointCorrupt(f"a checkpoint has no field {shorten(unknown[0])!r}")
         what = f"checkpoint {shorten(data.get('checkpoint_id'))!r}"
         if data.get("version", VERSION) != VERSION:
             raise CheckpointCorrupt(
-                f"{what} is of version {shorten(data['version'])!r}, and this version "
-                f"reads {VERSION!r}; use a newer Stepwell"
+                f"{what} has version {shorten(data['version'])!r}, and this Stepwell reads version {VERSION!r}; "
+                f"use a newer Stepwell"
             )
         try:
             parts = dict(data)
@@ -158,9 +171,12 @@ class WorkflowCheckpoint:
             parts["pending_request_info_events"] = _request_events(data)
             return cls(**parts)
         except RecursionError:
-            raise CheckpointCorrupt(f"{what} is not what to_dict gives: it is nested too deep") from None
+            raise CheckpointCorrupt(f"{what} does not come from to_dict: it is nested too deep") from None
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise CheckpointCorrupt(f"{what} is not what to_dict gives: {shorten(error)}") from error
+            raise CheckpointCorrupt(f"{what} does not come from to_dict: {shorten(error)}") from error
+
+    # It is immutable, so a deep copy is the object itself. Pickles hold the dict, because mapping
+    # proxies cannot be pickled.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WorkflowCheckpoint:
         return self
@@ -173,7 +189,7 @@ class WorkflowCheckpoint:
 
 
 def view(checkpoint: Checkpoint, commit: Commit) -> WorkflowCheckpoint:
-    """What users see of a checkpoint, and of the commit that led to it."""
+    """Return what users see of a checkpoint and of the commit that led to it."""
     header = checkpoint.header
     return WorkflowCheckpoint(
         workflow_name=header.workflow,
@@ -196,22 +212,28 @@ def view(checkpoint: Checkpoint, commit: Commit) -> WorkflowCheckpoint:
 
 
 def by_source(messages: Sequence[RoutedMessage]) -> dict[str, tuple[WorkflowMessage, ...]]:
-    """Messages by sender; those from outside under the name `input`."""
+    """Group messages by sender; those from outside under the name `input`."""
     groups: dict[str, tuple[WorkflowMessage, ...]] = {}
     for message in messages:
-        source = message.source or "input"
+        source = message.source or "input"  # a message from outside has no source
         groups[source] = (*groups.get(source, ()), view_message(message))
     return groups
 
 
 def view_message(m: RoutedMessage) -> WorkflowMessage:
-    return WorkflowMessage(m.id, m.source, m.payload, m.target, m.takers, m.joins, m.reply)
+    return WorkflowMessage(
+        m.id, m.source, payload=m.payload, target_id=m.target, takers=m.takers, joins=m.joins, reply=m.reply
+    )
 
 
 def record_of(checkpoint: WorkflowCheckpoint) -> Record:
-    """The record of a checkpoint that came from outside, standing alone. Raises CodecError, naming the path, if a part
-    of it cannot be stored."""
+    """Return the record, a snapshot, of a checkpoint that came from outside.
+
+    Raises CodecError, naming the path, if a part of it cannot be stored.
+    """
     check_parts(checkpoint, WorkflowMessage)
+    # The view groups messages by sender; the engine needs them in the order in which they were
+    # sent.
     sent = sorted((m for group in checkpoint.messages.values() for m in group), key=lambda m: _order(m.id))
     tree = dict(checkpoint.position or _first_position(checkpoint))
     tree["messages"] = [_wire_message(m) for m in sent]
@@ -220,41 +242,45 @@ def record_of(checkpoint: WorkflowCheckpoint) -> Record:
     tree["metadata"] = dict(checkpoint.metadata)
     try:
         return Record(entry_of(checkpoint), msgspec.json.encode(tree))
-    except (RecursionError, TypeError, ValueError) as error:  # what was put in by hand is not looked at before
+    except (RecursionError, TypeError, ValueError) as error:  # of values that a user set by hand
         raise CodecError(f"this checkpoint cannot be stored: {shorten(error)}", path="$") from error
 
 
 def entry_of(checkpoint: WorkflowCheckpoint) -> Entry:
-    # a commit that takes outputs back belongs among them
+    # A restore withdraws outputs, so readers of outputs alone must see it too.
     outputs = "restored" in checkpoint.position or any(
         done.get("outputs") for done in checkpoint.position.get("done", ())
     )
     return Entry(
         checkpoint.run_id,
         checkpoint.number,
-        checkpoint.checkpoint_id,
-        checkpoint.workflow_name,
-        checkpoint.status.value,
-        checkpoint.iteration_count,
-        checkpoint.timestamp,
+        checkpoint_id=checkpoint.checkpoint_id,
+        workflow=checkpoint.workflow_name,
+        status=checkpoint.status.value,
+        iteration=checkpoint.iteration_count,
+        at=checkpoint.timestamp,
         is_snapshot=True,
         outputs=outputs,
     )
 
 
 def unview(checkpoint: WorkflowCheckpoint, codec: Codec) -> tuple[Checkpoint, Commit]:
-    """The engine's own values behind a view. Raises CodecError, naming the path, if a part of it is wrong."""
+    """Return the engine's values behind a view.
+
+    Raises CodecError, naming the path, if a part of it is wrong.
+    """
     record = record_of(checkpoint)
     try:
         commit, shape = read_commit(record, codec)
-    except CheckpointCorrupt as error:  # the parts are of their types, but what they say cannot be true
+    # Every part has its type, but together they contradict each other.
+    except CheckpointCorrupt as error:
         path = "$.position" if checkpoint.position else "$.graph_signature"
         raise CodecError(f"this checkpoint cannot be stored: {error}", path=path) from error
     return apply(header_of(shape), None, commit, previous_id=checkpoint.previous_checkpoint_id), commit
 
 
 def _position(checkpoint: Checkpoint, commit: Commit) -> dict[str, Any]:
-    """Everything of a frame that a checkpoint does not show under a name of its own."""
+    """Return everything in a snapshot that the view does not show in a field of its own."""
     requests = tuple(checkpoint.requests.values())
     parts: dict[str, Any] = {"held": checkpoint.held, "asked": requests, "children": checkpoint.children}
     bare = replace(commit, messages=None, state={}, executors={}, closed=(), metadata={}, **parts)
@@ -263,7 +289,7 @@ def _position(checkpoint: Checkpoint, commit: Commit) -> dict[str, Any]:
 
 
 def _first_position(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
-    """The position of a checkpoint made by hand: the beginning of a run of its own."""
+    """Return the position of a checkpoint made by hand: the start of a new run."""
     run = {
         "run_id": checkpoint.run_id,
         "workflow": checkpoint.workflow_name,
@@ -275,7 +301,7 @@ def _first_position(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
 
 
 def _order(message_id: str) -> tuple[int, ...]:
-    """Messages in the order of the plan that sent them; their ids say it."""
+    """Return a sort key: the ids of messages count up in the order of the plan that sent them."""
     return tuple(map(int, message_id.split("."))) if _NUMBERED.fullmatch(message_id) else ()
 
 
@@ -288,10 +314,10 @@ def _plain(values: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def _payload_mapping(plain: Mapping[str, Any]) -> PayloadMapping:
-    return PayloadMapping({str(key): _close(value) for key, value in plain.items()})
+    return PayloadMapping({str(key): _encoded(value) for key, value in plain.items()})
 
 
-def _close(plain: object) -> Encoded:
+def _encoded(plain: object) -> Encoded:
     return Encoded(msgspec.json.encode(plain), DEFAULT_CODEC)
 
 
@@ -306,16 +332,19 @@ def _plain_message(m: WorkflowMessage) -> dict[str, Any]:
 
 
 def _read_message(m: Mapping[str, Any]) -> WorkflowMessage:
-    answered = m.get("reply")  # not there in what was written before there were requests
+    answered = m.get("reply")
     reply = None
     if answered is not None:
-        reply = Reply(answered["request_id"], _close(answered["question"]), answered.get("child"))
+        reply = Reply(answered["request_id"], _encoded(answered["question"]), answered.get("child"))
     source, target = m["source_id"], m["target_id"]
-    return WorkflowMessage(m["id"], source, _close(m["data"]), target, tuple(m["takers"]), tuple(m["joins"]), reply)
+    takers, joins = tuple(m["takers"]), tuple(m["joins"])
+    return WorkflowMessage(
+        m["id"], source, payload=_encoded(m["data"]), target_id=target, takers=takers, joins=joins, reply=reply
+    )
 
 
 def _plain_request(event: WorkflowEvent) -> dict[str, Any]:
-    """What a person who reads the dict wants to know of a question; `position` holds it for the engine."""
+    """Return a request for people who read the dict; the engine reads `position`."""
     return {
         "request_id": event.request_id,
         "source_executor_id": event.source_executor_id,

@@ -1,4 +1,4 @@
-"""What a storage does with the bodies of records: checkpoints written, read, told and taken away."""
+"""The methods of a built-in storage that read or write bodies of records."""
 
 from __future__ import annotations
 
@@ -38,27 +38,28 @@ async def load_all(store: Store, entries: Sequence[Entry]) -> list[WorkflowCheck
     for run, numbers in _by_run(entries).items():
         for checkpoint, commit in await _fold_range(store, run, min(numbers), max(numbers)):
             views[run, checkpoint.number] = view(checkpoint, commit)
-    # what was dropped while we read is in one list and not in the other
+    # A record that was dropped while we read is in `entries` and not in `views`.
     return [views[entry.run_id, entry.number] for entry in entries if (entry.run_id, entry.number) in views]
 
 
 async def latest(store: Store, workflow_name: str | None, run_id: str | None) -> WorkflowCheckpoint | None:
     while (newest := await _newest(store, workflow_name, run_id)) is not None:
         chain = await store.chain(newest.run_id, newest.number)
-        if chain:  # else it was dropped meanwhile, because there is a newer one
+        if chain:  # otherwise it was dropped meanwhile, because there is a newer one
             return view(*fold(chain, DEFAULT_CODEC)[-1])
     return None
 
 
 async def delete(store: Store, checkpoint_id: str) -> bool:
     while (entry := await store.locate(checkpoint_id)) is not None:
-        if entry.fleeting:
+        if entry.fleeting:  # the only visible checkpoint of its run
             return await is_head(store, entry) and await store.drop(entry.run_id)
+        # The next record may be a delta to this one: it is rewritten as a snapshot.
         follower = await _as_snapshot(store, entry.run_id, entry.number + 1)
         before = await _before(store, entry)
         pending = () if before is None else pending_of(before.header, before.requests.values())
         wake = None if before is None else wake_of(before)
-        with suppress(CommitConflict):  # the run was moved on meanwhile: look again
+        with suppress(CommitConflict):  # the run has moved meanwhile: look again
             return await store.remove(entry.run_id, entry.number, follower=follower, asked=pending, wake=wake)
     return False
 
@@ -70,7 +71,7 @@ async def messages(store: Store, checkpoint_id: str) -> list[WorkflowMessage]:
 async def events_of(store: Store, run_id: str) -> list[WorkflowEvent]:
     records = await store.history(run_id)
     if not records:
-        raise CheckpointMissing(f"no run {run_id!r} is stored here")
+        raise CheckpointMissing(f"there is no run {run_id!r} in this storage")
     commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
     return [event for commit in commits for event in events(run_id, commit, stored=True, replayed=True)]
 
@@ -79,14 +80,14 @@ async def _entry(store: Store, checkpoint_id: str) -> Entry:
     entry = await store.locate(checkpoint_id)
     if entry is None:
         raise CheckpointMissing(
-            f"no checkpoint {checkpoint_id!r} is stored here; list_checkpoint_ids() says which are (a run with "
-            f"retention=LatestOnly keeps only its latest)"
+            f"there is no checkpoint {checkpoint_id!r} in this storage; list_checkpoint_ids() returns those there are "
+            f"(a run with retention=LatestOnly keeps only its latest)"
         )
     return entry
 
 
 def _by_run(entries: Sequence[Entry]) -> dict[str, list[int]]:
-    """The numbers of entries, by run."""
+    """Return the numbers of entries, by run."""
     numbers: dict[str, list[int]] = {}
     for entry in entries:
         numbers.setdefault(entry.run_id, []).append(entry.number)
@@ -94,7 +95,7 @@ def _by_run(entries: Sequence[Entry]) -> dict[str, list[int]]:
 
 
 async def _fold_range(store: Store, run_id: str, first: int, last: int) -> list[tuple[Checkpoint, Commit]]:
-    """The checkpoints of a run from one to another, as far as they are stored, with the commits that led there."""
+    """Return the stored checkpoints of a run between two numbers, with their commits."""
     base = await store.chain(run_id, first)
     more = await store.history(run_id, after=first, upto=last) if first < last else []
     return fold([*base, *more], DEFAULT_CODEC) if base else []
@@ -103,7 +104,9 @@ async def _fold_range(store: Store, run_id: str, first: int, last: int) -> list[
 async def _newest(store: Store, workflow_name: str | None, run_id: str | None) -> Entry | None:
     if run_id is None:
         return await store.newest(workflow=workflow_name)
-    head = await store.head(run_id)  # one that was saved by hand later need not be the head
+    # Not `store.newest`: a checkpoint that was saved by hand is the newest, but perhaps not the
+    # head.
+    head = await store.head(run_id)
     return head.entry if head is not None and workflow_name in (None, head.entry.workflow) else None
 
 
@@ -116,7 +119,7 @@ async def _as_snapshot(store: Store, run_id: str, number: int) -> Record | None:
 
 
 async def _before(store: Store, entry: Entry) -> Checkpoint | None:
-    """Where the run is if that entry goes. None if it is not the newest of its run: then nothing changes."""
+    """Return where the run is once the entry is deleted; None if it is not the newest."""
     chain = await _chain_before(store, entry) if await is_head(store, entry) else []
     return fold(chain, DEFAULT_CODEC)[-1][0] if chain else None
 
@@ -125,17 +128,17 @@ async def _chain_before(store: Store, entry: Entry) -> list[Record]:
     chain = await store.chain(entry.run_id, entry.number - 1)
     if chain:
         return chain
-    stored = [
-        stored_entry.number for stored_entry in await store.entries(run_id=entry.run_id)
-    ]  # there is a gap, or nothing
-    before = max((number for number in stored if number < entry.number), default=None)
+    # Other checkpoints may have been deleted, so the one before need not have the number before.
+    numbers = [stored.number for stored in await store.entries(run_id=entry.run_id)]
+    before = max((number for number in numbers if number < entry.number), default=None)
     return [] if before is None else await store.chain(entry.run_id, before)
 
 
 async def _commits(store: Store, checkpoint_id: str) -> list[tuple[str, Commit]]:
-    """The commits that brought new messages on the way to a checkpoint, oldest first."""
+    """Return the commits that brought new messages on the way to a checkpoint, oldest first."""
     commits = [commit async for commit in _backwards(store, await _entry(store, checkpoint_id))]
-    # a fork begins with messages its parent had sent: they count only if the parent is not there to tell
+    # A fork starts with messages of its parent. They count only if the parent is not stored, that
+    # is, if the fork's first commit is the oldest of all.
     return [
         (run_id, commit)
         for n, (run_id, commit) in enumerate(reversed(commits))
@@ -146,7 +149,7 @@ async def _commits(store: Store, checkpoint_id: str) -> list[tuple[str, Commit]]
 async def _backwards(store: Store, entry: Entry | None) -> AsyncIterator[tuple[str, Commit]]:
     while entry is not None:
         if entry.fleeting:
-            raise CheckpointMissing(f"run {entry.run_id!r} keeps only its latest: what led to it is not all stored")
+            raise CheckpointMissing(f"run {entry.run_id!r} keeps only its latest checkpoint: its history is not stored")
         records = await store.history(entry.run_id, upto=entry.number)
         read = [read_commit(record, DEFAULT_CODEC) for record in records]
         for commit in reversed(drop_undone([commit for commit, _ in read])):
@@ -156,8 +159,9 @@ async def _backwards(store: Store, entry: Entry | None) -> AsyncIterator[tuple[s
 
 
 def _new_messages(commit: Commit) -> Sequence[RoutedMessage]:
-    """The messages that a commit brought; what was on its way before an intake is not new."""
+    """Return the messages that a commit brought."""
     messages = commit.messages or ()
+    # An intake repeats the messages that were in flight before it.
     if commit.kind is CommitKind.INTAKE:
         return [m for m in messages if m.id.startswith(f"{commit.number}.")]
     return messages

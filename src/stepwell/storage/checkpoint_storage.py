@@ -1,4 +1,4 @@
-"""The contract users see and may implement, and an archive on whoever keeps only that."""
+"""`CheckpointStorage`, the contract that users may implement, and an archive on top of it."""
 
 from __future__ import annotations
 
@@ -21,84 +21,100 @@ CONTRACT = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_ch
 
 
 class CheckpointStorage(Protocol):
-    """Any class with these six methods keeps runs. The built-in ones can do more, and also take a `run_id`."""
+    """Any class with these six methods can store runs.
+
+    The built-in ones do more, and also take a `run_id`.
+    """
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
-        """Keep a checkpoint; its id. What it raises fails the superstep."""
+        """Store a checkpoint and return its id. An exception fails the superstep."""
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
-        """The checkpoint of that id. Raises if there is none."""
+        """Return the checkpoint with that id. Raises if there is none."""
 
     async def list_checkpoints(self, *, workflow_name: str) -> Sequence[WorkflowCheckpoint]:
-        """The checkpoints of a workflow, oldest first."""
+        """Return the checkpoints of a workflow, oldest first."""
 
     async def delete(self, checkpoint_id: str) -> bool:
-        """Remove one; False if there is none."""
+        """Delete a checkpoint; False if there is none with that id."""
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        """The newest checkpoint of any run of a workflow."""
+        """Return the newest checkpoint of any run of a workflow."""
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> Sequence[str]:
-        """The ids of a workflow's checkpoints, oldest first."""
+        """Return the ids of a workflow's checkpoints, oldest first."""
 
 
 def check_contract(storage: object) -> None:
-    """Raises DefinitionError, naming what is missing, unless the six methods are there."""
+    """Raise DefinitionError, naming what is missing, unless an object has the six methods."""
     missing = [name for name in CONTRACT if not callable(getattr(storage, name, None))]
     if missing:
         raise DefinitionError(
             f"{type(storage).__name__!r} is not a checkpoint storage: it has no {', '.join(missing)}; "
-            f'give an object with {", ".join(CONTRACT)}, or "default"'
+            f'pass an object with {", ".join(CONTRACT)}, or "default"'
         )
 
 
-async def _ask(answer: Awaitable[T], what: str) -> T:
-    """What a user's storage says; what it raises becomes one of our errors, except that there is no such thing."""
+async def _call(answer: Awaitable[T], method: str) -> T:
+    """Await a method of a user's storage; its exceptions become StoreUnavailable.
+
+    Our own errors and LookupError pass: they mean that there is no such checkpoint.
+    """
     try:
         return await answer
     except (StepwellError, LookupError):
         raise
     except Exception as error:
-        raise StoreUnavailable(f"{what} of the storage failed: {type(error).__name__}: {error}") from error
+        raise StoreUnavailable(f"{method} of the storage failed: {type(error).__name__}: {error}") from error
 
 
 class _LocalState:
-    """What six methods have no place for: the mail of the runs, and who drives them. Known in this process only."""
+    """What the six methods cannot store: the signals of runs, and who drives them.
+
+    For this process only.
+    """
 
     def __init__(self) -> None:
         self.signals: dict[str, dict[str, bytes]] = {}
-        self.used: dict[str, set[str]] = {}  # the keys of all mail there ever was
+        self.used: dict[str, set[str]] = {}  # every key that was ever used, by run
         self.drivers: dict[str, Owner] = {}
 
 
+# By the id of the storage object. It has to be a global: every drive makes its own archive, and all
+# archives on one storage must see the same signals and drivers. An attribute on the user's object
+# could collide with theirs, and a WeakKeyDictionary needs hashable keys, which a storage may not
+# be. The second item keeps an object alive that cannot be referenced weakly, so its id is not
+# reused.
 _LOCAL_STATES: dict[int, tuple[_LocalState, object]] = {}
-_LOCK = threading.RLock()  # what is collected meanwhile may ask too
+# Reentrant: the garbage collector may run a finalizer, and with it code that takes the lock again,
+# while this thread holds it.
+_LOCK = threading.RLock()
 
 
 def _local_state_of(storage: object) -> _LocalState:
-    """What is kept beside a storage, as long as that object is there."""
+    """Return the local state of a storage; it lives as long as that object."""
     with _LOCK:
         if id(storage) not in _LOCAL_STATES:
             try:
                 weakref.finalize(storage, _LOCAL_STATES.pop, id(storage), None)
                 _LOCAL_STATES[id(storage)] = _LocalState(), None
-            except TypeError:  # a class with __slots__: then it stays
+            except TypeError:  # a class with __slots__ and no __weakref__
                 _LOCAL_STATES[id(storage)] = _LocalState(), storage
         return _LOCAL_STATES[id(storage)][0]
 
 
 class ContractArchive:
-    """An archive on the six methods alone: checkpoints at superstep ends, and nothing in between."""
+    """An archive on the six methods alone: checkpoints at the end of supersteps, no log."""
 
     shortcomings: str | None = (
-        "this storage keeps whole checkpoints only: after a crash the superstep that was under way runs "
-        "again as a whole, and nothing stops two processes from driving one run"
+        "this storage keeps whole checkpoints only: after a crash the superstep in progress runs "
+        "again from its start, and nothing stops two processes from driving one run"
     )
     has_superstep_log = False
     unbroken = False
-    retention = Retention.FullHistory  # what such a storage keeps is its own affair
+    retention = Retention.FullHistory  # the storage itself decides what it keeps
     needed: int | None = None
-    lease = LEASE  # nobody hears of it
+    lease = LEASE  # has no effect here
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec
@@ -114,7 +130,7 @@ class ContractArchive:
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         try:
-            checkpoint: WorkflowCheckpoint | None = await _ask(self._storage.load(checkpoint_id), "load")
+            checkpoint: WorkflowCheckpoint | None = await _call(self._storage.load(checkpoint_id), "load")
         except (CheckpointMissing, LookupError):
             return None
         return None if checkpoint is None else unview(checkpoint, self._codec)[0]
@@ -129,6 +145,7 @@ class ContractArchive:
         consumed: tuple[str, ...] = (),
     ) -> None:
         await self._storage.save(view(after, commit))
+        # After the save: if it fails, the signals are still pending. Their keys stay in `used`.
         for key in consumed:
             self._local.signals.get(after.run_id, {}).pop(key, None)
 
@@ -147,6 +164,7 @@ class ContractArchive:
     async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
         earlier = await self.output_commits(before) if before is not None else []
+        # Each view holds the whole commit that led to it, and with it the outputs.
         views = [view for view in await self._of_run(checkpoint.run_id) if view.number <= checkpoint.number]
         commits = drop_undone([unview(view, self._codec)[1] for view in views])
         outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
@@ -167,10 +185,10 @@ class ContractArchive:
         ]
 
     async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
-        """Not kept: `shortcomings` says so."""
+        """Do nothing: there is no superstep log here, as `shortcomings` states."""
 
-    async def log_entry(self, run_id: str, place: int, key: str, note: LogEntry) -> None:
-        """Not kept: `shortcomings` says so."""
+    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
+        """Do nothing: there is no superstep log here, as `shortcomings` states."""
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         return None
@@ -179,25 +197,26 @@ class ContractArchive:
         return RecalledLog()
 
     async def drop_left_over(self, checkpoint: Checkpoint) -> None:
-        """What such a storage keeps is its own affair."""
+        """Do nothing: the storage itself decides what it keeps."""
 
     async def check_newest(self, checkpoint: Checkpoint) -> None:
-        """Nothing is remembered here that could be gone."""
+        """Do nothing: without a superstep log, nothing can be outdated."""
 
     def runs_with_signals(self, run_ids: list[str]) -> list[str]:
         return []
 
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
-        """Only this process hears of it: `shortcomings` says so."""
+        """Acquire the run within this process; others cannot know, as `shortcomings` states."""
         with _LOCK:
             driver = self._local.drivers.get(run_id, owner)
-            if driver != owner and driver.is_this_process():  # a forked child knows nothing of its parent
-                raise Lease(driver, driver.clock() + seconds).refuse(run_id)
+            # After a fork, the child has a copy of the parent's drivers, which do not run in it.
+            if driver != owner and driver.is_this_process():
+                raise Lease(driver, driver.clock() + seconds).busy_error(run_id)
             self._local.drivers[run_id] = owner
             return 0
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
-        """It lasts as long as the process."""
+        """Do nothing: the lease lasts as long as the process."""
         return []
 
     async def release(self, run_id: str, owner: Owner) -> None:
@@ -206,7 +225,8 @@ class ContractArchive:
                 del self._local.drivers[run_id]
 
     async def _of_run(self, run_id: str) -> list[WorkflowCheckpoint]:
-        checkpoints = await _ask(self._storage.list_checkpoints(workflow_name=self._workflow), "list_checkpoints")
+        # The contract has no search by run, so all checkpoints of the workflow are listed.
+        checkpoints = await _call(self._storage.list_checkpoints(workflow_name=self._workflow), "list_checkpoints")
         return sorted(
             (checkpoint for checkpoint in checkpoints if checkpoint.run_id == run_id),
             key=lambda checkpoint: checkpoint.number,

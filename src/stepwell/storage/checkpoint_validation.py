@@ -1,7 +1,8 @@
-"""Is a checkpoint that was made by hand of the parts that a checkpoint has?
+"""Validation of checkpoints that come from users: every part must be there and have the right type.
 
-Whatever is wrong is a CodecError whose path names the part. Values inside are checked by the codec when they are
-encoded. The classes of a checkpoint are known above this module, so their parts are looked at by name.
+Every error is a CodecError whose path names the part. Values inside are checked by the codec when
+they are encoded. The classes of a checkpoint are defined in a module that imports this one, so
+their attributes are looked up by name.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WHERE = re.compile(r" - at `\$(.*)`$", re.DOTALL)
 
 
 def check_parts(checkpoint: Any, message_type: type) -> None:
-    """Raise CodecError, naming the path, if a part is missing or of the wrong type."""
+    """Raise CodecError, naming the path, if a part is missing or has the wrong type."""
     names = ("workflow_name", "checkpoint_id", "run_id")
     flaws = {f"$.{name}": flaw_in_name(getattr(checkpoint, name)) for name in names}
     if checkpoint.previous_checkpoint_id is not None:
@@ -89,7 +90,7 @@ def _check_message(message: Any, path: str) -> None:
 
 def _check_payload(payload: Any, path: str) -> None:
     if not isinstance(payload, Encoded | GrownList):
-        raise _wrong(path, f"is a {type(payload).__name__}, not the payload of a message that was stored")
+        raise _wrong(path, f"is a {type(payload).__name__}, not the payload of a stored message")
     try:
         json_of(payload)
     except CodecError as error:
@@ -116,6 +117,7 @@ def _check_position(checkpoint: Any) -> None:
     try:
         shape = _POSITION.decode(msgspec.json.encode(dict(checkpoint.position)))
     except msgspec.ValidationError as error:
+        # msgspec ends its messages with the path, which belongs into the path of our error.
         where = _WHERE.search(str(error))
         inner = where[1] if where else ""
         raise _wrong(f"$.position{inner}", f"is wrong: {shorten(_WHERE.sub('', str(error)))}") from error
@@ -127,9 +129,10 @@ def _check_position(checkpoint: Any) -> None:
         "status": (shape.status, "status", checkpoint.status),
         "iteration": (shape.iteration, "iteration_count", checkpoint.iteration_count),
     }
+    # These facts are stored twice. If the copies differed, lists and the engine would disagree.
     for inner, (there, name, here) in pairs.items():
         if there != here:
-            raise _wrong(f"$.position.{inner}", f"is {shorten(there)!r}, and `$.{name}` is {shorten(here)!r}")
+            raise _wrong(f"$.position.{inner}", f"is {shorten(there)!r}, but `$.{name}` is {shorten(here)!r}")
 
 
 def _check_type(value: Any, wanted: type, path: str) -> None:

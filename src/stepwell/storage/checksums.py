@@ -1,4 +1,4 @@
-"""Each stored text carries a sum of itself and of the place it belongs to: damaged or misplaced, it is refused."""
+"""Checksums: each stored text carries one, over itself and its place."""
 
 from __future__ import annotations
 
@@ -6,34 +6,42 @@ from hashlib import sha256
 
 from stepwell.errors import CheckpointCorrupt
 
-_LETTERS = 32  # of the sum, in hexadecimal
+# Half of SHA-256, in hexadecimal: 128 bits detect every accident, and each record pays for them.
+_DIGITS = 32
 _BEGIN, _END, _CLOSE = b'{"sum":"', b'",', b'"}'
-_SIZE = len(_BEGIN) + _LETTERS + len(_END)
+_SIZE = len(_BEGIN) + _DIGITS + len(_END)
 
 
 def add_checksum(text: bytes, place: bytes) -> bytes:
-    """A JSON object with the sum of it, and of its place, as its first member."""
-    more = _CLOSE if text == b"{}" else _END + text[1:]  # no comma before nothing
-    return _BEGIN + _sum(text, place) + more
+    """Return a JSON object with a checksum of itself and of its place as its first member.
+
+    The bytes are spliced in, because parsing and writing the object again would cost more than the
+    checksum.
+    """
+    more = _CLOSE if text == b"{}" else _END + text[1:]  # an empty object takes no comma
+    return _BEGIN + _checksum(text, place) + more
 
 
 def verify_checksum(text: bytes, place: bytes, what: str) -> bytes:
-    """The object without its sum. Raises CheckpointCorrupt, saying what it is, unless it is as it was written, where
-    it was written."""
+    """Return the object without its checksum.
+
+    Raises CheckpointCorrupt, naming `what`, unless the text is unchanged and in its place.
+    """
     plain = b"{}" if text[_SIZE - len(_END) :] == _CLOSE else b"{" + text[_SIZE:]
+    # Comparing whole texts, not only the digits, also catches damage in the bytes around them.
     if text != add_checksum(plain, place):
         raise CheckpointCorrupt(
-            f"{what} is damaged, or was written somewhere else: its sum does not fit; restore it from a backup"
+            f"{what} is damaged or in the wrong place: its checksum does not match; restore it from a backup"
         )
     return plain
 
 
-def is_summed(text: bytes) -> bool:
-    """False for what was written before there were sums."""
+def has_checksum(text: bytes) -> bool:
+    """Return whether a text starts with a checksum; a sealed text has none."""
     return text.startswith(_BEGIN)
 
 
-def _sum(text: bytes, place: bytes) -> bytes:
+def _checksum(text: bytes, place: bytes) -> bytes:
     digest = sha256(place + b"\0")
     digest.update(text)
-    return digest.hexdigest()[:_LETTERS].encode()
+    return digest.hexdigest()[:_DIGITS].encode()

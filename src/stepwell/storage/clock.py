@@ -1,4 +1,4 @@
-"""What time it is. Everybody asks here, so that whoever tests a week of waiting can say that it has passed."""
+"""The clock. All code asks here for the time, so that a test can let a week pass in a moment."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+# A mutable global, because a process has one time: leases, deadlines and timestamps are compared
+# with each other, and objects with clocks of their own could disagree. Only tests replace it.
 _source: Callable[[], float] = time.time
 
 
 def seconds() -> float:
-    """Seconds since 1970, the same for every process of a machine."""
+    """Return the seconds since 1970, by the machine's wall clock."""
     return _source()
 
 
 def since_boot() -> float:
-    """Seconds since the machine was started, the same for every process of it, whatever their wall clocks show.
+    """Return the seconds since boot, which all processes share and nobody can set.
 
     Linux only.
     """
@@ -23,7 +25,7 @@ def since_boot() -> float:
 
 
 def is_replaced() -> bool:
-    """Whether somebody else is asked for the time: a test."""
+    """Return whether a test has replaced the machine's clock."""
     return _source is not time.time
 
 
@@ -32,16 +34,16 @@ def now() -> datetime:
 
 
 def stamp() -> str:
-    """Now, as it is stored: UTC, ISO 8601."""
+    """Return the current time as it is stored: UTC, ISO 8601."""
     return now().isoformat()
 
 
 def set_source(source: Callable[[], float] = time.time) -> None:
-    """Ask somebody else from now on; without one, the machine again."""
+    """Replace the clock, for tests; without an argument, return to that of the machine."""
     global _source
     _source = source
 
 
 def until(moment: str) -> timedelta:
-    """How long it is until a stored moment; negative if it has passed."""
+    """Return how long it is until a stored time; negative if it has passed."""
     return datetime.fromisoformat(moment) - now()

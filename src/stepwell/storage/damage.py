@@ -1,4 +1,4 @@
-"""What is stored and cannot be what was written: named, and never believed."""
+"""Readers for stored data that may be damaged: then it is named in an error and never used."""
 
 from __future__ import annotations
 
@@ -10,27 +10,34 @@ from stepwell.errors import CheckpointCorrupt
 
 T = TypeVar("T")
 
-_SHOWN = 200  # characters of what is wrong: a text made to attack may be of any length
+_SHOWN = 200  # characters of the reason: a hostile text may be of any length
 
 
 def damage_error(what: str, why: object) -> CheckpointCorrupt:
-    """The error for something that is damaged, in words."""
+    """The error for damaged data: what it is, and what is wrong with it."""
     reason = str(why)
     return CheckpointCorrupt(f"{what} is damaged: {reason if len(reason) <= _SHOWN else reason[:_SHOWN] + '…'}")
 
 
 def decode_stored(decode: Callable[[bytes], T], text: bytes, what: str) -> T:
-    """What a text says. Raises CheckpointCorrupt, saying what it is, if it is not of the shape that `decode` reads."""
+    """Decode a stored text.
+
+    Raises CheckpointCorrupt, naming `what`, if it does not have the expected shape.
+    """
     try:
         return decode(text)
     except RecursionError:
-        raise damage_error(what, "it is nested too deep") from None  # the way down there is long, and tells nothing
-    except ValueError as error:  # of msgspec, too, and of what is no UTF-8
+        # The traceback is long and says nothing.
+        raise damage_error(what, "it is nested too deep") from None
+    except ValueError as error:  # includes msgspec's errors and invalid UTF-8
         raise damage_error(what, error) from error
 
 
 def read_moment(text: str, what: str) -> datetime:
-    """A stored moment. Raises CheckpointCorrupt, saying what it is, if it is none with a time zone."""
+    """Parse a stored time.
+
+    Raises CheckpointCorrupt, naming `what`, unless it is a time with a time zone.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A large value that changed a little is stored as what changed in its text."""
+"""Deltas of large values: one that changed a little is stored as the changed part of its text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from stepwell.errors import CheckpointCorrupt
 from stepwell.model.payload import Payload
 from stepwell.storage.json_text import json_of
 
-WORTH_IT = 1024  # bytes; what is smaller is written as it is, so that it can be read as it is
+# Bytes. A smaller value is written whole: it costs little, and people can read the record.
+WORTH_IT = 1024
+# Bytes compared at once: equal blocks are found at the speed of memory, and only the one that
+# differs is searched.
 _BLOCK = 1 << 16
 
 
 class Splice(msgspec.Struct, frozen=True):
-    """What changed in a text: from `start` on up to the last `tail` bytes it says something else now."""
+    """A change: `text` replaces what is between the first `start` and the last `tail` bytes."""
 
     start: int
     tail: int
@@ -22,33 +25,37 @@ class Splice(msgspec.Struct, frozen=True):
 
 
 def splice_of(before: bytes, after: bytes) -> Splice | None:
-    """What changed between two texts; None if it is not worth telling apart from all of it."""
+    """Return what changed between two texts; None if writing the whole text is as good."""
     if min(len(before), len(after)) < WORTH_IT:
         return None
-    start = _boundary(after, _same_beginning(before, after))
-    tail = _same_end(before, after, min(len(before), len(after)) - start)
-    while tail and _is_inside(after[len(after) - tail]):
+    # Both ends are moved to character boundaries: the changed part is stored as text, and half a
+    # UTF-8 character is not text.
+    start = _character_start(after, _common_prefix(before, after))
+    tail = _common_suffix(before, after, min(len(before), len(after)) - start)
+    while tail and _is_continuation(after[len(after) - tail]):
         tail -= 1
     changed = after[start : len(after) - tail]
+    # A splice makes the record depend on the one before it: it must at least halve the text.
     return Splice(start, tail, changed) if len(changed) * 2 < len(after) else None
 
 
-def _boundary(text: bytes, at: int) -> int:
-    """The nearest place before that is not inside a character: what changed is stored as text."""
-    while at and at < len(text) and _is_inside(text[at]):
+def _character_start(text: bytes, at: int) -> int:
+    """Return the start of the UTF-8 character that contains the byte at an index."""
+    while at and at < len(text) and _is_continuation(text[at]):
         at -= 1
     return at
 
 
-def _is_inside(byte: int) -> bool:
+def _is_continuation(byte: int) -> bool:
     return byte & 0b11000000 == 0b10000000
 
 
-def _same_beginning(before: bytes, after: bytes) -> int:
-    """How many bytes are the same from the beginning; compared in blocks, at the speed of the memory."""
+def _common_prefix(before: bytes, after: bytes) -> int:
+    """Return how many bytes at the start are equal."""
     most, at = min(len(before), len(after)), 0
     while at < most and before[at : at + _BLOCK] == after[at : at + _BLOCK]:
         at += _BLOCK
+    # A binary search in the block that differs.
     low, high = min(at, most), min(at + _BLOCK, most)
     while low < high:
         middle = (low + high + 1) // 2
@@ -59,8 +66,8 @@ def _same_beginning(before: bytes, after: bytes) -> int:
     return low
 
 
-def _same_end(before: bytes, after: bytes, most: int) -> int:
-    """How many of the last `most` bytes are the same."""
+def _common_suffix(before: bytes, after: bytes, most: int) -> int:
+    """Return how many of the last `most` bytes are equal."""
     at = 0
     while at < most and _last(before, at, at + _BLOCK) == _last(after, at, at + _BLOCK):
         at += _BLOCK
@@ -75,12 +82,12 @@ def _same_end(before: bytes, after: bytes, most: int) -> int:
 
 
 def _last(text: bytes, after: int, upto: int) -> bytes:
-    """The bytes that are between so many and so many from the end."""
+    """Return the last `upto` bytes of a text without the last `after` of them."""
     return text[max(0, len(text) - upto) : len(text) - after]
 
 
 class Spliced(Encoded):
-    """A parcel that says what changed since another; put together only when somebody asks for it."""
+    """A payload stored as a change of another one; its text is assembled when it is first read."""
 
     __slots__ = ("_before", "_splice", "_what")
 
@@ -95,7 +102,11 @@ class Spliced(Encoded):
         return self._json
 
     def _join(self) -> bytes:
-        """All changes since the last text that is whole, made in one go: a long chain copies it once."""
+        """Apply all changes since the last complete text at once.
+
+        Slices of the texts are collected first and joined at the end, so a long chain copies the
+        bytes once and not once per change.
+        """
         splices: list[Splice] = []
         at: Payload = self
         while isinstance(at, Spliced) and at._json is None:
@@ -105,7 +116,7 @@ class Spliced(Encoded):
         for splice in reversed(splices):
             size = sum(len(part) for part in parts)
             if splice.start + splice.tail > size:
-                raise CheckpointCorrupt(f"{self._what} cannot be put together: what it changed is not there")
+                raise CheckpointCorrupt(f"{self._what} is damaged: it changes text that does not exist")
             parts = [
                 *_slice(parts, 0, splice.start),
                 memoryview(splice.text),
@@ -125,7 +136,7 @@ def _slice(parts: list[memoryview], start: int, end: int) -> list[memoryview]:
 
 
 class StoredEdit(msgspec.Struct, frozen=True):
-    """A splice as it was read, to be made to what was there before."""
+    """A splice as it was read, to be applied to the value before it."""
 
     splice: Splice
     codec: Codec
@@ -133,5 +144,5 @@ class StoredEdit(msgspec.Struct, frozen=True):
 
     def apply_to(self, before: Payload | None) -> Payload:
         if before is None:
-            raise CheckpointCorrupt(f"{self.what} tells only what changed, and what it changed from is missing")
+            raise CheckpointCorrupt(f"{self.what} is a delta, and the value it changes is missing")
         return Spliced(before, self.splice, self.codec, self.what)

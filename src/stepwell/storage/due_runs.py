@@ -1,4 +1,4 @@
-"""A run that wants to be moved on, as whoever moves runs on sees it."""
+"""Runs that are due to be resumed, as users see them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwell.storage.port import Wake
 
 @dataclass(frozen=True, slots=True)
 class DueRun:
-    """A run that wants to be moved on at a certain time: to work again, or because a question runs out of time."""
+    """A run to be resumed at a certain time: its wait is over, or a deadline is reached."""
 
     run_id: str
     workflow_name: str
@@ -19,15 +19,15 @@ class DueRun:
 
 
 def due_run(stored: Wake) -> DueRun:
-    return DueRun(stored.run_id, stored.workflow, read_moment(stored.at, f"when to wake run {stored.run_id!r}"))
+    return DueRun(stored.run_id, stored.workflow, read_moment(stored.at, f"the wake-up time of run {stored.run_id!r}"))
 
 
 def stored_moment(at: datetime) -> str:
-    """A moment as stores compare it: UTC, ISO 8601.
+    """Return a time as stores compare it: UTC, ISO 8601. Raises ValueError if it has no time zone.
 
-    As text such moments sort as in time. Those of a full second lack the fraction, but what comes instead of
-    its point is a `+`, which sorts before it.
+    As texts, such times sort chronologically. A time at a full second lacks the fraction, but the
+    `+` that follows the seconds instead sorts before the point.
     """
     if at.tzinfo is None:
-        raise ValueError(f"{at} has no time zone; use datetime.now(UTC) + ...")
+        raise ValueError(f"{at} has no time zone; pass an aware time such as datetime.now(UTC)")
     return at.astimezone(UTC).isoformat()

@@ -1,4 +1,4 @@
-"""Sealing: what is stored can be read only with a key, and only where it was written."""
+"""Encryption at rest: a sealed text can be read only with its key, and only in its own place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from stepwell.errors import CannotUnseal
 
-_NONCE = 12  # bytes
+_NONCE = 12  # bytes, the size that AES-GCM is made for
 
 
 class _Body(msgspec.Struct):
@@ -29,15 +29,17 @@ _decode = msgspec.json.Decoder(_SealedEnvelope).decode
 
 
 class Seal:
-    """Keys for a storage: everything in its runs is encrypted with AES-GCM, bound to its run and place.
+    """Keys for a storage: its runs are encrypted with AES-GCM, each text bound to its place.
 
-    `keys` maps names to keys of 16, 24 or 32 random bytes. New records are sealed with the key called `current`;
-    the others are there to read what was sealed before, so that a key can be changed. What a storage lists without
-    reading runs (names, ids, states, times, and the types and schemas of open questions) is not sealed.
-    Needs the package `cryptography`: pip install stepwell[seal].
+    `keys` maps names to keys of 16, 24 or 32 random bytes. New records are sealed with the key
+    named `current`; the others read older records, so keys can be rotated. What a storage lists
+    without reading runs (names, ids, states, times, and the types and schemas of open requests) is
+    not sealed. Needs the package `cryptography`: pip install stepwell[seal].
     """
 
     def __init__(self, keys: Mapping[str, bytes], current: str) -> None:
+        # An optional dependency, imported when a key is used: programs without one need not have
+        # it.
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError as error:
@@ -53,31 +55,38 @@ class Seal:
         self._current = current
 
     def close(self, text: bytes, place: bytes) -> bytes:
-        """A JSON object that says the text to whoever has the key."""
+        """Return a JSON object with the encrypted text. `place` is authenticated with it."""
+        # Random, because several processes encrypt with one key and cannot share a counter.
         nonce = os.urandom(_NONCE)
         closed = self._ciphers[self._current].encrypt(nonce, text, place)
         return _encode(_SealedEnvelope(_Body(self._current, _text(nonce), _text(closed))))
 
     def open(self, text: bytes, place: bytes, what: str) -> bytes:
-        """The text. Raises CannotUnseal, saying what it is, unless it was sealed for this place."""
+        """Return the decrypted text.
+
+        Raises CannotUnseal, naming `what`, unless it was sealed for this place.
+        """
+        # Loaded already: `__init__` has needed the package.
         from cryptography.exceptions import InvalidTag
 
         try:
             body = _decode(text).sealed
             nonce, closed = (base64.b64decode(part, validate=True) for part in (body.nonce, body.text))
-        except (ValueError, RecursionError) as error:  # of msgspec and of base64, too
-            raise CannotUnseal(f"{what} is not sealed, or is damaged, and this storage reads only what is") from error
+        except (ValueError, RecursionError) as error:  # includes errors of msgspec and base64
+            raise CannotUnseal(
+                f"{what} is not sealed, or is damaged; a storage with a seal reads only sealed data"
+            ) from error
         if body.key not in self._ciphers:
-            raise CannotUnseal(f"{what} was sealed with the key {body.key!r}, which was not given")
+            raise CannotUnseal(f"{what} was sealed with the key {body.key!r}, which is not among the keys of this Seal")
         try:
             opened: bytes = self._ciphers[body.key].decrypt(nonce, closed, place)
         except (InvalidTag, ValueError) as error:
             raise CannotUnseal(
-                f"{what} cannot be opened: it is damaged, was sealed for another place, or with another key"
+                f"{what} cannot be decrypted: it is damaged, in the wrong place, or was sealed with another key"
             ) from error
         return opened
 
-    def __repr__(self) -> str:  # a key must not end up in a log
+    def __repr__(self) -> str:  # without the keys, which must not end up in a log
         return f"<Seal, keys {sorted(self._ciphers)}, current {self._current!r}>"
 
 

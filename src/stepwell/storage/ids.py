@@ -1,19 +1,27 @@
-"""Ids that leave a run: derived from run, epoch and place, so that a retry finds the same and no two runs share one."""
+"""Ids that leave a run, derived from run, epoch and place.
+
+So a retry gets the same ids, and no two runs share one.
+"""
 
 from __future__ import annotations
 
 import uuid
 from hashlib import sha1
 
-_HOUSE = uuid.UUID("6f1d7a52-94c6-5d0e-8a3b-2f0c61d5e7a4")
-_SPACE = _HOUSE.bytes
+# Part of the format: another namespace would give every stored run new ids and idempotency keys.
+_NAMESPACE = uuid.UUID("6f1d7a52-94c6-5d0e-8a3b-2f0c61d5e7a4")
+_NAMESPACE_BYTES = _NAMESPACE.bytes
 
 
 def _derive_id(name: str) -> str:
-    """`str(uuid.uuid5(_HOUSE, name))`, without the objects in between: it is asked for with every commit."""
-    h = sha1(_SPACE + name.encode(), usedforsecurity=False).hexdigest()
+    """Return `str(uuid.uuid5(_NAMESPACE, name))`, only faster: every commit needs it."""
+    h = sha1(_NAMESPACE_BYTES + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(h[16], 16) & 3]
     return f"{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}"
+
+
+# The run id comes last in every name: it may contain slashes, and what is before it has a fixed
+# form, so no two names are equal by accident.
 
 
 def checkpoint_id(run_id: str, epoch: int, number: int) -> str:
@@ -29,12 +37,12 @@ def request_id(run_id: str, epoch: int, delivery: str, number: int) -> str:
 
 
 def child_run_id(run_id: str, epoch: int, delivery: str) -> str:
-    """The run that a delivery to a sub-workflow begins: a repetition of the delivery finds it again."""
+    """Return the id of the run that a delivery starts; a repeated delivery finds it again."""
     return _derive_id(f"child/{epoch}/{delivery}/{run_id}")
 
 
 def forked_child_id(run_id: str, epoch: int, child: str) -> str:
-    """The fork of a run inside a run, in a fork of that run."""
+    """Return the id of the copy of a child run that belongs to a fork of its caller."""
     return _derive_id(f"forked child/{epoch}/{child}/{run_id}")
 
 

@@ -1,4 +1,4 @@
-"""The JSON text of what is stored."""
+"""The JSON text of stored payloads."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from stepwell.model.state import GrownList
 
 
 def json_of(payload: Payload) -> bytes:
-    """The JSON text of a stored payload."""
+    """Return the JSON text of a payload. Raises CodecError for one that was never encoded."""
     if isinstance(payload, Encoded):
         return payload.json
     if isinstance(payload, GrownList):
+        # The texts are joined, not parsed: appending to a long list must not cost a decode of it.
         parts = [json_of(item) for item in payload.items]
         if payload.base is not None and (before := json_of(payload.base)[1:-1].strip()):
             parts.insert(0, before)
         return b"[" + b",".join(parts) + b"]"
-    raise CodecError(f"`{type(payload).__name__}` was never made to be stored", path="$")
+    raise CodecError(f"a `{type(payload).__name__}` payload cannot be stored: it was never encoded", path="$")
 
 
 def size_of(payload: Payload) -> int:
-    """How many bytes a stored payload takes, about."""
-    if isinstance(payload, GrownList):
+    """Return about how many bytes a payload takes when it is stored."""
+    if isinstance(payload, GrownList):  # without joining the texts
         items = sum(len(json_of(item)) + 1 for item in payload.items)
         return items + (0 if payload.base is None else size_of(payload.base))
     return len(json_of(payload))

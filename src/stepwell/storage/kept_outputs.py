@@ -1,4 +1,4 @@
-"""What is kept of a superseded record whose run keeps only its latest: the outputs, and nothing else."""
+"""What stays of a superseded record if its run keeps only the latest checkpoint: the outputs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ _decode = msgspec.json.Decoder(WireCommit).decode
 def outputs_alone(record: Record) -> Record:
     """Return the record without state, messages, requests, errors and warnings.
 
-    What is left is a commit that changes nothing and says which outputs were yielded, or that earlier ones were taken
-    back (`restored`). It is read like any other, and given again it comes out as it went in.
+    The result is a commit that changes nothing and holds the outputs that were yielded, or the fact
+    that earlier ones were withdrawn (`restored`). It is read like any other commit. Applying the
+    function twice changes nothing more, so it may be repeated after a crash.
     """
     entry = record.entry
     shape = decode_stored(_decode, record.body, f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}")
+    # The deliveries lose the names of the messages and requests they produced, because those are no
+    # longer in the record, and reading would refuse the dangling names as damage.
     outputs = WireCommit(
         format=shape.format,
         kind=shape.kind,

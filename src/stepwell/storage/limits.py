@@ -1,4 +1,4 @@
-"""What every store can hold of the ids, numbers and times by which it finds things."""
+"""Limits that every store shares for the ids, numbers and times by which it finds records."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from stepwell.storage.damage import read_moment
 from stepwell.storage.port import Entry
 
 LONGEST = 10_000  # characters of an id or a tag: each is stored with every record, and in indexes
-LARGEST = 2**63 - 1  # an integer column of SQLite and PostgreSQL
+LARGEST = 2**63 - 1  # what an integer column of SQLite and PostgreSQL holds
 
 
 def flaw_in_name(name: object) -> str | None:
-    """Why this is not an id or a name that a store can hold; None if it is one."""
+    """Return why this is not an id or a name that a store can hold; None if it is one."""
     if not isinstance(name, str):
         return f"is a {type(name).__name__}, not a str"
     if not name:
         return "is empty"
     if len(name) > LONGEST:
         return f"has {len(name):,} characters, and the limit is {LONGEST:,}"
-    return None if is_text(name) else "holds half a character and cannot be stored"
+    return None if is_text(name) else "contains half a character (a lone surrogate) and cannot be stored"
 
 
 def flaw_in_count(number: object) -> str | None:
-    """Why this is not a count that a store can hold; None if it is one."""
-    if type(number) is not int:
+    """Return why this is not a count that a store can hold; None if it is one."""
+    if type(number) is not int:  # not isinstance: True is an int
         return f"is a {type(number).__name__}, not an int"
     if number < 0:
+        # Python refuses to print an integer of more than 4,300 digits.
         return f"is {number}, below 0" if number >= -LARGEST else "is below 0"
     return None if number <= LARGEST else f"is above {LARGEST}, the largest number that stores hold"
 
 
 def flaw_in_time(text: object) -> str | None:
-    """Why this is not a time that a store can compare; None if it is one."""
+    """Return why this is not a time that a store can compare; None if it is one."""
     if not isinstance(text, str):
         return f"is a {type(text).__name__}, not a str"
     try:
@@ -45,7 +46,7 @@ def flaw_in_time(text: object) -> str | None:
 
 
 def entry_flaws(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Each field of an entry that no store can hold, and why."""
+    """Yield each field of an entry that no store can hold, and why."""
     checks = {
         "run_id": flaw_in_name(entry.run_id),
         "number": flaw_in_count(entry.number),

@@ -1,8 +1,9 @@
-"""Runs inside a run that keeps only its latest: what goes of them when the run around them has moved on.
+"""Retention for the children of a run that keeps only its latest checkpoint.
 
-While a run inside is driven by an answer, the run around it may still refer to where it was before: a crash repeats
-the call, and a fork copies the run inside from there. So a run inside that was answered drops nothing. Once the run
-around it has committed, it refers to where the run inside is now, and everything before that is superseded.
+While a response drives a child (the run of a sub-workflow), its caller may still refer to where the
+child was before: a crash repeats the call, and a fork copies the child from there. So a child that
+got a response drops nothing itself. Once the caller has committed, it refers to where the child is
+now, and everything before that is superseded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from stepwell.storage.wire.format import header_of, read_commit
 
 
 class Superseded(NamedTuple):
-    """The records of a run inside that nobody refers to any more."""
+    """The records of a child that its caller no longer refers to."""
 
     run_id: str
     first: int
@@ -29,10 +30,10 @@ class Superseded(NamedTuple):
 
 
 def superseded_inside(before: Checkpoint, after: Checkpoint) -> Iterator[Superseded]:
-    """Find what a run referred to at one checkpoint, and at the next no more."""
+    """Find what a run referred to at one checkpoint and no longer does at the next."""
     for key, was in before.children.items():
         now = after.children.get(key)
-        if now == was:
+        if now == was:  # the caller still refers to the same checkpoint
             continue
         driven = _driven_run_id(before.header, was)
         upto = now.number if now is not None and now.run_id == driven else None
@@ -41,7 +42,7 @@ def superseded_inside(before: Checkpoint, after: Checkpoint) -> Iterator[Superse
 
 
 def _driven_run_id(header: RunHeader, child: Child) -> str:
-    """The run that an answer moves on: a fork of the run around it moves on a fork of the run inside."""
+    """Return the run that a response drives: the child or, in a fork of its caller, its copy."""
     if child.caller == Child.caller_of(header.run_id, header.epoch):
         return child.run_id
     return forked_child_id(header.run_id, header.epoch, child.run_id)
@@ -51,15 +52,16 @@ class _Step(NamedTuple):
     record: Record
     commit: Commit
     before: Checkpoint | None
-    after: Checkpoint | None  # None: what it is based on is gone
+    after: Checkpoint | None  # None: the record it is a delta to is gone
 
 
 async def drop_superseded(store: Store, codec: Codec, superseded: Superseded) -> None:
-    """Take the records out, except the outputs in them, and do the same in the runs inside that run.
+    """Remove the records, except the outputs in them, and do the same in the children of that run.
 
-    It may be called again after a crash, and goes on where it was.
+    It may be repeated after a crash, and continues where it stopped.
     """
     head = await store.head(superseded.run_id)
+    # A child that keeps its full history drops nothing, whatever its caller keeps.
     if head is None or not head.entry.fleeting:
         return
     upto = head.entry.number if superseded.upto is None else superseded.upto
@@ -69,29 +71,31 @@ async def drop_superseded(store: Store, codec: Codec, superseded: Superseded) ->
         return
     steps = _steps(records, codec)
     if not steps[-1].record.entry.is_snapshot and steps[-1].after is None:
-        return  # it can only be read together with what would go
+        return  # it can only be read together with the records that would be removed
+    # Grandchildren first: the records about to go are the only ones that name them.
     for step in steps:
         if step.before is not None and step.after is not None:
             for inner in superseded_inside(step.before, step.after):
                 await drop_superseded(store, codec, inner)
     going = [record.entry.number for record in records[:-1] if not record.entry.outputs]
-    whole = [outputs_alone(record) for record in records[:-1] if record.entry.outputs]
-    if going or whole:
-        await store.thin_out(superseded.run_id, going, whole=[*whole, *_standing(steps[-1])])
+    reduced = [outputs_alone(record) for record in records[:-1] if record.entry.outputs]
+    if going or reduced:
+        await store.thin_out(superseded.run_id, going, rewritten=[*reduced, *_as_snapshot(steps[-1])])
 
 
 async def _first_readable(store: Store, run_id: str, first: int) -> int:
-    """Where to begin to read, so that a record can be understood: at the frame it is based on.
+    """Return where to start reading to decode a record: at the snapshot it is based on.
 
-    A call before a crash may have taken that out already. Then the record holds outputs alone, and is read by itself.
+    An earlier call that crashed may have removed that snapshot. Then the record holds outputs alone
+    and can be read by itself.
     """
     entries = {entry.number: entry for entry in await store.entries(run_id=run_id)}
     start = max((number for number, entry in entries.items() if entry.is_snapshot and number <= first), default=first)
     return start if all(number in entries for number in range(start, first)) else first
 
 
-def _standing(last: _Step) -> list[Record]:
-    """The record that stays, if it does not stand alone."""
+def _as_snapshot(last: _Step) -> list[Record]:
+    """Return the record that stays as a snapshot, unless it is one already."""
     if last.record.entry.is_snapshot or last.after is None:
         return []
     return [build_record(last.commit, last.after, snapshot=True)]
@@ -112,9 +116,9 @@ def _steps(records: Sequence[Record], codec: Codec) -> list[_Step]:
 
 
 async def drop_left_over(store: Store, codec: Codec, at: Checkpoint, commit: Commit) -> None:
-    """Take out what a crash has left of the runs inside that a checkpoint refers to, and of those it is done with.
+    """Remove what a crash left of the children of a checkpoint, current and finished.
 
-    `commit` led to the checkpoint.
+    `commit` is the one that led to the checkpoint.
     """
     mine = Child.caller_of(at.run_id, at.header.epoch)
     places = [(child.run_id, child.number) for child in at.children.values() if child.caller == mine]
@@ -128,7 +132,9 @@ async def drop_left_over(store: Store, codec: Codec, at: Checkpoint, commit: Com
 
 
 async def _find_inner_runs(store: Store, header: RunHeader, key: str) -> list[RunEntry]:
-    """The runs inside that go by a key and work for this run: the one that was called first, or its forks."""
+    """Return the children of this run under a key: the original and its forks."""
+    # A copy made together with a fork of the caller has epoch 0; one made when a response drove
+    # the child has the caller's epoch.
     ids = {key, *(forked_child_id(header.run_id, epoch, key) for epoch in (0, header.epoch))}
     runs = [await store.run(id) for id in sorted(ids)]
     return [run for run in runs if run is not None and run.metadata.caller == header.run_id]

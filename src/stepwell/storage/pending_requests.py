@@ -1,4 +1,4 @@
-"""A question as whoever answers it sees it."""
+"""Open requests, as the people who respond to them see them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A question that waits for an answer. The question itself is in the run: this is known without reading it."""
+    """A request that waits for a response, known without reading the run.
+
+    The payload itself is in the run.
+    """
 
     request_id: str
     run_id: str
@@ -28,25 +31,29 @@ class PendingRequest:
     response_schema: dict[str, Any] = field(repr=False)
     asked_at: datetime
     deadline: datetime | None
-    _entry: Pending = field(repr=False, compare=False)  # where the next page begins
+    _entry: Pending = field(repr=False, compare=False)  # from which the next page continues
 
     @property
     def age(self) -> timedelta:
-        """How long it has waited."""
+        """How long it has been waiting."""
         return clock.now() - self.asked_at
 
 
 def pending_request(stored: Pending) -> PendingRequest:
-    question = f"the question {stored.request_id!r} of run {stored.run_id!r}"
+    """Return a request as users see it.
+
+    Raises CheckpointCorrupt if its schema or a time is damaged.
+    """
+    what = f"request {stored.request_id!r} of run {stored.run_id!r}"
     return PendingRequest(
-        stored.request_id,
-        stored.run_id,
-        stored.workflow,
-        stored.executor,
-        stored.request_type,
-        stored.response_type,
-        decode_stored(_read_schema, stored.schema.encode(), f"the schema of {question}"),
-        read_moment(stored.at, question),
-        None if stored.deadline is None else read_moment(stored.deadline, f"the deadline of {question}"),
-        stored,
+        request_id=stored.request_id,
+        run_id=stored.run_id,
+        workflow_name=stored.workflow,
+        executor_id=stored.executor,
+        request_type=stored.request_type,
+        response_type=stored.response_type,
+        response_schema=decode_stored(_read_schema, stored.schema.encode(), f"the schema of {what}"),
+        asked_at=read_moment(stored.at, what),
+        deadline=None if stored.deadline is None else read_moment(stored.deadline, f"the deadline of {what}"),
+        entry=stored,
     )

@@ -1,6 +1,6 @@
-"""Who may read what is written: files and folders that are new belong to their owner alone, unless told otherwise.
+"""Permissions of the files and folders we create: for their owner alone, unless a mode is given.
 
-What is there already keeps its permissions.
+Existing files and folders keep the permissions they have.
 """
 
 from __future__ import annotations
@@ -11,27 +11,30 @@ from collections.abc import Callable
 
 from stepwell.errors import DefinitionError
 
-OWNER_ONLY = 0o600  # of a file: its owner reads and writes it
+OWNER_ONLY = 0o600  # the owner of a file reads and writes it
 
 
 def validate_mode(mode: int) -> int:
-    """The mode of the files of a store. Raises DefinitionError if its owner could not use them, or if it has more than
-    permissions to read and write."""
+    """Return the mode for the files of a store.
+
+    Raises DefinitionError unless the owner may read and write, and if there is more than permission
+    to do so.
+    """
     if type(mode) is not int or mode & ~0o666 or mode & OWNER_ONLY != OWNER_ONLY:
         shown = oct(mode) if type(mode) is int else repr(mode)
         raise DefinitionError(
-            f"mode is what the files of a store are created with, such as 0o600, 0o640 or 0o660, not {shown}"
+            f"mode must be permissions for the files of a store, such as 0o600, 0o640 or 0o660, not {shown}"
         )
     return mode
 
 
 def folder_mode(mode: int) -> int:
-    """The mode of folders for files of that mode: who may read a file may enter its folder."""
+    """Return the mode of folders for files of that mode: readers may enter them."""
     return mode | (mode & 0o444) >> 2
 
 
 def create(path: str | os.PathLike[str], flags: int, mode: int) -> int:
-    """Open a file, as `os.open` does; one that is new has exactly this mode, whatever the umask."""
+    """Create and open a file, as `os.open` does, with exactly this mode, whatever the umask."""
     handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
     if mode & 0o077 and hasattr(os, "fchmod"):  # Windows has no such modes
         os.fchmod(handle, mode)
@@ -39,7 +42,7 @@ def create(path: str | os.PathLike[str], flags: int, mode: int) -> int:
 
 
 def creating(mode: int = OWNER_ONLY) -> Callable[[str, int], int]:
-    """An `opener` for `open`: what is created has exactly this mode, and what is there keeps its own."""
+    """Return an `opener` for `open` that gives new files exactly this mode."""
 
     def opener(path: str, flags: int) -> int:
         try:
@@ -53,20 +56,22 @@ def creating(mode: int = OWNER_ONLY) -> Callable[[str, int], int]:
 
 
 def make_one_folder(folder: str | os.PathLike[str], mode: int) -> None:
-    """Create a folder of exactly this mode. Raises FileExistsError if it is there."""
+    """Create a folder with exactly this mode. Raises FileExistsError if it exists."""
     os.mkdir(folder, mode)
     if mode & 0o077:
-        inherited = stat.S_IMODE(os.stat(folder).st_mode) & stat.S_ISGID  # who made the folder above wants it so
+        # chmod would clear the setgid bit, which the administrator set on the folder above so that
+        # everything in it belongs to one group.
+        inherited = stat.S_IMODE(os.stat(folder).st_mode) & stat.S_ISGID
         os.chmod(folder, mode | inherited)
 
 
 def files_mode_in(folder: str | os.PathLike[str]) -> int:
-    """The mode that files in a folder have, by that of the folder."""
+    """Return the mode for files in a folder, derived from that of the folder."""
     return (os.stat(folder).st_mode & 0o666) | OWNER_ONLY
 
 
 def mode_of(path: str | os.PathLike[str]) -> int:
-    """The mode of a file that is to be put in the place of another: that of the other, if it is there."""
+    """Return the mode for a file that replaces another: that of the other, if it exists."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:

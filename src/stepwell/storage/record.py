@@ -1,4 +1,4 @@
-"""Commits as records, and records as checkpoints: what is written to a store, and what the records of it come to."""
+"""From commits to records, and from records back to checkpoints."""
 
 from __future__ import annotations
 
@@ -22,11 +22,8 @@ def metadata_of(header: RunHeader) -> RunMetadata:
 
 
 def wake_of(after: Checkpoint) -> str | None:
-    """When somebody should look at a run again: when it can go on, or when a question runs out of time.
-
-    A run that works for another is woken with it.
-    """
-    if after.header.caller is not None:
+    """Return when a run should be resumed: its wait is over, or a deadline is reached."""
+    if after.header.caller is not None:  # a child is resumed by its caller
         return None
     if after.wake is not None or after.status is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
         return after.wake
@@ -35,29 +32,32 @@ def wake_of(after: Checkpoint) -> str | None:
 
 
 def pending_of(header: RunHeader, requests: Collection[Request]) -> tuple[Pending, ...]:
-    """Open questions as a store lists them. Those of a run that works for another are asked by that one."""
+    """Return open requests as a store lists them."""
+    # The requests of a child are asked by its caller, under the caller's id; listing them here too
+    # would show each one twice.
     if not requests or header.caller is not None:
         return ()
     return tuple(
         Pending(
-            header.run_id,
-            r.id,
-            header.workflow,
-            r.executor,
-            r.request_type,
-            r.response_type,
-            r.schema,
-            r.at,
-            r.deadline,
+            run_id=header.run_id,
+            request_id=request.id,
+            workflow=header.workflow,
+            executor=request.executor,
+            request_type=request.request_type,
+            response_type=request.response_type,
+            schema=request.schema,
+            at=request.at,
+            deadline=request.deadline,
         )
-        for r in requests
+        for request in requests
     )
 
 
 def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: Checkpoint | None = None) -> Record:
-    """A commit as it is stored: what changed since `before`, or everything."""
+    """Return a commit as it is stored: as a snapshot, or as a delta to `before`."""
     header = after.header
     if snapshot:
+        # Everything the checkpoint holds, and what this commit did to get there.
         full = full_commit(after)
         commit = replace(
             full,
@@ -73,13 +73,13 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
     entry = Entry(
         header.run_id,
         commit.number,
-        commit.stamp.checkpoint_id,
-        header.workflow,
-        commit.status.value,
-        commit.iteration,
-        commit.stamp.at,
+        checkpoint_id=commit.stamp.checkpoint_id,
+        workflow=header.workflow,
+        status=commit.status.value,
+        iteration=commit.iteration,
+        at=commit.stamp.at,
         is_snapshot=snapshot,
-        # a commit that takes outputs back belongs among them
+        # A restore withdraws outputs, so readers of outputs alone must see it too.
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
         fleeting=header.retention is Retention.LatestOnly,
     )
@@ -88,9 +88,10 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
 
 
 def _closed_children(commit: Commit, header: RunHeader) -> dict[str, None]:
-    """The runs inside that a commit is done with, if the run keeps only its latest.
+    """Return the children that a commit has finished with, if the run keeps only its latest.
 
-    Where they were is told by no other record then, and a crash may keep the commit from clearing them up.
+    Then no other record names them, and if a crash prevents their clean-up, the next drive needs
+    this one to find them.
     """
     if header.retention is Retention.FullHistory:
         return {}
@@ -98,7 +99,7 @@ def _closed_children(commit: Commit, header: RunHeader) -> dict[str, None]:
 
 
 def fold(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit]]:
-    """Each checkpoint of a chain that begins with a frame, and the commit that led to it."""
+    """Return each checkpoint of a chain that starts with a snapshot, with its commit."""
     checkpoints: list[tuple[Checkpoint, Commit]] = []
     before: Checkpoint | None = None
     for record in chain:
@@ -107,8 +108,8 @@ def fold(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit
             before = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
         elif before is None or before.number != commit.number - 1:
             raise CheckpointCorrupt(
-                f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r} tells only what changed, "
-                f"and what it changed from is missing"
+                f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r} cannot be read: it is a "
+                f"delta, and the record before it is missing"
             )
         else:
             before = apply(before.header, before, commit)

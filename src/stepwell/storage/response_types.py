@@ -1,4 +1,4 @@
-"""Answers: what type is asked for, its JSON schema, and plain JSON made into it."""
+"""The types of responses: their names, their JSON schemas, and conversion from plain JSON."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ from stepwell.graph.type_matching import describe, flatten, is_instance_of
 
 
 def type_words(annotation: object) -> str:
-    """A type in words; the same words in every process."""
+    """Return the name of a type, the same in every process."""
     return " | ".join(describe(member) for member in flatten(annotation))
 
 
-def named_in(words: str, annotation: object) -> bool:
-    """Whether a type is one of those that `type_words` named."""
-    return f" | {describe(annotation)} | " in f" | {words} | "
+def named_in(names: str, annotation: object) -> bool:
+    """Return whether a type is among those that `type_words` named."""
+    return f" | {describe(annotation)} | " in f" | {names} | "
 
 
 def schema_of(annotation: object) -> str:
-    """The JSON schema of a type, as JSON text; where there is none to be had, one that says its name."""
+    """Return the JSON schema of a type as JSON text; one with only a title if the type has none."""
     try:
         schema: Any = msgspec.json.schema(annotation)
-    except (TypeError, NotImplementedError, KeyError):  # KeyError: of two classes that have one name
+    except (TypeError, NotImplementedError, KeyError):  # KeyError: two classes of the same name
         schema = _pydantic_schema(annotation)
     return json.dumps(schema, separators=(",", ":"))
+
+
+# pydantic is optional and never imported here: a program that uses its models has loaded it.
 
 
 def _pydantic_schema(annotation: object) -> dict[str, Any]:
@@ -46,11 +49,14 @@ def _pydantic_schema(annotation: object) -> dict[str, Any]:
 
 
 class NotOfType(ValueError):
-    """The value is not, and cannot be made, what was asked for."""
+    """The value does not have the requested type and cannot be converted to it."""
 
 
 def answer_as(value: Any, annotations: Sequence[object]) -> Any:
-    """The answer itself if it is of a type asked for, else what plain JSON data can be made into."""
+    """Return a response as one of the requested types, converting plain JSON data if necessary.
+
+    Raises NotOfType if no type fits.
+    """
     members = [member for annotation in annotations for member in flatten(annotation)]
     if any(is_instance_of(value, member) for member in members):
         return value
@@ -58,26 +64,31 @@ def answer_as(value: Any, annotations: Sequence[object]) -> Any:
     for member in members:
         try:
             converted = _convert(value, member)
-        except Exception as error:  # noqa: BLE001 - also what a class of the user's own raises when it is made
+        except Exception as error:  # noqa: BLE001 - constructors of users' classes raise anything
             reasons.append(f"{describe(member)}: {error}")
             continue
+        # Checked again: a constructor may return something else.
         if is_instance_of(converted, member):
             return converted
     wanted = " | ".join(describe(member) for member in members) or "nothing"
-    raise NotOfType(f"a {type(value).__name__} is not {wanted}" + (f" ({'; '.join(reasons)})" if reasons else ""))
+    details = f" ({'; '.join(reasons)})" if reasons else ""
+    raise NotOfType(f"a {type(value).__name__} is not {wanted}{details}")
 
 
 def _convert(value: Any, member: Any) -> Any:
     if is_dataclass(member) and isinstance(value, Mapping):
         names = [field.name for field in fields(member)]
-        if unknown := [name for name in value if name not in names]:  # a slip, and what was meant would be left out
+        # msgspec ignores unknown keys; here one is a typo, and the intended field would be lost.
+        if unknown := [name for name in value if name not in names]:
             raise ValueError(f"it has no {', '.join(map(repr, unknown))}, only {', '.join(map(repr, names))}")
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and any(issubclass(cls, pydantic.BaseModel) for cls in reachable_types([member])):
         return pydantic.TypeAdapter(member).validate_python(value)
-    with _LEARNING:
+    with _CONVERTING:
         return msgspec.convert(value, member, str_keys=True)
 
 
-# What a class is like is found out when it is first needed: two threads that do so at once crash the process.
-_LEARNING = threading.RLock()
+# msgspec inspects a class when it first meets it. Two threads that do so at the same time crash the
+# interpreter, so all conversions of this process share one lock. Reentrant, because constructors of
+# users' classes may convert values too.
+_CONVERTING = threading.RLock()

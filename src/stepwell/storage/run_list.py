@@ -1,4 +1,4 @@
-"""The list of runs, as users see it."""
+"""An entry in the list of runs, as users see it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STATES = frozenset(WorkflowRunState)
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What can be known of a run without reading its state: where it is now. The times are UTC, ISO 8601."""
+    """Where a run is now, known without reading its state. Times are UTC, ISO 8601."""
 
     run_id: str
     workflow_name: str
@@ -25,21 +25,24 @@ class RunInfo:
     began_at: str
     changed_at: str
     tags: Mapping[str, str]
-    _entry: RunEntry = field(repr=False, compare=False)  # where the next page begins
+    _entry: RunEntry = field(repr=False, compare=False)  # from which the next page continues
 
 
 def run_info(entry: RunEntry) -> RunInfo:
+    """Return an entry as users see it. Raises CheckpointCorrupt if its status is unknown."""
     if entry.status not in _STATES:
-        raise damage_error(f"the list of runs, at run {entry.run_id!r},", f"{entry.status!r} is no status")
+        raise damage_error(
+            f"the entry of run {entry.run_id!r} in the list of runs", f"{entry.status!r} is not a status"
+        )
     return RunInfo(
-        entry.run_id,
-        entry.workflow,
-        WorkflowRunState(entry.status),
-        entry.checkpoint_id,
-        entry.number,
-        entry.iteration,
-        entry.began,
-        entry.at,
-        dict(entry.metadata.tags),
-        entry,
+        run_id=entry.run_id,
+        workflow_name=entry.workflow,
+        status=WorkflowRunState(entry.status),
+        checkpoint_id=entry.checkpoint_id,
+        number=entry.number,
+        iteration_count=entry.iteration,
+        began_at=entry.began,
+        changed_at=entry.at,
+        tags=dict(entry.metadata.tags),
+        entry=entry,
     )

@@ -1,4 +1,7 @@
-"""What is posted to a run: an answer, one in plain JSON, further input, or the wish that it stops."""
+"""Signals: what is sent to a run from outside, as bytes, and the keys under which it is stored.
+
+A signal is a response, a response in plain JSON, more input, or a request to cancel.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class ResponseSignal(msgspec.Struct, tag_field="kind", tag="answer", forbid_unkn
 
 
 class PlainResponseSignal(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields=True):
-    """An answer in plain JSON, by somebody who has not the type that is asked for: whoever drives the run has it."""
+    """A response in plain JSON; the driver of the run, which has the type, converts it."""
 
     format: int
     request_id: str
@@ -35,7 +38,7 @@ class InputSignal(msgspec.Struct, tag_field="kind", tag="input", forbid_unknown_
 
 
 class CancelSignal(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknown_fields=True):
-    """The run is to stop. `number` is where it was when somebody wanted that."""
+    """A request to cancel the run. `number` is the commit it was at when it was sent."""
 
     format: int
     number: int
@@ -47,14 +50,20 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Signal).decode
 
 
+# A key can be used once in a run, permanently, so it says what counts as a duplicate.
+
+
 def answer_key(epoch: int, request: Request) -> str:
-    """One answer to one question, for ever. An id may be used again for another question, asked at another time;
-    a run that was moved back asks in a new epoch."""
+    """Return the key that every response to this request shares: only the first is stored.
+
+    The time is part of it because a request id may be used again for a later request, and the epoch
+    because a restored run asks anew.
+    """
     return f"answer/{epoch}/{request.at}/{request.id}"
 
 
 def plain_key(epoch: int, request: Request, unique: str) -> str:
-    """Any number of plain answers to one question: if the first is not accepted, another may be."""
+    """Return a key of its own for each plain response: if one is rejected, another may follow."""
     return f"plain/{epoch}/{unique}/{request.at}/{request.id}"
 
 
@@ -63,12 +72,12 @@ def input_key(epoch: int, unique: str) -> str:
 
 
 def cancel_key(epoch: int, number: int) -> str:
-    """One wish to stop for each place a run was at, however many have it."""
+    """Return the key that all requests to cancel a run at this commit share: one is enough."""
     return f"cancel/{epoch}/{number}"
 
 
 def is_of_epoch(key: str, epoch: int) -> bool:
-    """False for mail to a run as it was before it was moved back."""
+    """Return False for a signal that was sent before the run was restored."""
     return key.split("/", 2)[1:2] == [str(epoch)]
 
 
@@ -90,14 +99,16 @@ def write_cancel(number: int) -> bytes:
 
 
 def read_signal(run_id: str, key: str, body: bytes) -> Signal:
-    """Raises CheckpointCorrupt, naming the letter, if it is not one."""
-    signal: Signal = decode_stored(_decode, body, f"the mail {key!r} of run {run_id!r}")
+    """Decode a stored signal. Raises CheckpointCorrupt, naming the signal, if it is damaged."""
+    what = f"signal {key!r} of run {run_id!r}"
+    signal: Signal = decode_stored(_decode, body, what)
     if signal.format < min(READABLE):
-        raise damage_error(f"the mail {key!r} of run {run_id!r}", f"there is no format {signal.format}")
+        raise damage_error(what, f"there is no format {signal.format}")
     if signal.format not in READABLE:
-        raise NewerFormat(f"the mail {key!r} of run {run_id!r} is of format {signal.format}; use a newer Stepwell")
+        raise NewerFormat(f"{what} has format {signal.format}, which this version cannot read; use a newer Stepwell")
     return signal
 
 
 def content(raw: msgspec.Raw, codec: Codec) -> Payload:
+    """Return the value of a signal as a payload."""
     return Encoded(bytes(raw), codec)

@@ -1,4 +1,7 @@
-"""The last frame of a run and what was written since: what has to be read to know where the run is."""
+"""The chain of a run: its last snapshot and the deltas since.
+
+It decides when the next snapshot is due.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ from stepwell.storage.json_text import size_of
 from stepwell.storage.kept_outputs import outputs_alone
 from stepwell.storage.port import Record
 
-SNAPSHOT_EVERY = 64  # records: so often it is asked whether a frame is worth it
-_RECORD = 512  # to read a record takes as long as to read so many bytes more
-_WASTE = 1  # times a state: so much may be read in vain to know it; less costs more room for frames
+# Records between two checks: measuring the state means visiting every value in it.
+SNAPSHOT_EVERY = 64
+# Bytes. Fetching one more record takes about as long as reading this much more of one.
+_RECORD = 512
+# How many times the size of the state may be read as superseded bytes. Less would mean more
+# snapshots and larger stores, more would mean slower reads.
+_WASTE = 1
 
 
 class Chain:
@@ -21,7 +28,8 @@ class Chain:
         self._bytes = self._records = 0
         self._first_snapshot: int | None = None
         self._last_snapshot = 0
-        self._outputs: dict[int, Record] = {}  # by number: what is to be kept of records that say more
+        # By number: what to keep of records that hold more than outputs.
+        self._outputs: dict[int, Record] = {}
 
     def add_all(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -39,11 +47,13 @@ class Chain:
         self._records += 1
 
     def wants_snapshot(self, after: Checkpoint) -> bool:
-        """Whether so much would be read in vain that it is better to say everything again.
+        """Return whether so much of the chain is superseded that a snapshot is worth it.
 
-        What was written since the last frame and still holds is not in vain: a large value that never changes is
-        written once, a list that only grows a few times, a small state every so often.
+        Bytes of the chain that are still part of the state are not wasted. So a large value that
+        never changes is written once, a list that only grows a few times, and a small state
+        regularly.
         """
+        # This driver has seen no record, so there is nothing to be a delta to.
         if self._records == 0:
             return True
         if self._records % SNAPSHOT_EVERY:
@@ -53,24 +63,30 @@ class Chain:
         return self._bytes - state + self._records * _RECORD >= state * _WASTE
 
     def unneeded_below(self, snapshot: int, needed: int | None) -> int | None:
-        """Before which number nothing is needed once `snapshot` is written, if only the latest is, and `needed`."""
+        """Return before which number no record is needed once `snapshot` is written.
+
+        For a run that keeps only its latest checkpoint. `needed` is an older commit that its caller
+        still refers to; then everything since the snapshot under that commit stays.
+        """
         if needed is None:
             return snapshot
         first = self._first_snapshot
         return first if first is not None and first <= needed else None
 
     def outputs_below(self, number: int | None) -> tuple[Record, ...]:
-        """Return what is to be kept of the records before a number: their outputs alone."""
+        """Return the reduced forms of the records before a number: their outputs alone."""
         return () if number is None else tuple(record for n, record in self._outputs.items() if n < number)
 
     def drop_below(self, number: int | None) -> None:
-        """Note that of the records before a number only outputs are stored."""
+        """Forget the records before a number: only their outputs are stored now."""
         for record in self.outputs_below(number):
             del self._outputs[record.entry.number]
 
     def note_outputs(self, records: Sequence[Record]) -> None:
-        """Note records with outputs that say more than these although a frame came after them: a process that was
-        killed left them so."""
+        """Note records that should have been reduced when a later snapshot was written.
+
+        A killed process left them whole; the next snapshot of this driver reduces them.
+        """
         for record in records:
             if record.entry.fleeting and record.entry.number < self._last_snapshot:
                 outputs = outputs_alone(record)

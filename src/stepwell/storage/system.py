@@ -1,7 +1,7 @@
-"""The parts of the operating system that only POSIX has, asked for when they are needed.
+"""What only POSIX systems have.
 
-Nothing here is asked when a module is loaded: every module loads on every system. The memory and SQLite stores need
-none of these parts. A store that does need one calls `require_posix` when it is opened.
+Nothing is looked up at import time, so every module can be imported on every system. The memory and
+SQLite stores need none of it. A store that does calls `require_posix` when it is opened.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from stepwell.errors import StoreUnavailable
 
 
 def is_posix() -> bool:
-    """Return whether this system has processes that fork, take signals and can be looked up by their id."""
+    """Return whether processes of this system can fork and be looked up by their id."""
     return hasattr(os, "fork")
 
 
 def require_posix(store: str, needs: str, *, instead: str = "SQLiteCheckpointStorage") -> None:
-    """Raise StoreUnavailable, before anything is written, unless this is a POSIX system."""
+    """Raise StoreUnavailable unless this is a POSIX system.
+
+    To be called before anything is written.
+    """
     if not is_posix():
         raise StoreUnavailable(
             f"{store} cannot be opened on this system ({sys.platform}): it needs {needs}, which only POSIX systems "
@@ -28,7 +31,7 @@ def require_posix(store: str, needs: str, *, instead: str = "SQLiteCheckpointSto
 
 
 def call_in_forked_child(function: Callable[[], None]) -> None:
-    """Call the function in every child that this process forks; do nothing where processes cannot fork."""
+    """Call the function in every child that this process forks, if the system can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
@@ -36,7 +39,7 @@ def call_in_forked_child(function: Callable[[], None]) -> None:
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Make the names in a folder survive a power failure.
 
-    Windows cannot open a folder; its file system keeps a journal of names.
+    Does nothing on Windows, which cannot open a folder; its file system journals names by itself.
     """
     if not is_posix():
         return

@@ -1,4 +1,7 @@
-"""What a store may do beyond its port: let somebody write to its database, and remember what that came to with it."""
+"""Steps that write to the user's own tables, in the transaction that logs their result.
+
+An optional ability of a store, beyond its port.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,33 @@ T = TypeVar("T")
 
 
 class Transaction(Protocol[T]):
-    """Something done in the database of a store, once."""
+    """One piece of work in the database of a store, done once."""
 
     def do(self, work: Callable[[Any], T]) -> T | None:
-        """Call `work` with a connection inside a transaction; what it gives is remembered and committed with it.
+        """Call `work` with a connection inside a transaction, and commit its result with it.
 
-        None if that was done, and is durable. If something is remembered under that key already, this is what is
-        given; `work` is not called then, or all it did is undone. If it raises, all it did is undone. Raises
-        CommitConflict, and undoes it, if the run was claimed by somebody else. Called from a thread; may block.
+        Returns None if the work was done; it is durable then. If the log has an entry under that
+        key already, returns that entry; `work` is not called, or is rolled back. If `work` raises,
+        it is rolled back. Raises CommitConflict, and rolls back, if another process has acquired
+        the run. Called from a thread; may block.
         """
 
     def give_up(self) -> None:
-        """Nobody waits for it any more: it is undone, unless it is too late. From any thread; does not block."""
+        """Roll back, unless it is too late: nobody waits any longer.
+
+        From any thread; does not block.
+        """
 
 
 class Transacting(Protocol):
-    """A store that can."""
+    """A store with transactions."""
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes]:
-        """One whose result is remembered as `remember` would."""
+        """Return a transaction whose result goes into the superstep log, as with `write_log`."""
 
 
 class Translated(Generic[T]):
-    """A transaction whose result is stored in other words."""
+    """A transaction whose result is encoded and decoded on the way."""
 
     def __init__(self, inner: Transaction[bytes], write: Callable[[T], bytes], read: Callable[[bytes], T]) -> None:
         self._inner, self._write, self._read = inner, write, read

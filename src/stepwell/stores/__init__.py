@@ -1,1 +1,1 @@
-"""Back ends: where records, memory and claims are kept. One file each; none knows another."""
+"""Back ends: implementations of the storage port. One package each; none knows another."""

@@ -29,7 +29,7 @@ from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time
 from stepwell.storage.port import DamagedRun, Entry, Record, RunEntry, Store, Survey
 from stepwell.storage.record import pending_of, wake_of
 from stepwell.storage.signals import read_signal
-from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
+from stepwell.storage.wire.format import header_of, read_commit, read_log_entry, read_outcome
 from stepwell.workflows.workflow import Workflow
 
 _RUNS = 200  # runs per page of the list
@@ -278,7 +278,7 @@ class _Examination:
             try:
                 # Outcomes are stored under the id of their delivery, which has no slash.
                 if "/" in key:
-                    read_note(snapshot.run_id, key, body, DEFAULT_CODEC)
+                    read_log_entry(snapshot.run_id, key, body, DEFAULT_CODEC)
                 else:
                     read_outcome(snapshot.run_id, key, body, DEFAULT_CODEC)
             except DurabilityError as error:

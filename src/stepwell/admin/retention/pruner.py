@@ -220,7 +220,7 @@ class _Pruning:
         # No lease is needed: the store refuses to remove the head, or a record that a remaining
         # delta is based on, so a driver of the run does not notice.
         if going and not self._dry:
-            await self._store.thin_out(run_id, [entry.number for entry in going], whole=snapshots)
+            await self._store.thin_out(run_id, [entry.number for entry in going], rewritten=snapshots)
         self._checkpoints += [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in going]
 
     async def _plan_gap(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:

@@ -33,7 +33,7 @@ from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import LONGEST, entry_flaws, flaw_in_count, flaw_in_name
 from stepwell.storage.port import Record
 from stepwell.storage.signals import read_signal
-from stepwell.storage.wire.format import header_of, read_commit, read_note, read_outcome
+from stepwell.storage.wire.format import header_of, read_commit, read_log_entry, read_outcome
 
 _LONGEST_KEY = LONGEST + 1000  # characters: the key of a signal contains an id
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
@@ -99,7 +99,7 @@ class _FileCheck:
                 self._check_record(contents, line.record)
             case LogLine(key=key):
                 self._check_key(contents, f"memory/{key}", key)
-                read = read_note if "/" in key else read_outcome
+                read = read_log_entry if "/" in key else read_outcome
                 read(contents.line.run_id, key, line.text, DEFAULT_CODEC)
                 contents.busy = True
             case SignalLine(key=key):

@@ -1,1 +1,1 @@
-"""The stored format: the JSON of commits, outcomes and notes."""
+"""The stored format: the JSON of commits, outcomes and log entries."""

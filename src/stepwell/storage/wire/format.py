@@ -1,6 +1,7 @@
-"""Format 1: how a commit, an outcome and a note look as JSON text. `docs/format.md` says it in words.
+"""Format 1: commits, outcomes and log entries as JSON. `docs/format.md` explains it.
 
-These shapes are for ever: a change is a new format number, and the old one stays readable.
+The shapes are frozen once published: a change is a new format number, and the old one stays
+readable.
 """
 
 from __future__ import annotations
@@ -68,10 +69,13 @@ _decode_outcome = msgspec.json.Decoder(WireOutcome).decode
 _decode_note = msgspec.json.Decoder(WireNote).decode
 
 
+# -------------------------------------------------------------------- commits
+
+
 def write_commit(
     commit: Commit, header: RunHeader | None, previous_id: str | None, before: Checkpoint | None = None
 ) -> bytes:
-    """The body of a record; with `header` it stands alone."""
+    """Return the body of a record: with a header a snapshot, otherwise a delta to `before`."""
     held = commit.held
     executors, executor_splices = _executors(commit.executors, {} if before is None else before.executors)
     shape = WireCommit(
@@ -103,15 +107,19 @@ def write_commit(
 
 
 def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
-    """A commit from its record. Raises CheckpointCorrupt, naming it, if it is not one."""
+    """Decode the commit in a record.
+
+    Raises CheckpointCorrupt, naming the checkpoint, if it is damaged.
+    """
     entry = record.entry
     what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
     shape = decode_stored(_decode_commit, record.body, what)
     _check_format(shape.format, what)
     check_commit(shape, what)
+    # Entry and body may be stored apart: a body that was copied from another run is refused.
     if shape.run is not None and shape.run.run_id != entry.run_id:
         raise CheckpointCorrupt(
-            f"checkpoint {entry.checkpoint_id} is filed under run {entry.run_id!r} but was written by run "
+            f"checkpoint {entry.checkpoint_id} is stored under run {entry.run_id!r} but was written by run "
             f"{shape.run.run_id!r}"
         )
     held = shape.held
@@ -144,12 +152,27 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
 
 
 def header_of(shape: WireCommit) -> RunHeader:
-    """Whose run a frame belongs to."""
+    """Return the run header in a snapshot."""
     assert shape.run is not None
     run = shape.run
-    details = (run.signature, run.input_digest, run.epoch, run.parent_id, run.caller, run.trace)
-    later_details = (run.parent_run, run.parent_number, run.tags, run.retention, run.version)
-    return RunHeader(run.run_id, run.workflow, *details, *later_details)
+    return RunHeader(
+        run_id=run.run_id,
+        workflow=run.workflow,
+        signature=run.signature,
+        input_digest=run.input_digest,
+        epoch=run.epoch,
+        parent_id=run.parent_id,
+        caller=run.caller,
+        trace=run.trace,
+        parent_run=run.parent_run,
+        parent_number=run.parent_number,
+        tags=run.tags,
+        retention=run.retention,
+        version=run.version,
+    )
+
+
+# -------------------------------------------------------------------- the superstep log
 
 
 def write_outcome(outcome: Outcome) -> bytes:
@@ -171,7 +194,11 @@ def write_outcome(outcome: Outcome) -> bytes:
 
 
 def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
-    what = f"what run {run_id!r} remembered as {key!r}"
+    """Decode an outcome of the superstep log.
+
+    Raises CheckpointCorrupt, naming it, if it is damaged.
+    """
+    what = f"outcome {key!r} in the superstep log of run {run_id!r}"
     shape = decode_stored(_decode_outcome, body, what)
     _check_format(shape.format, what)
     if shape.delivery != key:
@@ -191,21 +218,28 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
     )
 
 
-def write_note(note: LogEntry) -> bytes:
-    failure = None if note.failure is None else _failure(note.failure)
-    value = NOTHING if note.value is None else _raw(note.value)
-    return _encode(WireNote(FORMAT, note.due, failure, note.final, value, note.call))
+def write_log_entry(entry: LogEntry) -> bytes:
+    failure = None if entry.failure is None else _failure(entry.failure)
+    value = NOTHING if entry.value is None else _raw(entry.value)
+    return _encode(WireNote(FORMAT, entry.due, failure=failure, final=entry.final, value=value, call=entry.call))
 
 
-def read_note(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry:
-    what = f"what run {run_id!r} noted as {key!r}"
+def read_log_entry(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry:
+    """Decode an entry of the superstep log.
+
+    Raises CheckpointCorrupt, naming it, if it is damaged.
+    """
+    what = f"entry {key!r} in the superstep log of run {run_id!r}"
     shape = decode_stored(_decode_note, body, what)
     _check_format(shape.format, what)
-    if shape.due:  # what came of a step is not due
+    if shape.due:  # the result of a step has no time
         read_moment(shape.due, what)
     failure = None if shape.failure is None else _read_failure(shape.failure)
     value = _payload(shape.value, codec) if bytes(shape.value) else None
     return LogEntry(shape.due, failure, shape.final, value, shape.call)
+
+
+# -------------------------------------------------------------------- parts: each written and read
 
 
 def _check_format(version: int, what: str) -> None:
@@ -213,7 +247,7 @@ def _check_format(version: int, what: str) -> None:
         return
     if version < min(READABLE):
         raise damage_error(what, f"there is no format {version}")
-    raise NewerFormat(f"{what} is of format {version}, and this version reads {READABLE}; use a newer Stepwell")
+    raise NewerFormat(f"{what} has format {version}, and this Stepwell reads {READABLE}; use a newer Stepwell")
 
 
 def _raw(payload: Payload) -> Raw:
@@ -225,9 +259,21 @@ def _payload(raw: Raw, codec: Codec) -> Payload:
 
 
 def _run(header: RunHeader) -> WireRun:
-    details = (header.input_digest, header.epoch, header.parent_id, header.caller, header.trace)
-    later_details = (header.parent_run, header.parent_number, dict(header.tags), header.retention, header.version)
-    return WireRun(header.run_id, header.workflow, dict(header.signature), *details, *later_details)
+    return WireRun(
+        run_id=header.run_id,
+        workflow=header.workflow,
+        signature=dict(header.signature),
+        input_digest=header.input_digest,
+        epoch=header.epoch,
+        parent_id=header.parent_id,
+        caller=header.caller,
+        trace=header.trace,
+        parent_run=header.parent_run,
+        parent_number=header.parent_number,
+        tags=dict(header.tags),
+        retention=header.retention,
+        version=header.version,
+    )
 
 
 def _failure(f: WorkflowErrorDetails) -> WireFailure:
@@ -254,32 +300,50 @@ def _read_children(children: dict[str, WireChild | None]) -> dict[str, Child | N
 
 def _message(m: RoutedMessage) -> WireMessage:
     reply = None if m.reply is None else WireReply(m.reply.request_id, _raw(m.reply.question), m.reply.child)
-    return WireMessage(m.id, m.source, _raw(m.payload), m.target, m.takers, m.joins, reply)
+    return WireMessage(
+        m.id, m.source, payload=_raw(m.payload), target=m.target, takers=m.takers, joins=m.joins, reply=reply
+    )
 
 
 def _read_message(m: WireMessage, codec: Codec) -> RoutedMessage:
     reply = None if m.reply is None else Reply(m.reply.request_id, _payload(m.reply.question, codec), m.reply.child)
-    return RoutedMessage(m.id, m.source, _payload(m.payload, codec), m.target, m.takers, m.joins, reply)
+    payload = _payload(m.payload, codec)
+    return RoutedMessage(m.id, m.source, payload=payload, target=m.target, takers=m.takers, joins=m.joins, reply=reply)
 
 
 def _request(r: Request) -> WireRequest:
-    default = NOTHING if r.default is None else _raw(r.default)
-    schema = Raw(r.schema.encode())
-    details = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
-    return WireRequest(r.id, r.executor, _raw(r.payload), *details)
+    return WireRequest(
+        r.id,
+        r.executor,
+        payload=_raw(r.payload),
+        request_type=r.request_type,
+        response_type=r.response_type,
+        schema=Raw(r.schema.encode()),
+        at=r.at,
+        deadline=r.deadline,
+        default=NOTHING if r.default is None else _raw(r.default),
+        child=r.child,
+    )
 
 
 def read_requests(plain: list[Any], codec: Codec) -> list[Request]:
-    """Requests from plain JSON data."""
+    """Read requests from plain JSON data."""
     return [_read_request(r, codec) for r in _decode_requests(_encode(plain))]
 
 
 def _read_request(r: WireRequest, codec: Codec) -> Request:
-    default = _payload(r.default, codec) if bytes(r.default) else None
-    schema = bytes(r.schema).decode()
-    payload = _payload(r.payload, codec)
-    details = (r.request_type, r.response_type, schema, r.at, r.deadline, default, r.child)
-    return Request(r.id, r.executor, payload, *details)
+    return Request(
+        r.id,
+        r.executor,
+        payload=_payload(r.payload, codec),
+        request_type=r.request_type,
+        response_type=r.response_type,
+        schema=bytes(r.schema).decode(),
+        at=r.at,
+        deadline=r.deadline,
+        default=_payload(r.default, codec) if bytes(r.default) else None,
+        child=r.child,
+    )
 
 
 def _read_held(held: dict[str, dict[str, list[Raw]]], codec: Codec) -> Held:
@@ -292,6 +356,9 @@ def _outputs(outputs: tuple[Output, ...]) -> list[WireOutput]:
 
 def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]:
     return tuple(Output(output.kind, _payload(output.payload, codec)) for output in outputs)
+
+
+# -------------------------------------------------------------------- state, and deltas of it
 
 
 def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Payload]) -> WireWrites | None:
@@ -311,14 +378,15 @@ def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Payload])
             case Appended(items=items):
                 shape.append[key] = [_raw(item) for item in items]
             case Edited():
-                raise CodecError("what was read as a change is stored as what it came to", path=f"$.state.{key}")
+                # An edit exists only between reading a delta and applying it.
+                raise CodecError("an edit must be applied to its value before it is stored", path=f"$.state.{key}")
     return shape
 
 
 def _executors(
     saved: Mapping[str, Payload | Edited], before: Mapping[str, Payload]
 ) -> tuple[dict[str, Raw], dict[str, WireSplice]]:
-    """What executors keep: for each all of it, or what changed in it."""
+    """Return the states of executors: some whole, and for the others what changed."""
     texts: dict[str, Raw] = {}
     splices: dict[str, WireSplice] = {}
     for id, payload in saved.items():
@@ -333,7 +401,7 @@ def _executors(
 
 
 def _splice(before: Payload | None, text: bytes) -> WireSplice | None:
-    """What changed in a value, if it is large and changed only a little."""
+    """Return what changed in a value, if it is large and changed only a little."""
     if before is None or len(text) < WORTH_IT:
         return None
     splice = splice_of(json_of(before), text)
@@ -342,7 +410,7 @@ def _splice(before: Payload | None, text: bytes) -> WireSplice | None:
 
 def _read_splice(shape: WireSplice, codec: Codec, what: str) -> Edited:
     if shape.start < 0 or shape.tail < 0:
-        raise CheckpointCorrupt(f"{what} changes a text before its beginning")
+        raise CheckpointCorrupt(f"{what} is damaged: it changes text that does not exist")
     return Edited(StoredEdit(Splice(shape.start, shape.tail, shape.text.encode()), codec, what))
 
 

@@ -1,6 +1,7 @@
-"""The shapes of format 1, field by field. `docs/format.md` says in words what they mean.
+"""The shapes of format 1, field by field; `docs/format.md` explains them.
 
-From the first published version on they are for ever: a change is a new format number, and the old one stays readable.
+From the first published version on they are frozen: a change is a new format number, and the old
+one stays readable. A field that has its default value is not written.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from stepwell.model.event import WorkflowRunState
 from stepwell.model.superstep import CommitKind, Retention
 
 FORMAT = 1
+# What this version reads: its own format, and every published one before it.
 READABLE = (1,)
-"""What this version reads: its own format, and every published one before it."""
 Raw = msgspec.Raw
 
-
-NOTHING = Raw()  # msgspec cannot read `Raw | None`; a default that is the same object is left out
+# The default of an optional raw field. msgspec cannot decode `Raw | None`, and it omits a default
+# only if the field holds this very object.
+NOTHING = Raw()
 
 
 class _WireShape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -98,7 +100,7 @@ class WireFailure(_WireShape):
 
 
 class WireRun(_WireShape):
-    """What never changes in a run; in every frame."""
+    """What never changes in a run; in every snapshot."""
 
     run_id: str
     workflow: str
@@ -116,6 +118,8 @@ class WireRun(_WireShape):
 
 
 class WireCommit(_WireShape, kw_only=True):
+    """The body of a record: a snapshot if `run` is present, otherwise a delta."""
+
     format: int
     kind: CommitKind
     status: WorkflowRunState
@@ -147,6 +151,8 @@ class WireSent(_WireShape):
 
 
 class WireOutcome(_WireShape, kw_only=True):
+    """An outcome in the superstep log."""
+
     format: int
     delivery: str
     executor: str
@@ -161,7 +167,7 @@ class WireOutcome(_WireShape, kw_only=True):
 
 
 class WireNote(_WireShape):
-    """A timer, an attempt that failed, or what came of a step."""
+    """Any other entry in the superstep log: a timer, a failed attempt, or the result of a step."""
 
     format: int
     due: str

@@ -1,4 +1,4 @@
-"""What a stored commit must be beyond its shape: what it names is there, and its times are times."""
+"""Checks of a stored commit beyond its shape: its references exist, and its times are times."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def check_commit(shape: WireCommit, what: str) -> None:
-    """Raises CheckpointCorrupt, saying what it is, if a commit cannot have been written so."""
+    """Raise CheckpointCorrupt, naming `what`, if a commit cannot have been written like this."""
     counts = [shape.iteration, shape.since_input, shape.place, shape.restored or 0]
     if (run := shape.run) is not None:
         counts += [run.version - 1, run.epoch, run.parent_number or 0]
     counts += [child.number for child in shape.children.values() if child is not None]
     if min(counts) < 0:
-        raise damage_error(what, "it counts below 0")
+        raise damage_error(what, "a count is below 0")
     if max(counts) > LARGEST:
-        raise damage_error(what, f"it counts beyond {LARGEST}, the largest number that stores hold")
+        raise damage_error(what, f"a count is above {LARGEST}, the largest number that stores hold")
     if shape.wake is not None:
-        read_moment(shape.wake, f"when to wake, in {what}")
+        read_moment(shape.wake, f"the wake-up time in {what}")
     check_requests(shape.asked, what)
     if shape.run is not None:
         _check_run(shape.run, what)
@@ -34,28 +34,28 @@ def check_commit(shape: WireCommit, what: str) -> None:
 
 
 def check_requests(requests: Iterable[WireRequest], what: str) -> None:
-    """Raises CheckpointCorrupt, saying where they are, if what is said of questions cannot be read."""
+    """Raise CheckpointCorrupt, naming `what`, if a schema or a time of a request is damaged."""
     for request in requests:
-        decode_stored(_read_schema, bytes(request.schema), f"the schema of the question {request.id!r} in {what}")
+        decode_stored(_read_schema, bytes(request.schema), f"the schema of request {request.id!r} in {what}")
         for stamp in (request.at, request.deadline):
             if stamp is not None:
-                read_moment(stamp, f"the question {request.id!r} in {what}")
+                read_moment(stamp, f"request {request.id!r} in {what}")
 
 
 def _check_run(run: WireRun, what: str) -> None:
     for part in ("executors", "edges"):
         names = run.signature.get(part, [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise damage_error(what, f"the {part} in its signature are no list of names")
+            raise damage_error(what, f"the {part} in its signature are not a list of names")
 
 
 def _check_done(shape: WireCommit, what: str) -> None:
-    """Whoever tells again what was done looks up the messages that were sent, and the questions that were asked."""
+    """Check that the messages and requests that deliveries name are there: events need them."""
     sent, requests = {part.id for part in shape.messages or ()}, {part.id for part in shape.asked}
     for done in shape.done:
         for id in done.sent:
             if id not in sent:
-                raise damage_error(what, f"{done.executor!r} has sent the message {id!r}, which is not there")
+                raise damage_error(what, f"{done.executor!r} sent message {id!r}, which is not in it")
         for id in done.asked:
             if id not in requests:
-                raise damage_error(what, f"{done.executor!r} has asked {id!r}, which is not there")
+                raise damage_error(what, f"{done.executor!r} asked request {id!r}, which is not in it")

@@ -1,1 +1,1 @@
-"""A directory that a person can read: one folder per run, one JSON file per record."""
+"""A store in a directory that people can read: one folder per run, one JSON file per record."""

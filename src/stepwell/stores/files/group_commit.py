@@ -1,7 +1,7 @@
-"""Remembering several things at once.
+"""Group commit for the superstep log.
 
-To make a file safe takes long, and handlers that work side by side often finish together. So what is to be remembered
-while another file is being written waits for it, and then goes into one file.
+Syncing a file takes long, and handlers that run side by side often finish together. So entries that
+arrive while a file of their run is being written wait for it, and then share the next file.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import msgspec
 from stepwell.errors import CommitConflict
 from stepwell.stores.files import layout
 from stepwell.stores.files.run_folder import RunFolder
-from stepwell.stores.files.superstep_log import LogItem, write_memo
+from stepwell.stores.files.superstep_log import LogItem, write_log_file
 
 
 @dataclass(eq=False, slots=True)
-class Wish:
-    """Something that is to be remembered, and what became of it."""
+class LogWrite:
+    """An entry to be logged, and the future that tells whether it was new."""
 
     place: int
     key: str
@@ -31,61 +31,65 @@ class Wish:
 
 
 class GroupCommit:
-    """Collects what is to be remembered, run by run, as long as something of that run is being written."""
+    """Collects log entries by run while another file of that run is being written."""
 
-    def __init__(self, start: Callable[[Callable[[], None]], object], write: Callable[[str, list[Wish]], None]) -> None:
-        self._start = start  # lets a thread work
-        self._write = write  # gives every wish its answer, or raises
+    def __init__(
+        self, start: Callable[[Callable[[], None]], object], write: Callable[[str, list[LogWrite]], None]
+    ) -> None:
+        self._start = start  # runs a function in a thread
+        self._write = write  # resolves the future of every entry, or raises
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[Wish]] = {}  # by run; there is an entry as long as a thread works for it
+        # By run. A key exists as long as a thread works for that run, even if nothing waits.
+        self._waiting: dict[str, list[LogWrite]] = {}
 
-    def write_log(self, run_id: str, wish: Wish) -> Future[bool]:
-        """Whether it is kept, as soon as that is sure."""
+    def write_log(self, run_id: str, log_write: LogWrite) -> Future[bool]:
+        """Return a future: whether the entry was new, once that is durable."""
         with self._lock:
             if run_id in self._waiting:
-                self._waiting[run_id].append(wish)
+                self._waiting[run_id].append(log_write)
             else:
                 self._start(lambda: self._work(run_id))
-                self._waiting[run_id] = [wish]
-        return wish.kept
+                self._waiting[run_id] = [log_write]
+        return log_write.kept
 
     def _work(self, run_id: str) -> None:
-        while wishes := self._next(run_id):
-            wanted = [wish for wish in wishes if wish.kept.set_running_or_notify_cancel()]
+        while batch := self._next(run_id):
+            wanted = [log_write for log_write in batch if log_write.kept.set_running_or_notify_cancel()]
             try:
                 self._write(run_id, wanted)
-            except BaseException as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
-                for wish in wanted:
-                    if not wish.kept.done():
-                        wish.kept.set_exception(error)
+            except BaseException as error:  # noqa: BLE001 - raised by the futures, in the waiting tasks
+                for log_write in wanted:
+                    if not log_write.kept.done():
+                        log_write.kept.set_exception(error)
 
-    def _next(self, run_id: str) -> list[Wish]:
+    def _next(self, run_id: str) -> list[LogWrite]:
         with self._lock:
-            wishes, self._waiting[run_id] = self._waiting[run_id], []
-            if not wishes:
+            batch, self._waiting[run_id] = self._waiting[run_id], []
+            if not batch:
                 del self._waiting[run_id]
-            return wishes
+            return batch
 
 
-def keep(run: RunFolder, run_id: str, wishes: list[Wish]) -> list[tuple[Wish, bool]]:
-    """Write down what is wished for, each place in one file, unless it is there already or comes too late.
+def write_batch(run: RunFolder, run_id: str, batch: list[LogWrite]) -> list[tuple[LogWrite, bool]]:
+    """Write a batch, one file per place, without entries that exist or whose fence is too old.
 
-    The answers to those that are not refused, to be told when the run is free for them again.
+    Returns the entries that were not refused and whether each was new. The caller resolves their
+    futures after the lock of the run is released.
     """
-    answers: list[tuple[Wish, bool]] = []
+    answers: list[tuple[LogWrite, bool]] = []
     fresh: dict[int, list[LogItem]] = {}
-    for wish in wishes:
+    for log_write in batch:
         try:
-            run.refuse_late(run_id, wish.fence)
-            item = LogItem(wish.key, msgspec.Raw(layout.compact(wish.body)))
-        except (CommitConflict, ValueError) as error:  # that is its own fault
-            wish.kept.set_exception(error)
+            run.check_fence(run_id, log_write.fence)
+            item = LogItem(log_write.key, msgspec.Raw(layout.compact(log_write.body)))
+        except (CommitConflict, ValueError) as error:  # fails this entry alone, not the batch
+            log_write.kept.set_exception(error)
             continue
-        is_new = wish.key not in run.keys(wish.place)
-        answers.append((wish, is_new))
+        is_new = log_write.key not in run.keys(log_write.place)
+        answers.append((log_write, is_new))
         if is_new:
-            run.keys(wish.place).add(wish.key)
-            fresh.setdefault(wish.place, []).append(item)
+            run.keys(log_write.place).add(log_write.key)
+            fresh.setdefault(log_write.place, []).append(item)
     for place, group in fresh.items():
-        write_memo(run.folder, place, group)
+        write_log_file(run.folder, place, group)
     return answers

@@ -1,16 +1,16 @@
-"""How a store looks on disk: the names of files and folders, what is in them, and how they are written safely.
+"""The layout on disk: names of files and folders, their contents, and how they are written safely.
 
-    <root>/stepwell.json                              the mark of a store, with the version of its format
+    <root>/stepwell.json                              the mark of a store, with its format
     <root>/<workflow>/<run>/000012-<checkpoint>.json  one record
-    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will be kept of it; see run_folder
-    <root>/<workflow>/<run>/memory/000012-<key>.json  what was finished inside a superstep under way; see superstep_log
-    <root>/<workflow>/<run>/mail/000012-<key>.json    mail; see signals
-    <root>/<workflow>/<run>/open.json                 open questions, and when to wake the run; see open_page
-    <root>/<workflow>/<run>/owner.json                who drives the run; see lease
+    <root>/<workflow>/<run>/.reduced-000012-<checkpoint>.json  what will stay of it; see run_folder
+    <root>/<workflow>/<run>/memory/000012-<key>.json  the superstep log; see superstep_log
+    <root>/<workflow>/<run>/mail/000012-<key>.json    a signal; see signals
+    <root>/<workflow>/<run>/open.json                 open requests and wake-up time; see open_page
+    <root>/<workflow>/<run>/owner.json                the lease; see lease
     <root>/.new/<run>/                                a run that has no record yet
     <root>/.gone/                                     runs that are being deleted
 
-Names that begin with a dot are never records: locks (see lock; nothing of what is in them is stored), and
+Names that start with a dot are never records: they are locks (see lock; they store nothing), and
 files that a killed writer left half written.
 """
 
@@ -32,29 +32,31 @@ from stepwell.storage.permissions import creating, files_mode_in, folder_mode, m
 from stepwell.storage.port import Entry, Record, RunMetadata
 
 FORMAT = 1
-MARK, OWNER, OPEN, MEMORY, MAIL = "stepwell.json", "owner.json", "open.json", "memory", "mail"
+MARK, OWNER, OPEN, LOG_FOLDER, SIGNALS_FOLDER = "stepwell.json", "owner.json", "open.json", "memory", "mail"
 LOCK, NEW, GONE, TEMPORARY = ".lock", ".new", ".gone", ".tmp-"
-REDUCED = ".reduced-"  # before the name of a record: what is to replace it once the next commit is there
+REDUCED = ".reduced-"  # before the name of a record: what replaces it once the next commit is there
 
-COVER = 8192  # bytes: of a longer file so much is read to know what it holds
+COVER = 8192  # bytes of a longer file that are read to find its cover
 
 RECORD_NAME = re.compile(r"(\d{6,})-.*\.json")
 PLAIN = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,99}")
-_counter = itertools.count()
+# Numbers for temporary files. Shared by all stores of the process, because two of them may write in
+# the same folder; `next` on it is atomic.
+_temporary_numbers = itertools.count()
 
 
 class StoredFile(msgspec.Struct):
-    """What is written to a file of its own."""
+    """The content of a file."""
 
     format: int
 
 
 class Mark(StoredFile):
-    """What tells that a directory is a store."""
+    """The content of `stepwell.json`, which marks a directory as a store."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a run whatever it has come to. Each record says it, so that any of them may go."""
+    """What never changes in a run. Each record repeats it, so that any of them can be deleted."""
 
     began: str
     tags: dict[str, str] = {}
@@ -65,12 +67,12 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
         return RunMetadata(self.tags, self.caller)
 
     def with_metadata(self, metadata: RunMetadata | None) -> Origin:
-        """What is known after somebody has said that; None: nothing."""
+        """Return the origin with other metadata; None changes nothing."""
         return self if metadata is None else Origin(self.began, dict(metadata.tags), metadata.caller)
 
 
 class Cover(StoredFile, kw_only=True, omit_defaults=True):
-    """What a record's file says before its body."""
+    """Everything in a record's file before the body."""
 
     run_id: str
     number: int
@@ -79,36 +81,38 @@ class Cover(StoredFile, kw_only=True, omit_defaults=True):
     status: str
     iteration: int
     at: str
-    is_snapshot: bool = msgspec.field(name="frame")  # the name in the file
+    is_snapshot: bool = msgspec.field(name="frame")  # its name in the file, which never changes
     outputs: bool
     fleeting: bool = False
-    seq: int  # when it was committed, in nanoseconds: the order of commits over all runs
+    seq: int  # when it was committed, in nanoseconds: the order of commits across all runs
     origin: Origin
-    drop_below: int | None = None  # records before this number that were there and hold no outputs are gone
+    # Records before this number that existed then and hold no outputs are deleted, even if their
+    # files are still there.
+    drop_below: int | None = None
 
     @property
     def entry(self) -> Entry:
         return Entry(
             self.run_id,
             self.number,
-            self.checkpoint_id,
-            self.workflow,
-            self.status,
-            self.iteration,
-            self.at,
-            self.is_snapshot,
-            self.outputs,
-            self.fleeting,
+            checkpoint_id=self.checkpoint_id,
+            workflow=self.workflow,
+            status=self.status,
+            iteration=self.iteration,
+            at=self.at,
+            is_snapshot=self.is_snapshot,
+            outputs=self.outputs,
+            fleeting=self.fleeting,
         )
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """What sorts records as they were committed."""
+        """A key that sorts records in the order of their commits."""
         return (self.seq, self.run_id, self.number)
 
 
 class StoredRecord(Cover, kw_only=True, omit_defaults=True):
-    """A record as it is written to its file. The body is the last thing in it."""
+    """A record as it is written to its file, body last, so that the cover can be read alone."""
 
     body: msgspec.Raw
 
@@ -119,17 +123,18 @@ class StoredRecord(Cover, kw_only=True, omit_defaults=True):
 
 S = TypeVar("S", bound=StoredFile)
 
-# Made once, before there are threads: two that find out at the same time what a class is like crash the process.
+# Created at import, before there are threads: msgspec inspects a class when it first meets it, and
+# two threads that do so at the same time crash the interpreter.
 MARKS, _COVERS, _RECORDS = msgspec.json.Decoder(Mark), msgspec.json.Decoder(Cover), msgspec.json.Decoder(StoredRecord)
 
 
 def safe_name(text: str) -> str:
-    """A file name for any text: never hidden, never a path, and never the same for two texts.
+    """Return a file name for any text: never hidden, never a path, and different for each text.
 
-    Plain lower-case names stay as they are. Others get a hash behind a `~`, which no plain name contains;
-    capitals count as others because some file systems cannot tell them from small letters.
+    Plain lower-case names stay as they are. Others get a hash after a `~`, which no plain name
+    contains. Names with capitals get one too, because some file systems ignore case.
     """
-    if PLAIN.fullmatch(text) and text != MARK:  # the marker lies beside the folders of the workflows
+    if PLAIN.fullmatch(text) and text != MARK:  # the mark lies beside the folders of the workflows
         return text
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:60]
     return f"{readable}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
@@ -140,7 +145,10 @@ def record_name(number: int, checkpoint_id: str) -> str:
 
 
 def compact(body: bytes | msgspec.Raw) -> bytes:
-    """JSON without white space. Numbers, strings and the order of keys stay as they were written."""
+    """Return JSON without white space; numbers, strings and the order of keys stay unchanged.
+
+    Files are indented for people, and checksums are computed over the compact text.
+    """
     return msgspec.json.format(bytes(body), indent=-1)
 
 
@@ -170,31 +178,34 @@ def cover_of(stored: StoredRecord) -> Cover:
 
 
 def read_record(path: Path) -> StoredRecord:
-    """The record in that file. Raises CheckpointCorrupt unless it is the record that its name and folders say."""
-    return _in_place(read(path, _RECORDS), path)
+    """Return the record in a file. Raises CheckpointCorrupt unless it belongs under that name."""
+    return _check_place(read(path, _RECORDS), path)
 
 
 def read_cover(path: Path) -> Cover:
-    """As `read_record`, without the body: of a large file only the beginning is read, and whether it has an end."""
-    cover = _beginning(path)
-    return _in_place(read(path, _COVERS) if cover is None else cover, path)
+    """Return the record in a file without its body.
+
+    Of a large file only the beginning is read, and the last bytes, to see that it is complete.
+    """
+    cover = _read_beginning(path)
+    return _check_place(read(path, _COVERS) if cover is None else cover, path)
 
 
 C = TypeVar("C", bound=Cover)
 
 
-def _in_place(cover: C, path: Path) -> C:
+def _check_place(cover: C, path: Path) -> C:
     expected = Path(safe_name(cover.workflow), safe_name(cover.run_id), record_name(cover.number, cover.checkpoint_id))
     if path.with_name(path.name.removeprefix(REDUCED)).parts[-3:] != expected.parts:
         raise CheckpointCorrupt(
-            f"{path} is not what its name says: it holds commit {cover.number} ({cover.checkpoint_id}) "
-            f"of run {cover.run_id!r} of workflow {cover.workflow!r}; put it back where it belongs"
+            f"{path} does not belong under this name: it contains commit {cover.number} ({cover.checkpoint_id}) "
+            f"of run {cover.run_id!r} of workflow {cover.workflow!r}; move it back to its place"
         )
     return cover
 
 
-def _beginning(path: Path) -> Cover | None:
-    """What a large file says before its body; None if all of it has to be read to know that."""
+def _read_beginning(path: Path) -> Cover | None:
+    """Return the cover of a large file; None if the whole file has to be read to know it."""
     try:
         if path.stat().st_size <= COVER:
             return None
@@ -204,37 +215,40 @@ def _beginning(path: Path) -> Cover | None:
             if not body or file.read() != b"\n}\n":
                 return None
         cover = _COVERS.decode(start + b"}")
-    except (OSError, ValueError, RecursionError):  # whoever reads all of it says what is wrong
+    except (OSError, ValueError, RecursionError):  # reading the whole file will report the error
         return None
     return cover if cover.format <= FORMAT else None
 
 
 def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
-    """What is in a file. Raises CheckpointCorrupt, naming it, if that cannot be trusted; FileNotFoundError as it is."""
+    """Return the content of a file.
+
+    Raises CheckpointCorrupt, naming the file, if it is damaged; FileNotFoundError is passed on.
+    """
     try:
         data = path.read_bytes()
-        data.decode()
+        data.decode()  # msgspec accepts invalid UTF-8 in a raw body
         content = decoder.decode(data)
     except FileNotFoundError as error:
         if path.is_symlink():
-            raise CheckpointCorrupt(f"{path} cannot be read: it is a link to nothing") from error
+            raise CheckpointCorrupt(f"{path} cannot be read: it is a broken symbolic link") from error
         raise
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # says nothing about this file
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # not the fault of this file
             raise
         raise CheckpointCorrupt(f"{path} cannot be read: {error.strerror}") from error
     except RecursionError:
         raise CheckpointCorrupt(f"{path} is damaged: it is nested too deep; restore it from a backup") from None
     except ValueError as error:
         raise CheckpointCorrupt(
-            f"{path} is damaged: {error}; restore it from a backup, or delete it to do without it"
+            f"{path} is damaged: {error}; restore it from a backup, or delete it if you can do without it"
         ) from error
     if content.format < 1:
         raise CheckpointCorrupt(f"{path} is damaged: there is no format {content.format}; restore it from a backup")
     if content.format > FORMAT:
         raise NewerFormat(
-            f"{path} was written by a newer Stepwell (format {content.format}, this one knows {FORMAT}); "
-            f"it was left as it is. Upgrade Stepwell to use it"
+            f"{path} was written by a newer Stepwell (format {content.format}, this one knows {FORMAT}) and is "
+            f"unchanged; upgrade Stepwell to use it"
         )
     return content
 
@@ -242,19 +256,21 @@ def read(path: Path, decoder: msgspec.json.Decoder[S]) -> S:
 def write(
     path: Path, content: StoredFile, *, stamp: int | None = None, lasting: bool = True, mode: int | None = None
 ) -> None:
-    """Put the content in place of whatever is there: after a crash it is wholly there or not at all.
+    """Write a file atomically: after a crash it has the old content or the new, never a mixture.
 
-    `stamp` becomes the time of modification, in nanoseconds. Without `lasting` a power failure may undo it. Without
-    `mode` the file is as open as its folder.
+    `stamp` becomes the modification time, in nanoseconds. Without `lasting`, a power failure may
+    undo the write. Without `mode`, the permissions follow those of the folder.
     """
     data = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
-    half = path.with_name(f"{TEMPORARY}{os.getpid()}-{next(_counter)}")
+    half = path.with_name(f"{TEMPORARY}{os.getpid()}-{next(_temporary_numbers)}")
     try:
         with open(half, "xb", opener=creating(files_mode_in(path.parent) if mode is None else mode)) as file:
             file.write(data)
             file.flush()
             if stamp is not None:
                 os.utime(file.fileno(), ns=(stamp, stamp))
+            # Always, even without `lasting`: otherwise the new name could survive a power failure
+            # and its content not.
             os.fsync(file.fileno())
         os.replace(half, path)
     except BaseException:
@@ -275,11 +291,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int | None = None) -> None:
-    """Create a folder and those above it, durably. `mode` is that of the files in it; without it, they are like the
-    files in the folder above."""
+    """Create a folder and its parents, durably.
+
+    `mode` is that of the files in it; without it, they are like the files in the folder above.
+    """
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
-    with suppress(FileExistsError):  # another process was faster; a file of that name fails at the next use
+    # Another process was faster; if it is a file, the next use fails.
+    with suppress(FileExistsError):
         make_one_folder(folder, folder_mode(files_mode_in(folder.parent) if mode is None else mode))
     sync_folder(folder.parent)

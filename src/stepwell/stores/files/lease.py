@@ -1,6 +1,6 @@
-"""Who drives a run: `owner.json`. It outlives the claim, because the numbers of claims on a run only rise.
+"""The lease of a run: `owner.json`. The file outlives the lease, because fences must keep rising.
 
-No claim has to survive a power failure: nobody does who could write under it.
+A lease need not survive a power failure: no process survives that could write under it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from stepwell.stores.files.layout import FORMAT, OWNER, StoredFile
 
 
 class StoredLease(StoredFile):
-    """The last claim on a run."""
+    """The last lease of a run."""
 
     host: str
     machine: str
     pid: int
     started: str
     drive: str
-    until: float | None  # None: it was let go
-    fence: int  # its number
+    until: float | None  # None: released
+    fence: int
 
     @property
     def lease(self) -> Lease | None:
-        """None if nobody holds it."""
+        """The lease, or None if it was released."""
         if self.until is None:
             return None
         return Lease(Owner(self.host, self.machine, self.pid, self.started, self.drive), self.until)
@@ -47,7 +47,7 @@ def lease_in(folder: Path) -> StoredLease | None:
 
 
 def fence_in(folder: Path) -> int:
-    """The number of the last claim; 0 if there was none."""
+    """Return the fence of the last lease; 0 if there was none."""
     stored = lease_in(folder)
     return stored.fence if stored else 0
 
@@ -56,14 +56,14 @@ def acquire(folder: Path, run_id: str, owner: Owner, seconds: float) -> int:
     stored = lease_in(folder)
     lease = stored.lease if stored else None
     if lease is not None and lease.owner != owner and not lease.is_over():
-        raise lease.refuse(run_id)
+        raise lease.busy_error(run_id)
     fence = stored.fence + 1 if stored else 1
     _write(folder, owner, owner.clock() + seconds, fence)
     return fence
 
 
 def renew(folder: Path, fence: int, seconds: float) -> bool:
-    """Extend the claim of that number, if it is held; False if there is a later one."""
+    """Extend the lease with that fence, if it is held; False if there is a later one."""
     stored = lease_in(folder)
     lease = stored.lease if stored else None
     if stored is not None and lease is not None and stored.fence == fence:
@@ -72,7 +72,7 @@ def renew(folder: Path, fence: int, seconds: float) -> bool:
 
 
 def release(folder: Path, owner: Owner) -> bool:
-    """Let go; False if it is not held by that owner."""
+    """Release the lease; False if that owner does not hold it."""
     stored = lease_in(folder)
     lease = stored.lease if stored else None
     if stored is None or lease is None or lease.owner != owner:
@@ -82,5 +82,14 @@ def release(folder: Path, owner: Owner) -> bool:
 
 
 def _write(folder: Path, owner: Owner, until: float | None, fence: int) -> None:
-    stored = StoredLease(FORMAT, owner.host, owner.machine, owner.pid, owner.started, owner.drive, until, fence)
+    stored = StoredLease(
+        FORMAT,
+        owner.host,
+        machine=owner.machine,
+        pid=owner.pid,
+        started=owner.started,
+        drive=owner.drive,
+        until=until,
+        fence=fence,
+    )
     layout.write(folder / OWNER, stored, lasting=False)

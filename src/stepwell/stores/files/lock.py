@@ -1,8 +1,9 @@
-"""The lock of a folder: it keeps every other process and thread out, and tells whether anybody was there since.
+"""The lock of a folder: it excludes other processes and threads, and shows who wrote last.
 
-Whoever takes the lock of a run writes a new word into it before changing anything. A store that finds its own
-last word there knows that everything is still as it left it. Behind its word it leaves a hint for others when it has
-finished: the hint repeats the word, and so it is over with it.
+A writer that takes the lock of a run puts a new random token into it before changing anything. A
+store that later finds its own token there knows that nobody has written since, and may trust what
+it has cached. When a writer is done, it leaves a hint behind the token. The hint repeats the token,
+so the next writer's token makes it invalid.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from stepwell.storage.permissions import create, files_mode_in
 from stepwell.stores.files.layout import LOCK
 
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
-WORD = 32  # characters
-LONGEST = 1024  # bytes in a lock
+TOKEN_SIZE = 32  # characters
+LONGEST = 1024  # bytes of a lock that are read
 
 
 @contextmanager
 def lock_folder(folder: Path, mode: int | None = None) -> Iterator[int | None]:
-    """Keep every other process and thread out. Yields the handle of the lock, or None if the folder was moved or
-    deleted while we waited. `mode` is that of a lock that is new; without it, whoever may write in the folder may
-    lock it."""
+    """Exclude every other process and thread.
+
+    Yields the handle of the lock, or None if the folder was moved or deleted while we waited.
+    `mode` is that of a new lock; without it, all who may write in the folder may lock it.
+    """
     try:
         handle = _open(folder, mode)
     except FileNotFoundError:
@@ -37,9 +40,12 @@ def lock_folder(folder: Path, mode: int | None = None) -> Iterator[int | None]:
     try:
         _wait_for_lock(handle, folder / LOCK)
         try:
+            # The lock we waited for may belong to a folder that is gone, or has moved: then locking
+            # it means nothing.
             yield handle if _is_at(handle, folder / LOCK) else None
         finally:
-            _unlock(handle)  # closing alone would not free it if a forked child has the handle too
+            # Explicitly: closing would not release it while a forked child holds the handle too.
+            _unlock(handle)
     finally:
         os.close(handle)
 
@@ -49,77 +55,87 @@ def _open(folder: Path, mode: int | None) -> int:
         return os.open(folder / LOCK, os.O_RDWR)
     try:
         return create(folder / LOCK, os.O_RDWR, files_mode_in(folder) if mode is None else mode)
-    except FileExistsError:  # another one was faster
+    except FileExistsError:  # another process was faster
         return os.open(folder / LOCK, os.O_RDWR)
 
 
-def word_of(handle: int) -> bytes:
-    """The last word written into a lock that is held."""
-    return os.pread(handle, WORD, 0)
+def token_of(handle: int) -> bytes:
+    """Return the token in a lock that is held."""
+    return os.pread(handle, TOKEN_SIZE, 0)
 
 
-def word_in(folder: Path) -> bytes:
-    """The last word written into the lock of a folder, whoever holds it."""
+def token_in(folder: Path) -> bytes:
+    """Return the token in the lock of a folder, held or not."""
     try:
-        return (folder / LOCK).read_bytes()[:WORD]
+        return (folder / LOCK).read_bytes()[:TOKEN_SIZE]
     except FileNotFoundError:
         return b""
 
 
 def hint_of(handle: int) -> str | None:
-    """The hint of who held the lock last, before a new word is written into it."""
+    """Return the hint of the previous holder, before a new token is written into the lock."""
     return _hint_from(os.pread(handle, LONGEST, 0))
 
 
 def hint_in(folder: Path) -> str | None:
-    """The hint in the lock of a folder, if nobody holds it."""
+    """Return the hint in the lock of a folder, if nobody holds it."""
     try:
         return _hint_from((folder / LOCK).read_bytes())
     except FileNotFoundError:
         return None
 
 
-def leave_hint(handle: int, word: bytes, hint: str) -> None:
-    """Leave a hint behind the word of a lock that is held."""
-    os.pwrite(handle, b"\n%b %b\n" % (word, hint.encode()), WORD)
+def leave_hint(handle: int, token: bytes, hint: str) -> None:
+    """Write a hint behind the token of a lock that is held."""
+    os.pwrite(handle, b"\n%b %b\n" % (token, hint.encode()), TOKEN_SIZE)
 
 
 def _hint_from(data: bytes) -> str | None:
-    word, lines = data[:WORD], data[WORD:].split(b"\n")
-    if len(lines) < 3 or not lines[1].startswith(word + b" "):
+    token, lines = data[:TOKEN_SIZE], data[TOKEN_SIZE:].split(b"\n")
+    # Without the final newline, the hint may be cut off.
+    if len(lines) < 3 or not lines[1].startswith(token + b" "):
         return None
-    return lines[1][WORD + 1 :].decode(errors="replace")  # what is no text is no name of a file either
+    # Undecodable bytes match no file name.
+    return lines[1][TOKEN_SIZE + 1 :].decode(errors="replace")
 
 
-def write_word(handle: int) -> bytes:
-    """Write a new word into a lock that is held. Empty if the disk is full: then nobody finds his own there."""
-    word = secrets.token_hex(WORD // 2).encode()  # drawn afresh, so that a forked child has no word of its parent
+def write_token(handle: int) -> bytes:
+    """Write a new token into a lock that is held, and return it; empty if the disk is full."""
+    # From the operating system: a seeded generator would give a forked child its parent's tokens.
+    token = secrets.token_hex(TOKEN_SIZE // 2).encode()
     try:
-        os.pwrite(handle, word, 0)
+        os.pwrite(handle, token, 0)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        os.ftruncate(handle, 0)  # whoever makes room by removing a run must not be stopped by this
+        # Deleting a run must work on a full disk. An empty lock matches nobody's token, so all
+        # caches are distrusted.
+        os.ftruncate(handle, 0)
         return b""
-    return word
+    return token
 
 
 def _unlock(handle: int) -> None:
-    import fcntl  # only POSIX has it: the store refuses to be opened elsewhere
+    # Imported here because only POSIX has it; elsewhere the store refuses to be opened, but this
+    # module must be importable.
+    import fcntl
 
     fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _wait_for_lock(handle: int, path: Path) -> None:
-    import fcntl
+    import fcntl  # as above
 
+    # Polling, because a blocking flock could not be given up, and the holder may be suspended.
     until = time.monotonic() + PATIENCE
     while True:
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > until:
-                raise StoreUnavailable(f"another process has kept {path} locked for {PATIENCE:.0f} s") from error
+                raise StoreUnavailable(
+                    f"another process has held the lock {path} for {PATIENCE:.0f} s; try again, or stop that process"
+                ) from error
         time.sleep(0.002)
 
 

@@ -1,4 +1,4 @@
-"""What a run in a folder waits for."""
+"""What a run waits for: its open requests and its wake-up time."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from stepwell.stores.files.layout import Cover, Origin
 
 
 class Open(msgspec.Struct, frozen=True):
-    """What a run waits for, and what has to be known to read its records."""
+    """What a run waits for, and what is needed to read its records."""
 
     questions: tuple[Pending, ...] = ()
     wake: Wake | None = None
-    origin: Origin | None = None  # if the newest record does not say it
-    shuffled: bool = False  # records were put among others: their numbers do not tell the order of commits
+    origin: Origin | None = None  # only if the newest record has another one
+    # Records were stored among others: their numbers are not the order of commits.
+    shuffled: bool = False
 
     def after(self, entry: Entry, effects: CommitEffects) -> Open:
-        """What is open once a record is there that is the newest."""
-        asked = {question.request_id: question for question in effects.asked}
-        still_open = [q for q in self.questions if q.request_id not in effects.closed and q.request_id not in asked]
+        """Return what is open once a record is the newest."""
+        asked = {request.request_id: request for request in effects.asked}
+        still_open = [
+            request
+            for request in self.questions
+            if request.request_id not in effects.closed and request.request_id not in asked
+        ]
         wake = None if effects.wake is None else Wake(entry.run_id, entry.workflow, effects.wake)
         return Open((*still_open, *asked.values()), wake, None, self.shuffled)
 
-    def anew(self, entry: Entry, effects: CommitEffects) -> Open:
-        """The same, if nothing else is to be open."""
+    def with_only(self, entry: Entry, effects: CommitEffects) -> Open:
+        """Return what is open if a record is the newest and only its requests are."""
         return Open(shuffled=self.shuffled).after(entry, effects)
 
-    def beside(self, newest: Cover, origin: Origin) -> Open:
-        """The same, beside that record as the newest, if that is known of the run."""
+    def with_origin(self, newest: Cover, origin: Origin) -> Open:
+        """Return the same with the origin of the run, unless the newest record has it."""
         return msgspec.structs.replace(self, origin=None if newest.origin == origin else origin)
 
 

@@ -1,4 +1,4 @@
-"""Reading records without a lock. If a file is gone when it is opened, whoever reads looks again."""
+"""Reading records without a lock. If a file disappears meanwhile, the caller tries again."""
 
 from __future__ import annotations
 
@@ -10,91 +10,94 @@ from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.port import Record
 from stepwell.stores.files import layout, open_page
 from stepwell.stores.files.layout import Cover
-from stepwell.stores.files.records import Order, Stock
+from stepwell.stores.files.records import Order, StoredRecords
 from stepwell.stores.files.run_folder import newest_path
 
-COARSE = 2_000_000_000  # ns: the least exact time stamps a file system may have
+COARSE = 2_000_000_000  # ns: the coarsest timestamps of any file system (FAT)
 
 
 def chain(run: Path, number: int) -> list[Record]:
-    """The last frame at or before that number and every record from there to it."""
-    stock = Stock(run)
-    last = stock.record(number)
+    """Return the last snapshot at or before that number and every record from there to it."""
+    records = StoredRecords(run)
+    last = records.record(number)
     chain = [] if last is None else [last]
     while chain and not chain[-1].entry.is_snapshot:
         entry = chain[-1].entry
-        link = stock.record(entry.number - 1)
-        if link is None:
+        before = records.record(entry.number - 1)
+        if before is None:
             raise CheckpointCorrupt(
-                f"{stock.paths[entry.number]} cannot be read: it tells only what changed since commit "
-                f"{entry.number - 1} of run {entry.run_id!r}, which is not stored"
+                f"{records.paths[entry.number]} cannot be read: it is a delta to commit {entry.number - 1} "
+                f"of run {entry.run_id!r}, which is not stored"
             )
-        chain.append(link)
+        chain.append(before)
     return chain[::-1]
 
 
 def history(run: Path, after: int, upto: int | None, *, outputs_only: bool) -> list[Record]:
-    stock = Stock(run)
-    numbers = [number for number in stock.paths if after < number and (upto is None or number <= upto)]
+    records = StoredRecords(run)
+    numbers = [number for number in records.paths if after < number and (upto is None or number <= upto)]
     if outputs_only:
-        numbers = [number for number in numbers if layout.read_cover(stock.paths[number]).outputs]
-    return [record for record in map(stock.record, numbers) if record is not None]
+        numbers = [number for number in numbers if layout.read_cover(records.paths[number]).outputs]
+    return [record for record in map(records.record, numbers) if record is not None]
 
 
 def find_checkpoint(runs: list[Path], checkpoint_id: str) -> Cover | None:
-    """The record of that id in any of the runs; if there are several, that which was committed last."""
+    """Return the checkpoint with that id in any of the runs; the last committed one, if several."""
+    # The id is part of the file name, so only files that match are opened.
     ending = _ending(layout.record_name(0, checkpoint_id))
     covers: list[Cover] = []
     for run in runs:
-        stock = Stock(run)
-        paths = [stock.paths[number] for number, name in stock.paths.names.items() if _ending(name) == ending]
-        covers += [cover for cover in map(layout.read_cover, paths) if stock.counts(cover)]
+        records = StoredRecords(run)
+        paths = [records.paths[number] for number, name in records.paths.names.items() if _ending(name) == ending]
+        covers += [cover for cover in map(layout.read_cover, paths) if records.is_live(cover)]
     return max(covers, key=lambda cover: cover.order, default=None)
 
 
 def find_by_prefix(runs: list[Path], prefix: str) -> list[Cover]:
-    """The records whose checkpoint id begins so, in the order of the ids."""
+    """Return the records whose checkpoint id starts with `prefix`, in the order of the ids."""
     covers: list[Cover] = []
     for run in runs:
-        stock = Stock(run)
-        paths = [stock.paths[number] for number, name in stock.paths.names.items() if _may_begin(name, prefix)]
+        records = StoredRecords(run)
+        paths = [records.paths[number] for number, name in records.paths.names.items() if _may_start_with(name, prefix)]
         candidates = [cover for cover in map(layout.read_cover, paths) if cover.checkpoint_id.startswith(prefix)]
-        covers += filter(stock.counts, candidates)
+        covers += filter(records.is_live, candidates)
     return sorted(covers, key=lambda cover: (cover.checkpoint_id, cover.order))
 
 
-def _may_begin(name: str, prefix: str) -> bool:
-    """Whether the checkpoint of a file may have an id that begins so. One that is no plain name tells too little."""
+def _may_start_with(name: str, prefix: str) -> bool:
+    """Return whether a file's checkpoint id may start with `prefix`; a hashed name hides it."""
     return "~" in name or _ending(name).startswith(f"-{prefix}")
 
 
 def _ending(name: str) -> str:
-    """The name of a record's file without its number."""
+    """Return the name of a record's file without its number."""
     return name.lstrip("0123456789")
 
 
 def backwards(runs: list[Path], before: Order | None = None) -> Iterator[Cover]:
-    """The records of all those runs that were committed before that, the last one first."""
+    """Yield the records of the runs that were committed before that, the last one first."""
     return _merge([(run.stat().st_mtime_ns, _backwards_in(run, before)) for run in runs])
 
 
 def _backwards_in(run: Path, before: Order | None) -> Iterator[Cover]:
-    shuffled = open_page.look(run).open.shuffled
+    shuffled = open_page.read_state(run).open.shuffled
     path = newest_path(run) if before is None and not shuffled else None
     head = layout.read_cover(path) if path else None
-    if head is not None:  # it is the last one; often nobody asks for more
+    if head is not None:  # often the caller wants only this one, and the folder need not be listed
         yield head
         before = head.order
-    yield from Stock(run).backwards(shuffled=shuffled, before=before)
+    yield from StoredRecords(run).backwards(shuffled=shuffled, before=before)
 
 
 def _merge(runs: list[tuple[int, Iterator[Cover]]]) -> Iterator[Cover]:
-    """The records of several runs, the last one committed first.
+    """Merge the records of several runs, the last one committed first.
 
-    Each run comes with the time its folder was last changed: none that is older than what was found is looked at.
+    Each run comes with the time its folder last changed. A run whose folder is older than the best
+    record so far cannot have a later one, so it is not read yet.
     """
     waiting = sorted(runs, key=lambda run: run[0])
-    line: list[tuple[Cover, Iterator[Cover]]] = []  # the next one of each run, the one committed last at the end
+    # The next record of each run that is being read, the one committed last at the end.
+    line: list[tuple[Cover, Iterator[Cover]]] = []
 
     def join(run: Iterator[Cover]) -> None:
         for cover in run:

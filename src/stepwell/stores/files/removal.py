@@ -1,4 +1,4 @@
-"""Taking records out of a run in a directory, and whole runs."""
+"""Removing records from a run, and whole runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepwell.stores.files.run_folder import RunFolder
 
 
 def remove(run: RunFolder, number: int, follower: Record | None, then: CommitEffects) -> bool:
-    """Take a record out; `then` is what is open without it, if it is the newest."""
+    """Remove a record; `then` is what is open without it, if it is the newest."""
     run.sweep()
     stored = records_in(run.folder)
     if number not in stored:
@@ -27,19 +27,21 @@ def remove(run: RunFolder, number: int, follower: Record | None, then: CommitEff
         raise follower_error(entry.run_id, number)
     now = open_page.recover(run)
     origin = now.origin or run.cover().origin
+    # What is open afterwards is announced before the record goes, as with a commit.
     if len(stored) == 1:
-        open_page.take_leave(folder, now)
+        open_page.announce_end(folder, now)
     else:
         newest = layout.read_cover(stored[max(other for other in stored if other != number)])
         if newest.number < number:
-            opened = now.anew(entry, then).beside(newest, origin)
-            open_page.step_back(folder, stored[number], now, opened)
+            opened = now.with_only(entry, then).with_origin(newest, origin)
+            open_page.announce_removal(folder, stored[number], now, opened)
         else:
-            open_page.rest(folder, now.beside(newest, origin))
+            open_page.settle(folder, now.with_origin(newest, origin))
     if after is not None and follower is not None:
-        # in this order a crash in between leaves both records, and each can be read
+        # First the follower: a crash in between leaves both records, and each can be read. It keeps
+        # its sequence number, and so its position in the order of commits.
         refuse_other_workflow(folder, follower.entry)
-        replace(folder, stored[number + 1], layout.stored_record(follower, after.seq, origin))  # where it was in order
+        replace(folder, stored[number + 1], layout.stored_record(follower, after.seq, origin))
     stored[number].unlink()
     layout.sync_folder(folder)
     run.invalidate()
@@ -47,23 +49,23 @@ def remove(run: RunFolder, number: int, follower: Record | None, then: CommitEff
     if left is None:
         discard(run)
     else:
-        superstep_log.forget_after(folder, left.number)
+        superstep_log.drop_log_after(folder, left.number)
     return True
 
 
-def thin_out(run: RunFolder, numbers: Sequence[int], whole: Sequence[Record]) -> int:
-    """Take many records out. Whenever a crash ends it, those that are there can be read."""
+def thin_out(run: RunFolder, numbers: Sequence[int], rewritten: Sequence[Record]) -> int:
+    """Remove many records. Wherever a crash interrupts it, what is left can be read."""
     run.sweep()
     stored = records_in(run.folder)
     going = sorted(set(numbers) & stored.keys(), reverse=True)
-    if not going and not whole:
+    if not going and not rewritten:
         return 0
     folder, newest = run.folder, layout.read_cover(stored[max(stored)])
     if newest.number in going:
         raise newest_error(newest.run_id, newest.number)
     replacements = {
         record.entry.number: record
-        for record in whole
+        for record in rewritten
         if record.entry.number in stored and record.entry.number not in going
     }
     followed = {number: number + 1 for number in going if number + 1 in stored and number + 1 not in going}
@@ -74,10 +76,12 @@ def thin_out(run: RunFolder, numbers: Sequence[int], whole: Sequence[Record]) ->
         refuse_other_workflow(folder, record.entry)
     now = open_page.recover(run)
     origin = now.origin or run.cover().origin
-    open_page.rest(folder, now.beside(newest, origin))
-    for number, record in replacements.items():  # first: from then on nothing that stays is based on what goes
+    open_page.settle(folder, now.with_origin(newest, origin))
+    # First the rewritten records: from then on nothing that stays is a delta to what goes.
+    for number, record in replacements.items():
         replace(folder, stored[number], layout.stored_record(record, layout.read_cover(stored[number]).seq, origin))
-    for number in going:  # from the last one down: nothing that is still there is based on what is gone
+    # Then from the newest down, so that no record is left whose base is gone.
+    for number in going:
         stored[number].unlink()
     layout.sync_folder(folder)
     run.invalidate()
@@ -85,7 +89,7 @@ def thin_out(run: RunFolder, numbers: Sequence[int], whole: Sequence[Record]) ->
 
 
 def replace(folder: Path, old: Path | None, stored: StoredRecord) -> Path:
-    """Write a record and delete the file of its number, if that has another name. Its path."""
+    """Write a record, delete the old file of its number if named otherwise; return the path."""
     path = folder / layout.record_name(stored.number, stored.checkpoint_id)
     layout.write(path, stored, stamp=stored.seq)
     if old is not None and old != path:
@@ -94,21 +98,23 @@ def replace(folder: Path, old: Path | None, stored: StoredRecord) -> Path:
 
 
 def discard(run: RunFolder) -> None:
-    """Delete the folder of a run that has no records, unless someone holds a claim on it."""
+    """Delete the folder of a run without records, unless a process holds its lease."""
     run.sweep()
-    open_page.forget(run)
+    open_page.delete_side_files(run)
     stored = lease_in(run.folder)
     if stored is not None and stored.is_held():
         return
     (run.folder / OWNER).unlink(missing_ok=True)
-    (run.folder / LOCK).unlink()  # who waits for it looks for the folder anew
-    with suppress(OSError):  # or has made a new lock already, and goes on with an empty folder
+    # A process that waits for this lock notices that it is gone, and looks for the folder again. It
+    # may have created a new lock by now: then the folder is not empty, stays, and is used by it.
+    (run.folder / LOCK).unlink()
+    with suppress(OSError):
         run.folder.rmdir()
 
 
 def refuse_other_workflow(folder: Path, entry: Entry) -> None:
     if folder.parent.name != layout.safe_name(entry.workflow):
         raise CommitConflict(
-            f"run {entry.run_id!r} belongs to the workflow in {folder.parent} and cannot go on as one of "
+            f"run {entry.run_id!r} belongs to the workflow in {folder.parent} and cannot continue as a run of "
             f"{entry.workflow!r}; give the new run another id"
         )

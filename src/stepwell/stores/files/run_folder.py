@@ -1,8 +1,9 @@
-"""The folder of one run in the hands of who holds its lock, and what is still known of it the next time.
+"""The folder of one run while its lock is held, and what is cached of it until the next time.
 
-Listing a folder costs as much as the run is long. So a store that appends keeps in mind what the newest record is
-and what lies beside it, and relies on it as long as it can tell that nothing has changed. For others it leaves a
-hint in the lock: which record is the newest, as long as nobody has been there since.
+Listing a folder costs as much as the run is long. So a store that appends caches the newest record
+and what lies beside the records, and trusts the cache as long as it can tell that nothing has
+changed. For other processes it leaves a hint in the lock: which record is the newest, valid until
+somebody else writes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from pathlib import Path
 
 from stepwell.storage.port import Record, fence_error
 from stepwell.stores.files import layout
-from stepwell.stores.files.layout import MAIL, MEMORY, RECORD_NAME, REDUCED, TEMPORARY, Cover, Origin
+from stepwell.stores.files.layout import LOG_FOLDER, RECORD_NAME, REDUCED, SIGNALS_FOLDER, TEMPORARY, Cover, Origin
 from stepwell.stores.files.lease import fence_in
 from stepwell.stores.files.lock import hint_in
 from stepwell.stores.files.open_state import Open
-from stepwell.stores.files.records import Stock, has_records, records_in
+from stepwell.stores.files.records import StoredRecords, has_records, records_in
 from stepwell.stores.files.signals import Signals, signals_in
-from stepwell.stores.files.superstep_log import forget_after, items_at
+from stepwell.stores.files.superstep_log import drop_log_after, items_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +35,24 @@ class Newest:
 
 @dataclass(frozen=True, slots=True)
 class FolderCache:
-    """What was so of a run when its lock was last given back by this store. What is None was not looked up."""
+    """What was true of a run when this store last released its lock. None means not looked up."""
 
-    word: bytes  # that was written into the lock
+    token: bytes  # that this store wrote into the lock
     changed_at: tuple[int, int]
     newest: Newest
     cover: Cover | None
     signals: Signals
     fence: int | None
     open: Open | None
-    rests: bool
+    is_settled: bool
     keys: dict[int, set[str]]
     keys_at: int
-    spare: dict[int, Path] | None
+    droppable: dict[int, Path] | None
 
-    def is_still_so(self, folder: Path, word: bytes) -> bool:
-        """Whether nobody has held the lock since, nor put files there or taken them away by hand."""
+    def is_current(self, folder: Path, token: bytes) -> bool:
+        """Return whether nobody has held the lock since, or added or deleted files by hand."""
         return (
-            word == self.word
+            token == self.token
             and folder == self.newest.path.parent
             and self.newest.path.exists()
             and _change_times(folder) == self.changed_at
@@ -59,12 +60,12 @@ class FolderCache:
 
     @property
     def hint(self) -> str:
-        """What others may know."""
+        """What other processes may use."""
         return f"{_boot()} {self.changed_at[0]} {self.newest.path.name}"
 
 
 class RunFolder:
-    """The folder of a run while its lock is held. What is not known of it is looked up."""
+    """The folder of a run while its lock is held. What is not cached is looked up."""
 
     def __init__(self, folder: Path, cache: FolderCache | None = None, hinted: Newest | None = None) -> None:
         self.folder = folder
@@ -72,12 +73,15 @@ class RunFolder:
         self._cover = cache.cover if cache else None
         self._signals = cache.signals if cache else None
         self._fence = cache.fence if cache else None
-        self.open = cache.open if cache else None  # what is open
-        self.rests = cache.rests if cache else False  # and that it is so whatever becomes of any record
-        self._keys = cache.keys if cache else {}  # of what is remembered, by place
-        self._keys_at = cache.keys_at if cache else 0  # when the memory was last changed
-        self._spare = cache.spare if cache else None  # the records without outputs
-        self._is_swept = self._newest is not None  # who left that had finished; nobody was killed here since
+        self.open = cache.open if cache else None  # requests and wake-up time
+        # `open` does not depend on any record.
+        self.is_settled = cache.is_settled if cache else False
+        self._keys = cache.keys if cache else {}  # keys in the superstep log, by place
+        self._keys_at = cache.keys_at if cache else 0  # when the folder of the log last changed
+        self._droppable = cache.droppable if cache else None  # the records without outputs
+        # A cache or hint was left by a writer that finished, so no killed writer has to be cleaned
+        # up after.
+        self._is_swept = self._newest is not None
 
     def newest(self) -> Newest | None:
         if self._newest is None:
@@ -86,7 +90,7 @@ class RunFolder:
         return self._newest
 
     def cover(self) -> Cover:
-        """That of the newest record. Only if there is one."""
+        """Return the cover of the newest record, which must exist."""
         newest = self.newest()
         assert newest is not None
         if self._cover is None:
@@ -102,19 +106,19 @@ class RunFolder:
         return self._signals
 
     def fence(self) -> int:
-        """The number of the last claim on the run."""
+        """Return the fence of the last lease of the run."""
         if self._fence is None:
             self._fence = fence_in(self.folder)
         return self._fence
 
-    def refuse_late(self, run_id: str, fence: int | None) -> None:
-        """Refuse whoever writes under a claim that is not the last one any more."""
+    def check_fence(self, run_id: str, fence: int | None) -> None:
+        """Refuse a write under a lease that is no longer the last one."""
         if fence is not None and self.fence() > fence:
             raise fence_error(run_id, fence)
 
     def keys(self, place: int) -> set[str]:
-        """The keys of what is remembered at a place. Whoever adds to the memory adds to them."""
-        if self._keys_at and self._keys_at != _time_of(self.folder / MEMORY):  # by hand
+        """Return the keys in the superstep log of a place. Whoever adds to the log adds to them."""
+        if self._keys_at and self._keys_at != _time_of(self.folder / LOG_FOLDER):  # changed by hand
             self._keys = {}
         self._keys_at = 0
         if place not in self._keys:
@@ -122,28 +126,32 @@ class RunFolder:
         return self._keys[place]
 
     def sweep(self) -> None:
-        """Delete what killed writers left: half-written files, records that were replaced or were to go, and the memory
-        of places that are no more."""
+        """Delete what killed writers left.
+
+        That is half-written files, records that were replaced or dropped, and the superstep log of
+        places that no longer exist.
+        """
         if self._is_swept:
             return
-        _delete_halves(self.folder)
-        stock = Stock(self.folder)
-        self.install_reduced(0 if stock.head is None else stock.head.drop_below or 0)
-        left_over = stock.left_over()
+        _delete_partial_files(self.folder)
+        records = StoredRecords(self.folder)
+        self.install_reduced(0 if records.head is None else records.head.drop_below or 0)
+        left_over = records.left_over()
         for path in left_over:
             path.unlink()
         if left_over:
-            layout.sync_folder(self.folder)  # before the record that said so may go
-        if stock.head is not None:
-            forget_after(self.folder, stock.head.number)
+            # Durably, before the record that dropped them can itself be replaced.
+            layout.sync_folder(self.folder)
+        if records.head is not None:
+            drop_log_after(self.folder, records.head.number)
             self.forget_keys()
         self._is_swept = True
 
     def stage_reduced(self, reduced: Sequence[Record], origin: Origin) -> None:
-        """Write what will be kept of records beside them, before the commit that lets the rest go.
+        """Write the reduced forms of records beside them, before the commit that drops the rest.
 
-        After a crash, what the newest record has dropped is installed, and what was staged for a commit that never
-        came is deleted. So no record loses anything that the newest is based on.
+        After a crash, those that the newest record has dropped are installed, and those staged for
+        a commit that never came are deleted. So no record loses anything that the newest needs.
         """
         stored = records_in(self.folder) if reduced else {}
         for record in reduced:
@@ -153,7 +161,7 @@ class RunFolder:
                 layout.write(_staged_path(path), layout.stored_record(record, seq, origin), stamp=seq, lasting=False)
 
     def install_reduced(self, below: int) -> None:
-        """Put what is staged of records before that number in their places, and delete what else is staged."""
+        """Install the staged forms of records before that number, and delete all others."""
         installed = False
         for name in os.listdir(self.folder):
             match = RECORD_NAME.fullmatch(name.removeprefix(REDUCED)) if name.startswith(REDUCED) else None
@@ -169,58 +177,60 @@ class RunFolder:
 
     def drop_below(self, number: int) -> None:
         """Delete the records before that number, except those with outputs."""
-        if self._spare is None:
+        if self._droppable is None:
             covers = {path: layout.read_cover(path) for path in records_in(self.folder).values()}
-            self._spare = {cover.number: path for path, cover in covers.items() if not cover.outputs}
-        for each in [each for each in self._spare if each < number and self._spare[each] != self._newest_path()]:
-            self._spare.pop(each).unlink(missing_ok=True)
+            self._droppable = {cover.number: path for path, cover in covers.items() if not cover.outputs}
+        for each in [
+            each for each in self._droppable if each < number and self._droppable[each] != self._newest_path()
+        ]:
+            self._droppable.pop(each).unlink(missing_ok=True)
 
     def note_append(self, path: Path, cover: Cover) -> None:
-        """That record was added at the end."""
+        """Note that a record was appended."""
         self._newest, self._cover = Newest(cover.number, path), cover
-        if self._spare is not None and not cover.outputs:
-            self._spare[cover.number] = path
+        if self._droppable is not None and not cover.outputs:
+            self._droppable[cover.number] = path
 
-    def note_open(self, open: Open, *, rests: bool) -> None:
-        """That is open from now on."""
-        self.open, self.rests = open, rests
+    def note_open(self, open: Open, *, is_settled: bool) -> None:
+        """Note what is open from now on."""
+        self.open, self.is_settled = open, is_settled
 
     def note_fence(self, fence: int) -> None:
-        """Somebody has claimed the run."""
+        """Note the fence of a new lease."""
         self._fence = fence
 
     def note_move(self, folder: Path) -> None:
-        """It has another folder now."""
+        """Note that the run has another folder."""
         self.folder, self._signals = folder, None
 
     def forget_keys(self) -> None:
-        """Something remembered was forgotten."""
+        """Note that log entries were deleted."""
         self._keys = {}
 
     def invalidate(self) -> None:
-        """Records or mail were changed in another way: nothing is known any more."""
-        self._newest = self._cover = self._signals = self._fence = self.open = self._spare = None
-        self.rests = False
+        """Forget everything: records or signals were changed in another way."""
+        self._newest = self._cover = self._signals = self._fence = self.open = self._droppable = None
+        self.is_settled = False
         self._keys = {}
         self._is_swept = False
 
-    def make_cache(self, word: bytes) -> FolderCache | None:
-        """What may be kept in mind when the lock is given back, into which that word was written."""
-        if self._newest is None or not self._is_swept or not word:
+    def make_cache(self, token: bytes) -> FolderCache | None:
+        """Return what to cache when the lock is released; None if it could not be trusted later."""
+        if self._newest is None or not self._is_swept or not token:
             return None
-        keys_at = _time_of(self.folder / MEMORY) if self._keys else 0
+        keys_at = _time_of(self.folder / LOG_FOLDER) if self._keys else 0
         return FolderCache(
-            word,
+            token,
             _change_times(self.folder),
-            self._newest,
-            self._cover,
-            self.signals(),
-            self._fence,
-            self.open,
-            self.rests,
-            self._keys,
-            keys_at,
-            self._spare,
+            newest=self._newest,
+            cover=self._cover,
+            signals=self.signals(),
+            fence=self._fence,
+            open=self.open,
+            is_settled=self.is_settled,
+            keys=self._keys,
+            keys_at=keys_at,
+            droppable=self._droppable,
         )
 
     def _newest_path(self) -> Path | None:
@@ -233,7 +243,10 @@ def _staged_path(path: Path) -> Path:
 
 
 def newest_path(folder: Path) -> Path | None:
-    """The file of the newest record of a run. Needs no lock, and lists the folder only without a good hint."""
+    """Return the file of the newest record.
+
+    Needs no lock; lists the folder only without a valid hint.
+    """
     newest = read_hint(folder, hint_in(folder))
     if newest is not None:
         return newest.path
@@ -242,7 +255,11 @@ def newest_path(folder: Path) -> Path | None:
 
 
 def read_hint(folder: Path, hint: str | None) -> Newest | None:
-    """What a hint says, unless it is from before the machine was started or files were changed by hand since."""
+    """Return the newest record according to a hint; None if the hint cannot be trusted.
+
+    One from before the last boot may have outlived changes that a power failure undid, and one
+    from before the last change of the folder is outdated.
+    """
     boot, changed_at, name = (hint or "").split(" ", 2) if (hint or "").count(" ") >= 2 else ("", "", "")
     match = RECORD_NAME.fullmatch(name)
     path = folder / name
@@ -251,16 +268,18 @@ def read_hint(folder: Path, hint: str | None) -> Newest | None:
     return Newest(int(match[1]), path)
 
 
-def _delete_halves(folder: Path) -> None:
+def _delete_partial_files(folder: Path) -> None:
     stored = records_in(folder)
     names = set(stored.names.values())
     for name in os.listdir(folder):
         match = RECORD_NAME.fullmatch(name) if name not in names else None
         if match:
-            layout.read_record(stored[int(match[1])])  # a file that somebody else put there must not cost the true one
+            # Raises if the newer file of this number is not a valid record: a file that somebody
+            # put there by hand must not cost us the true one.
+            layout.read_record(stored[int(match[1])])
         if match or name.startswith(TEMPORARY):
             (folder / name).unlink()
-    for below in (folder / MEMORY, folder / MAIL):
+    for below in (folder / LOG_FOLDER, folder / SIGNALS_FOLDER):
         if below.is_dir():
             for name in os.listdir(below):
                 if name.startswith(TEMPORARY):
@@ -268,8 +287,8 @@ def _delete_halves(folder: Path) -> None:
 
 
 def _change_times(folder: Path) -> tuple[int, int]:
-    """When the names in a run's folder and in that of its mail were last changed."""
-    return _time_of(folder), _time_of(folder / MAIL)
+    """Return when names in a run's folder, and in that of its signals, last changed."""
+    return _time_of(folder), _time_of(folder / SIGNALS_FOLDER)
 
 
 def _time_of(folder: Path) -> int:
@@ -281,8 +300,11 @@ def _time_of(folder: Path) -> int:
 
 @cache
 def _boot() -> str:
-    """When the machine was started, in its own words. What is in a lock does not survive a power failure in order."""
+    """Return the id of this boot.
+
+    Locks are not synced, so their content means nothing after the next.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # nobody can tell: no hint is as good as the list
+    except OSError:  # unknown, so no hint is trusted
         return ""

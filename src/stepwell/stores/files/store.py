@@ -1,4 +1,8 @@
-"""A directory that a person can read: one folder per run, one JSON file per record."""
+"""The store in a directory that people can read: one folder per run, one JSON file per record.
+
+Writers lock the folder of their run; readers take no lock. `layout` describes the files, and
+`open_page` how a commit of several files is made atomic.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ from stepwell.storage.port import (
 from stepwell.storage.system import require_posix
 from stepwell.stores.files import layout, lease, open_page, reader, superstep_log
 from stepwell.stores.files.folders import Folders
-from stepwell.stores.files.group_commit import GroupCommit, Wish, keep
+from stepwell.stores.files.group_commit import GroupCommit, LogWrite, write_batch
 from stepwell.stores.files.layout import Origin
 from stepwell.stores.files.open_state import Open
 from stepwell.stores.files.records import records_in
@@ -46,7 +50,7 @@ from stepwell.stores.files.survey import numbers, survey
 from stepwell.stores.request_order import page_of
 
 THREADS = 8
-ATTEMPTS = 20  # at reading a folder that is being changed meanwhile
+ATTEMPTS = 20  # to read a folder that others are changing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,7 +58,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Threads:
-    """What works for a store, in the process that it belongs to."""
+    """The threads of a store, and the process they belong to."""
 
     pid: int
     pool: ThreadPoolExecutor
@@ -62,10 +66,10 @@ class _Threads:
 
 
 class FileStore:
-    """Keeps everything in the directory `path`, which is created at the first write, with the folders above it.
+    """A store in the directory `path`, which is created at the first write, with its parents.
 
-    Any number of processes of one machine may use it at once. A store of a newer Stepwell is refused and
-    left as it is. A file that cannot be trusted is named in CheckpointCorrupt and never passed over.
+    Any number of processes of one machine may use it at once. A store of a newer Stepwell is
+    refused and left unchanged. A damaged file is named in CheckpointCorrupt and never skipped.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
@@ -92,8 +96,8 @@ class FileStore:
     ) -> bool:
         return await self._off_loop(self._remove, run_id, number, follower, CommitEffects(asked=asked, wake=wake))
 
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
-        return await self._off_loop(self._thin_out, run_id, numbers, whole)
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
+        return await self._off_loop(self._thin_out, run_id, numbers, rewritten)
 
     async def drop(self, run_id: str) -> bool:
         return await self._off_loop(self._drop, run_id)
@@ -109,7 +113,7 @@ class FileStore:
         past: RunEntry | None = None,
         limit: int | None = None,
     ) -> list[RunEntry]:
-        entries = await self._off_loop(self._reading, self._runs, workflow)
+        entries = await self._off_loop(self._retry_read, self._runs, workflow)
         wanted = (tags or {}).items()
         matching = [
             run
@@ -123,24 +127,24 @@ class FileStore:
         return sorted(matching, key=lambda run: (run.began, run.run_id), reverse=True)[:limit]
 
     async def run(self, run_id: str) -> RunEntry | None:
-        return await self._off_loop(self._reading, self._run, run_id)
+        return await self._off_loop(self._retry_read, self._run, run_id)
 
     async def head(self, run_id: str) -> Record | None:
-        return await self._off_loop(self._reading, self._head, run_id)
+        return await self._off_loop(self._retry_read, self._head, run_id)
 
     async def chain(self, run_id: str, number: int) -> list[Record]:
-        return await self._off_loop(self._reading, self._chain, run_id, number)
+        return await self._off_loop(self._retry_read, self._chain, run_id, number)
 
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
     ) -> list[Record]:
-        return await self._off_loop(self._reading, self._history, run_id, after, upto, outputs_only)
+        return await self._off_loop(self._retry_read, self._history, run_id, after, upto, outputs_only)
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
-        return await self._off_loop(self._reading, self._locate, checkpoint_id)
+        return await self._off_loop(self._retry_read, self._locate, checkpoint_id)
 
     async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
-        return await self._off_loop(self._reading, self._checkpoints, prefix, limit)
+        return await self._off_loop(self._retry_read, self._checkpoints, prefix, limit)
 
     async def entries(
         self,
@@ -150,26 +154,26 @@ class FileStore:
         before: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        return await self._off_loop(self._reading, self._entries, workflow, run_id, before, limit)
+        return await self._off_loop(self._retry_read, self._entries, workflow, run_id, before, limit)
 
     async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
-        return await self._off_loop(self._reading, self._newest, workflow, run_id)
+        return await self._off_loop(self._retry_read, self._newest, workflow, run_id)
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        wish = Wish(place, key, body, fence)
-        return await asyncio.wrap_future(self._working().group_commit.write_log(run_id, wish))
+        log_write = LogWrite(place, key, body, fence)
+        return await asyncio.wrap_future(self._workers().group_commit.write_log(run_id, log_write))
 
     async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
-        return await self._off_loop(self._reading, self._recall, run_id, place)
+        return await self._off_loop(self._retry_read, self._read_log, run_id, place)
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
         return await self._off_loop(self._send, run_id, key, body)
 
     async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
-        return await self._off_loop(self._reading, self._pending_signals, run_id)
+        return await self._off_loop(self._retry_read, self._pending_signals, run_id)
 
     def runs_with_signals(self, run_ids: list[str]) -> list[str]:
-        return [run_id for run_id in run_ids if self._translating(self._reading, self._has_signals, run_id)]
+        return [run_id for run_id in run_ids if self._translate_errors(self._retry_read, self._has_signals, run_id)]
 
     async def pending(
         self,
@@ -181,34 +185,36 @@ class FileStore:
         past: Pending | None = None,
         limit: int | None = None,
     ) -> list[Pending]:
-        questions = await self._off_loop(self._reading, self._pending, workflow, run_id)
-        return page_of(questions, asked_by, due_by, past, limit)
+        requests = await self._off_loop(self._retry_read, self._pending, workflow, run_id)
+        return page_of(requests, asked_by, due_by, past, limit)
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
-        return await self._off_loop(self._reading, self._wakes, before, workflow)
+        return await self._off_loop(self._retry_read, self._wakes, before, workflow)
 
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         return await self._off_loop(self._acquire, run_id, owner, seconds)
 
     def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
         return [
-            run_id for run_id, fence in fences.items() if not self._translating(self._renew, run_id, fence, seconds)
+            run_id
+            for run_id, fence in fences.items()
+            if not self._translate_errors(self._renew, run_id, fence, seconds)
         ]
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self._off_loop(self._release, run_id, owner)
 
     async def survey(self) -> Survey:
-        """All runs, even if some of them cannot be listed."""
-        return await self._off_loop(self._reading, lambda: survey(self._folders.runs(None, None)))
+        """Return all runs, including those that cannot be listed."""
+        return await self._off_loop(self._retry_read, lambda: survey(self._folders.runs(None, None)))
 
     async def numbers(self, run_id: str) -> list[int]:
-        """The numbers of the records of a run, even if some of them cannot be read."""
-        return await self._off_loop(self._reading, self._numbers, run_id)
+        """Return the numbers of the records of a run, even of those that cannot be read."""
+        return await self._off_loop(self._retry_read, self._numbers, run_id)
 
     async def compact(self) -> int:
         await self._off_loop(self._folders.tidy)
-        return 0  # a file that is gone takes no space
+        return 0  # a deleted file takes no space
 
     async def close(self) -> None:
         threads, self._threads = self._threads, None
@@ -218,29 +224,31 @@ class FileStore:
     # ---------------------------------------------------------------- threads and errors
 
     async def _off_loop(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.wrap_future(self._working().pool.submit(lambda: self._translating(work, *args, **kwargs)))
+        return await asyncio.wrap_future(
+            self._workers().pool.submit(lambda: self._translate_errors(work, *args, **kwargs))
+        )
 
-    def _working(self) -> _Threads:
+    def _workers(self) -> _Threads:
         threads = self._threads
-        if threads is None or threads.pid != os.getpid():  # threads do not follow into a forked child
+        if threads is None or threads.pid != os.getpid():  # threads do not survive a fork
             pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stepwell-file")
             group_commit = GroupCommit(
-                pool.submit, lambda run_id, wishes: self._translating(self._remember, run_id, wishes)
+                pool.submit, lambda run_id, batch: self._translate_errors(self._write_log_batch, run_id, batch)
             )
             threads = self._threads = _Threads(os.getpid(), pool, group_commit)
         return threads
 
-    def _translating(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _translate_errors(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return work(*args, **kwargs)
         except OSError as error:
             where = error.filename2 or error.filename or self._root
             raise StoreUnavailable(f"the store {self._root} cannot be used: {error.strerror} ({where})") from error
         except RecursionError:
-            raise CheckpointCorrupt(f"the store {self._root} holds something that is nested too deep") from None
+            raise CheckpointCorrupt(f"the store {self._root} is damaged: a file is nested too deep") from None
 
-    def _reading(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Read without a lock: if a file was taken away between listing and opening, look again."""
+    def _retry_read(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read without a lock: if a file disappears between listing and opening, try again."""
         self._folders.check_mark()
         for _ in range(ATTEMPTS):
             try:
@@ -248,7 +256,7 @@ class FileStore:
             except FileNotFoundError as error:
                 missing = error
                 self._folders.forget_caches()
-        raise CheckpointCorrupt(f"{missing.filename} cannot be read: it is listed in its folder but is not there")
+        raise CheckpointCorrupt(f"{missing.filename} cannot be read: its folder lists it, but it does not exist")
 
     # ---------------------------------------------------------------- writing
 
@@ -257,34 +265,38 @@ class FileStore:
         with self._folders.lock_run(entry.run_id, create=entry.number == 0) as run:
             newest = run.newest() if run else None
             latest = newest.number if newest else -1
+            # The fence first: a driver that was replaced should learn that, not that the run has
+            # moved.
             if run is not None:
-                run.refuse_late(entry.run_id, effects.fence)
+                run.check_fence(entry.run_id, effects.fence)
             if run is None or entry.number != latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
-            now, origin = self._now(run, newest)
+            now, origin = self._recover(run, newest)
             self._commit(run, newest, record, effects, now, now.after(entry, effects), origin)
 
     def _put(self, record: Record, effects: CommitEffects) -> None:
         entry = record.entry
         with self._folders.lock_run(entry.run_id, create=True) as run:
             assert run is not None
-            run.refuse_late(entry.run_id, effects.fence)
+            run.check_fence(entry.run_id, effects.fence)
             newest = run.newest()
-            now, origin = self._now(run, newest)
+            now, origin = self._recover(run, newest)
             if newest is None or entry.number >= newest.number:
-                after = now.anew(entry, effects)
+                after = now.with_only(entry, effects)
             else:
+                # An older record changes nothing that is open, but it is committed after newer
+                # ones: from now on the numbers are not the order of commits.
                 assert origin is not None
                 after = msgspec.structs.replace(
-                    now.beside(run.cover(), origin.with_metadata(effects.metadata)), shuffled=True
+                    now.with_origin(run.cover(), origin.with_metadata(effects.metadata)), shuffled=True
                 )
             self._commit(run, newest, record, effects, now, after, origin)
 
-    def _now(self, run: RunFolder, newest: Newest | None) -> tuple[Open, Origin | None]:
-        """What is open, and what is known of a run, after finishing what a killed writer left."""
+    def _recover(self, run: RunFolder, newest: Newest | None) -> tuple[Open, Origin | None]:
+        """Finish what a killed writer began; return what is open in a run, and its origin."""
         run.sweep()
         now = open_page.recover(run)
         return now, None if newest is None else now.origin or run.cover().origin
@@ -299,7 +311,11 @@ class FileStore:
         after: Open,
         origin_before: Origin | None,
     ) -> None:
-        """Write a record as the last one committed, in place of one of its number, with what goes along with it."""
+        """Write a record as the last one committed, replacing one of its number, with its effects.
+
+        The order of the steps makes it atomic: first the page that announces the effects, then the
+        record, whose name is the commit, then the cleaning up, which the next writer can finish.
+        """
         entry = record.entry
         if newest is None:
             self._folders.move(run, entry)
@@ -307,6 +323,8 @@ class FileStore:
             refuse_other_workflow(run.folder, entry)
         old = records_in(run.folder).get(entry.number) if newest and entry.number <= newest.number else None
         latest = run.cover().seq if newest else 0
+        # Commits are ordered by time, but a clock may stand still or be set back: within a run and
+        # within this store, the sequence always rises.
         seq = max(time.time_ns(), self._last_seq + 1, latest + 1)
         self._last_seq = seq
         origin = origin_before or Origin(entry.at)
@@ -324,24 +342,25 @@ class FileStore:
         with self._folders.lock_run(run_id, create=False) as run:
             return run is not None and remove(run, number, follower, then)
 
-    def _thin_out(self, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+    def _thin_out(self, run_id: str, numbers: Sequence[int], rewritten: Sequence[Record]) -> int:
         with self._folders.lock_run(run_id, create=False) as run:
-            return 0 if run is None else thin_out(run, numbers, whole)
+            return 0 if run is None else thin_out(run, numbers, rewritten)
 
     def _drop(self, run_id: str) -> bool:
         with self._folders.lock_run(run_id, create=False) as run:
             if run is None or not run.has_records():
                 return False
-            self._folders.throw_away(run)
+            self._folders.delete(run)
             return True
 
-    def _remember(self, run_id: str, wishes: list[Wish]) -> None:
+    def _write_log_batch(self, run_id: str, batch: list[LogWrite]) -> None:
         with self._folders.lock_run(run_id, create=True) as run:
             assert run is not None
             open_page.recover(run)
-            answers = keep(run, run_id, wishes)
-        for wish, is_kept in answers:
-            wish.kept.set_result(is_kept)
+            answers = write_batch(run, run_id, batch)
+        # After the lock is released: a task that gets its answer may write to the run at once.
+        for log_write, is_new in answers:
+            log_write.kept.set_result(is_new)
 
     def _send(self, run_id: str, key: str, body: bytes) -> bool:
         content = msgspec.Raw(layout.compact(body))
@@ -366,6 +385,7 @@ class FileStore:
         return reader.history(folder, after, upto, outputs_only=outputs_only) if folder else []
 
     def _locate(self, checkpoint_id: str) -> Entry | None:
+        # An id does not say which run it belongs to: the names of all files are looked at.
         cover = reader.find_checkpoint(self._folders.runs(None, None), checkpoint_id)
         return cover.entry if cover else None
 
@@ -386,6 +406,8 @@ class FileStore:
     def _entries(self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None) -> list[Entry]:
         runs, end = self._folders.runs(workflow, run_id), None
         if before is not None:
+            # Most often the checkpoint is one of the named run, and the other folders need not be
+            # read.
             named = reader.find_checkpoint(runs, before) if run_id is not None else None
             cover = named or reader.find_checkpoint(self._folders.runs(None, None), before)
             if cover is None:
@@ -398,30 +420,32 @@ class FileStore:
         newest = next(reader.backwards(self._folders.runs(workflow, run_id)), None)
         return newest.entry if newest else None
 
-    def _recall(self, run_id: str, place: int) -> dict[str, bytes]:
+    def _read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         folder = self._folders.find(run_id)
-        if folder is None or open_page.look(folder).is_gone:
+        if folder is None or open_page.read_state(folder).is_gone:
             return {}
         return {item.key: layout.compact(item.body) for item in superstep_log.items_at(folder, place)}
 
     def _pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
         folder = self._folders.find(run_id)
-        return open_page.unread(folder, lambda: self._folders.signals(run_id, folder)) if folder else []
+        return open_page.pending_signals(folder, lambda: self._folders.signals(run_id, folder)) if folder else []
 
     def _has_signals(self, run_id: str) -> bool:
         folder = self._folders.find(run_id)
-        return folder is not None and bool(open_page.waiting(folder, lambda: self._folders.signals(run_id, folder)))
+        return folder is not None and bool(
+            open_page.pending_files(folder, lambda: self._folders.signals(run_id, folder))
+        )
 
     def _pending(self, workflow: str | None, run_id: str | None) -> list[Pending]:
         runs = self._folders.runs(workflow, run_id)
-        return [question for run in runs for question in open_page.look(run).open.questions]
+        return [question for run in runs for question in open_page.read_state(run).open.questions]
 
     def _wakes(self, before: str | None, workflow: str | None) -> list[Wake]:
-        wakes = [open_page.look(run).open.wake for run in self._folders.runs(workflow, None)]
+        wakes = [open_page.read_state(run).open.wake for run in self._folders.runs(workflow, None)]
         due = [wake for wake in wakes if wake is not None and (before is None or wake.at <= before)]
         return sorted(due, key=lambda wake: (wake.at, wake.run_id))
 
-    # ---------------------------------------------------------------- claims
+    # ---------------------------------------------------------------- leases
 
     def _acquire(self, run_id: str, owner: Owner, seconds: float) -> int:
         with self._folders.lock_run(run_id, create=True) as run:
@@ -438,14 +462,16 @@ class FileStore:
         with self._folders.lock_run(run_id, create=False) as run:
             if run is None or not lease.release(run.folder, owner):
                 return
-            if not (run.has_records() or superstep_log.memos_in(run.folder) or has_signals(run.folder)):
+            # A run that was acquired and never started leaves no folder behind.
+            if not (run.has_records() or superstep_log.log_files(run.folder) or has_signals(run.folder)):
                 discard(run)
 
 
 class FileCheckpointStorage(BuiltInStorage):
-    """Runs kept in a directory a person can read: one JSON file per checkpoint. Several processes may share it.
+    """Runs in a directory that people can read: one JSON file per checkpoint.
 
-    Files of a new store have the permissions `mode`; one that is there keeps those it has.
+    Several processes of one machine may share it. Files of a new store get the permissions `mode`;
+    an existing store keeps its own.
     """
 
     def __init__(

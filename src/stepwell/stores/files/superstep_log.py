@@ -1,8 +1,8 @@
-"""The memory of a run, as files: what was finished inside the superstep that is still under way.
+"""The superstep log of a run, as files.
 
-    <run>/memory/000012-<key>.json   what was kept at place 12, named after the first key in it
+    <run>/memory/000012-<key>.json   entries of place 12, named after the first key in the file
 
-What was remembered at once is in one file; see group_commit.
+Entries that were written together share a file; see group_commit.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import msgspec
 
 from stepwell.errors import CheckpointCorrupt
 from stepwell.stores.files import layout
-from stepwell.stores.files.layout import FORMAT, MEMORY, RECORD_NAME, StoredFile
+from stepwell.stores.files.layout import FORMAT, LOG_FOLDER, RECORD_NAME, StoredFile
 
 
 class LogItem(msgspec.Struct):
-    """One thing that is remembered."""
+    """One entry of the log."""
 
     key: str
     body: msgspec.Raw
 
 
-class Memo(StoredFile, omit_defaults=True):
-    """What was remembered at once, as it is written to its file."""
+class LogFile(StoredFile, omit_defaults=True):
+    """A file of the log: the entries that were written together."""
 
     key: str
     body: msgspec.Raw
@@ -36,58 +36,62 @@ class Memo(StoredFile, omit_defaults=True):
         return [LogItem(self.key, self.body), *self.more]
 
 
-_MEMOS = msgspec.json.Decoder(Memo)
+_LOG_FILES = msgspec.json.Decoder(LogFile)
 
 
-def write_memo(folder: Path, place: int, items: list[LogItem]) -> None:
-    """Keep what is new at a place, all or nothing."""
-    layout.make_folder(folder / MEMORY)
+def write_log_file(folder: Path, place: int, items: list[LogItem]) -> None:
+    """Write new entries of a place, all or nothing."""
+    layout.make_folder(folder / LOG_FOLDER)
     first, *more = items
-    layout.write(folder / MEMORY / _memo_name(place, first.key), Memo(FORMAT, first.key, first.body, tuple(more)))
+    layout.write(
+        folder / LOG_FOLDER / _log_file_name(place, first.key), LogFile(FORMAT, first.key, first.body, tuple(more))
+    )
 
 
 def items_at(folder: Path, place: int) -> list[LogItem]:
-    """Everything remembered at a place."""
-    return [item for path in memos_in(folder, place) for item in _read_memo(path, place).items()]
+    """Return the entries of a place."""
+    return [item for path in log_files(folder, place) for item in _read_log_file(path, place).items()]
 
 
-def memos_in(folder: Path, place: int | None = None) -> list[Path]:
-    """The files of a run's memory, or of one place in it."""
+def log_files(folder: Path, place: int | None = None) -> list[Path]:
+    """Return the files of a run's log, or those of one place."""
     start = "" if place is None else f"{place:06d}-"
     try:
-        names = sorted(os.listdir(folder / MEMORY))
+        names = sorted(os.listdir(folder / LOG_FOLDER))
     except FileNotFoundError:
         return []
-    return [folder / MEMORY / name for name in names if RECORD_NAME.fullmatch(name) and name.startswith(start)]
+    return [folder / LOG_FOLDER / name for name in names if RECORD_NAME.fullmatch(name) and name.startswith(start)]
 
 
-def forget_after(folder: Path, place: int) -> None:
-    """Delete the memory of places past one."""
-    for path in memos_in(folder):
+def drop_log_after(folder: Path, place: int) -> None:
+    """Delete the log of the places after one."""
+    for path in log_files(folder):
         if _place_of(path) > place:
             path.unlink()
 
 
-def forget(folder: Path, upto: int | None = None) -> None:
-    """Delete the memory of every place, or of those up to one."""
-    for path in memos_in(folder):
+def drop_log(folder: Path, upto: int | None = None) -> None:
+    """Delete the log of every place, or of those up to one."""
+    for path in log_files(folder):
         if upto is None or _place_of(path) <= upto:
             path.unlink()
     if upto is None:
-        with suppress(OSError):  # it is not there, or something is left in it
-            (folder / MEMORY).rmdir()
+        with suppress(OSError):  # it does not exist, or is not empty
+            (folder / LOG_FOLDER).rmdir()
 
 
-def _read_memo(path: Path, place: int) -> Memo:
-    memo = layout.read(path, _MEMOS)
-    if path.name != _memo_name(place, memo.key):
-        raise CheckpointCorrupt(f"{path} is not what its name says: it holds {memo.key!r}; put it back or delete it")
-    return memo
+def _read_log_file(path: Path, place: int) -> LogFile:
+    log_file = layout.read(path, _LOG_FILES)
+    if path.name != _log_file_name(place, log_file.key):
+        raise CheckpointCorrupt(
+            f"{path} does not belong under this name: it contains log entry {log_file.key!r}; move it back or delete it"
+        )
+    return log_file
 
 
-def _memo_name(place: int, key: str) -> str:
+def _log_file_name(place: int, key: str) -> str:
     return f"{place:06d}-{layout.safe_name(key)}.json"
 
 
-def _place_of(memo: Path) -> int:
-    return int(memo.name.partition("-")[0])
+def _place_of(log_file: Path) -> int:
+    return int(log_file.name.partition("-")[0])

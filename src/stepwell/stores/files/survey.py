@@ -1,6 +1,6 @@
-"""What is in a directory, as far as it can be told from names and from the files that can be read.
+"""A survey of a damaged store, from the names of files and from those files that can be read.
 
-For an examination: one file that cannot be read must not hide the others.
+It is for `doctor`: one unreadable file must not hide the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stepwell.stores.files.layout import PLAIN, RECORD_NAME
 
 
 def survey(folders: list[Path]) -> Survey:
-    """The runs in these folders; of those that cannot be listed, why."""
+    """Return the runs in these folders, and for those that cannot be listed the reason."""
     runs: list[RunEntry] = []
     damaged: list[DamagedRun] = []
     for folder in folders:
@@ -29,16 +29,16 @@ def survey(folders: list[Path]) -> Survey:
 
 
 def numbers(folder: Path) -> list[int]:
-    """The numbers of the records of a run, by the names of their files alone."""
+    """Return the numbers of the records of a run, by the names of their files alone."""
     try:
         names = os.listdir(folder)
-    except OSError:  # the run is gone, or is a file
+    except OSError:  # the run is gone, or its folder is a file
         return []
     return sorted({int(match[1]) for match in map(RECORD_NAME.fullmatch, names) if match})
 
 
 def _run_id(folder: Path) -> str | None:
-    """Whose folder it is: its name says so, or else any record that can be read."""
+    """Return the run of a folder: by its name or, if that is hashed, by any readable record."""
     if PLAIN.fullmatch(folder.name):
         return folder.name
     for path in sorted(folder.glob("*.json"), reverse=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stepwell.storage.port import ANY_RUN, Pending, RunEntry, RunFilter, past_prefix, plain
+from stepwell.storage.port import ANY_RUN, Pending, RunEntry, RunFilter, fold_case, prefix_end
 from stepwell.stores.postgres.text_encoding import Escaped, escape
 
 ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
@@ -128,7 +128,7 @@ def _filter_conditions(values: QueryValues, run_filter: RunFilter, first: str) -
     if run_filter.prefix and first == "t":
         yield _begins("t.run_id", values, run_filter.prefix)
     if run_filter.text is not None:
-        yield HAS_TEXT.replace("{text}", f"{values(plain(run_filter.text))}::text")
+        yield HAS_TEXT.replace("{text}", f"{values(fold_case(run_filter.text))}::text")
     if run_filter.since is not None:
         yield f"{first}.began >= {values(run_filter.since)}"
     if run_filter.until is not None:
@@ -140,7 +140,7 @@ def _filter_conditions(values: QueryValues, run_filter: RunFilter, first: str) -
 
 
 def _begins(column: str, values: QueryValues, prefix: str) -> str:
-    past = past_prefix(escape(prefix))
+    past = prefix_end(escape(prefix))
     return f"{column} >= {values(prefix)}" + ("" if past is None else f" AND {column} < {values(Escaped(past))}")
 
 

@@ -129,9 +129,9 @@ class PostgresStore:
             raise _refusal(follower.entry, answer)
         return answer is True
 
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
         job = {"do": "thin_out", "run_id": escape(run_id), "gone": list(numbers)}
-        bodies = list(map(_with_body, whole))
+        bodies = list(map(_with_body, rewritten))
         answer = await self._db.write(_encode(job), _encode(bodies).decode())
         if isinstance(answer, int):
             return answer
@@ -140,7 +140,9 @@ class PostgresStore:
         if "based" in answer:
             raise follower_error(run_id, answer["based"])
         raise next(
-            _refusal(record.entry, answer) for record in whole if record.entry.workflow != unescape(answer["workflow"])
+            _refusal(record.entry, answer)
+            for record in rewritten
+            if record.entry.workflow != unescape(answer["workflow"])
         )
 
     async def drop(self, run_id: str) -> bool:
@@ -284,7 +286,7 @@ class PostgresStore:
                 continue
             lease = _lease(run_id, held)
             if not lease.is_over():
-                raise lease.refuse(run_id)
+                raise lease.busy_error(run_id)
             job["dead"] = held
         return held
 

@@ -13,7 +13,7 @@ from stepwell.stores.sqlite.connections import patiently
 from stepwell.stores.sqlite.rows import refuse_another_workflow, row_of
 
 
-def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], whole: Sequence[Record]) -> int:
+def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], rewritten: Sequence[Record]) -> int:
     """As the port says, inside a transaction."""
     run = db.execute(queries.STANDING, (run_id,)).fetchone()
     if run is None:
@@ -24,7 +24,7 @@ def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], whole:
     going = set(numbers) & stored.keys()
     if latest in going:
         raise newest_error(run_id, latest)
-    replacements = {record.entry.number: record for record in whole}
+    replacements = {record.entry.number: record for record in rewritten}
     for number in going:
         if number + 1 in stored and number + 1 not in going | replacements.keys() and not stored[number + 1]:
             raise follower_error(run_id, number)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from stepwell.storage.damage import decode_stored
-from stepwell.storage.port import ANY_RUN, Pending, RunEntry, RunFilter, RunMetadata, past_prefix, plain
+from stepwell.storage.port import ANY_RUN, Pending, RunEntry, RunFilter, RunMetadata, fold_case, prefix_end
 from stepwell.stores.sqlite.queries import (
     HAS_TAG,
     HAS_TEXT,
@@ -67,7 +67,7 @@ def search(
     for condition, value in (
         *((f"{plus}runs.{column} = ?", value) for column, value in columns.items()),
         (f"{order}.run_id >= ?", run_filter.prefix),
-        (f"{order}.run_id < ?", past_prefix(run_filter.prefix) if run_filter.prefix else None),
+        (f"{order}.run_id < ?", prefix_end(run_filter.prefix) if run_filter.prefix else None),
         (f"{order}.began >= ?", run_filter.since),
         (f"{order}.began < ?", run_filter.until),
         ("runs.at >= ?", run_filter.changed_since),
@@ -78,7 +78,7 @@ def search(
             values.append(value)
     if run_filter.text is not None:
         conditions.append(HAS_TEXT)
-        values += [plain(run_filter.text)] * 4
+        values += [fold_case(run_filter.text)] * 4
     if past is not None:
         conditions.append(f"({order}.began, {order}.run_id) < (?, ?)")
         values += [past.began, past.run_id]

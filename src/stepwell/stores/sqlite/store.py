@@ -27,7 +27,7 @@ from stepwell.storage.port import (
     Wake,
     fence_error,
     follower_error,
-    past_prefix,
+    prefix_end,
 )
 from stepwell.stores.sqlite import queries
 from stepwell.stores.sqlite.access import SQLiteDatabase
@@ -126,8 +126,8 @@ class SQLiteStore:
 
         return await self._db.write(work)
 
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, whole: Sequence[Record] = ()) -> int:
-        return await self._db.write(lambda db: thin_out(db, run_id, numbers, whole)) if numbers or whole else 0
+    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
+        return await self._db.write(lambda db: thin_out(db, run_id, numbers, rewritten)) if numbers or rewritten else 0
 
     async def drop(self, run_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -190,7 +190,7 @@ class SQLiteStore:
         return entry_in(row) if row else None
 
     async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
-        where, values = _where({"checkpoint_id >= ?": prefix, "checkpoint_id < ?": past_prefix(prefix)})
+        where, values = _where({"checkpoint_id >= ?": prefix, "checkpoint_id < ?": prefix_end(prefix)})
         query = queries.CHECKPOINTS.format(where=where)
         return await self._db.read(lambda db: [entry_in(row) for row in db.execute(query, (*values, limit))])
 
@@ -267,7 +267,7 @@ class SQLiteStore:
             row = db.execute(queries.LEASE, (run_id,)).fetchone()
             lease = Lease(Owner(*row[:-2]), row[-2]) if row else None
             if lease is not None and lease.owner != owner and not lease.is_over():
-                raise lease.refuse(run_id)
+                raise lease.busy_error(run_id)
             fence: int = row[-1] + 1 if row else 1
             db.execute(queries.CLAIM, (run_id, *_fields(owner), owner.clock() + seconds, fence))
             return fence

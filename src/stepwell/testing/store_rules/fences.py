@@ -65,7 +65,7 @@ async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> N
     with after(minutes=2):
         second = await store.acquire("r", this_process("other"), seconds=60)
     late = CommitEffects(fence=first, consumed=("k",), asked=(question("r", "q"),), wake=on(1), drop_below=2)
-    with refused(CommitConflict, "claimed by somebody else"):
+    with refused(CommitConflict, "acquired by another process"):
         await store.append(record("r", 2), replace(late, metadata=run_metadata(team="red")))
     assert numbers(await store.history("r")) == [0, 1]
     assert await store.pending_signals("r") == [("k", text(1))]
@@ -89,7 +89,7 @@ async def whoever_was_followed_by_somebody_else_cannot_remember(store: Store) ->
     with after(minutes=2):
         second = await store.acquire("r", this_process("other"), seconds=60)
     for key in ("a", "b"):
-        with refused(CommitConflict, "claimed by somebody else"):
+        with refused(CommitConflict, "acquired by another process"):
             await store.write_log("r", 1, key, text(2), fence=first)
     assert await store.write_log("r", 1, "c", text(3), fence=second)
     assert await store.write_log("r", 1, "d", text(4))

@@ -39,9 +39,9 @@ async def what_is_not_sealed_is_refused_in_a_sealed_store(store: VerifiedStore) 
     await store.inner.write_log("r", 1, "k", text(1))
     await store.inner.send("r", "k", text(1))
     await check_refusal(store, "r", number=0)
-    with refused(CheckpointCorrupt, "'r' remembered as 'k' is not sealed"):
+    with refused(CheckpointCorrupt, "entry 'k' in the superstep log of run 'r' is not sealed"):
         await store.read_log("r", 1)
-    with refused(CheckpointCorrupt, "mail 'k' of run 'r' is not sealed"):
+    with refused(CheckpointCorrupt, "signal 'k' of run 'r' is not sealed"):
         await store.pending_signals("r")
 
 
@@ -67,10 +67,10 @@ async def mail_in_the_place_of_other_mail_is_refused(store: VerifiedStore) -> No
     await store.send("r", "k", text("yes"))
     ((_, body),) = await store.inner.pending_signals("r")
     await store.inner.send("s", "k", body)
-    with refused(CheckpointCorrupt, "the mail 'k' of run 's'"):
+    with refused(CheckpointCorrupt, "signal 'k' of run 's'"):
         await store.pending_signals("s")
     await store.inner.send("r", "l", body)
-    with refused(CheckpointCorrupt, "the mail 'l' of run 'r'"):
+    with refused(CheckpointCorrupt, "signal 'l' of run 'r'"):
         await store.pending_signals("r")
 
 
@@ -80,7 +80,7 @@ async def memory_in_the_place_of_another_is_refused(store: VerifiedStore) -> Non
     body = (await store.inner.read_log("r", 1))["k"]
     for run_id, place, key in [("s", 1, "k"), ("r", 2, "k"), ("r", 3, "l")]:
         await store.inner.write_log(run_id, place, key, body)
-        with refused(CheckpointCorrupt, f"what run '{run_id}' remembered as '{key}'"):
+        with refused(CheckpointCorrupt, f"entry '{key}' in the superstep log of run '{run_id}'"):
             await store.read_log(run_id, place)
     assert await store.read_log("r", 1) == {"k": text("done")}
 

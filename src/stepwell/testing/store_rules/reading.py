@@ -23,7 +23,7 @@ async def a_chain_begins_with_the_last_frame(store: Store) -> None:
 async def what_the_next_record_is_based_on_goes_only_with_a_follower(store: Store) -> None:
     for number, is_snapshot in enumerate([True, False, False, False]):
         await store.append(record("r", number, is_snapshot=is_snapshot))
-    with refused(CommitConflict, "commit 2 is based on it"):
+    with refused(CommitConflict, "commit 2 is a delta to it"):
         await store.remove("r", 1)
     assert numbers(await store.chain("r", 3)) == [0, 1, 2, 3]
     assert await store.remove("r", 1, follower=record("r", 2, is_snapshot=True))

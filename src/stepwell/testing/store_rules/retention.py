@@ -249,7 +249,7 @@ async def many_records_go_at_once(store: Store) -> None:
         for number in range(1, 9):
             await store.append(record(run_id, number, is_snapshot=number % 4 == 0), CommitEffects(wake=on(5)))
     whole = record("r", 7, body="whole")
-    assert await store.thin_out("r", [1, 2, 5, 6, 3, 99], whole=[whole]) == 5
+    assert await store.thin_out("r", [1, 2, 5, 6, 3, 99], rewritten=[whole]) == 5
     await store.close()
     assert numbers(await store.history("r")) == [0, 4, 7, 8]
     assert meanings(await store.chain("r", 7)) == meanings([whole])
@@ -259,9 +259,9 @@ async def many_records_go_at_once(store: Store) -> None:
     assert names(await store.pending()) == [("r", "q"), ("s", "q")]
     assert await store.wakes() == [Wake("r", "w", on(5)), Wake("s", "w", on(5))]
     assert await store.run("r") == run_entry(record("r", 8), began=on(1), metadata=run_metadata(team="red"))
-    assert await store.thin_out("r", [1, 2], whole=[whole]) == 0
+    assert await store.thin_out("r", [1, 2], rewritten=[whole]) == 0
     other = record("r", 7, body="another")
-    assert await store.thin_out("r", [], whole=[other, record("r", 6)]) == 0
+    assert await store.thin_out("r", [], rewritten=[other, record("r", 6)]) == 0
     assert meanings(await store.history("r", after=4, upto=7)) == meanings([other])
     await store.append(record("r", 9, is_snapshot=False))
     assert numbers(await store.chain("r", 9)) == [8, 9]
@@ -273,7 +273,7 @@ async def what_stands_for_others_may_be_the_newest(store: Store) -> None:
     await store.append(record("r", 2, is_snapshot=False))
     await fill(store, "s", 1)
     whole = record("r", 2, body="whole", status="done")
-    assert await store.thin_out("r", [0, 1], whole=[whole]) == 2
+    assert await store.thin_out("r", [0, 1], rewritten=[whole]) == 2
     assert meaning(await store.head("r")) == meaning(whole)
     assert await store.run("r") == run_entry(whole, began=record("r", 0).entry.at)
     assert await run_ids(store, status="done") == ["r"]
@@ -296,10 +296,10 @@ async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> No
     for number in (2, 3, 4):
         await store.append(record("r", number, is_snapshot=False))
     for whole in ([], [record("r", 4)]):
-        with refused(CommitConflict, "commit 2 of run 'r' cannot go"):
-            await store.thin_out("r", [0, 2], whole=whole)
+        with refused(CommitConflict, "commit 2 of run 'r' cannot be removed"):
+            await store.thin_out("r", [0, 2], rewritten=whole)
     with refused(CommitConflict, "another id"):
-        await store.thin_out("r", [0, 2], whole=[record("r", 3, workflow="another")])
+        await store.thin_out("r", [0, 2], rewritten=[record("r", 3, workflow="another")])
     assert numbers(await store.chain("r", 4)) == [1, 2, 3, 4]
     assert numbers(await store.history("r")) == [0, 1, 2, 3, 4]
 
