@@ -1,1 +1,1 @@
-"""Back ends: where records, memory and claims are kept. One file each; none knows another."""
+"""Back ends: one package for each place a run can be stored. None of them imports another."""
