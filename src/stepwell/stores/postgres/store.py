@@ -1,4 +1,4 @@
-"""The port on PostgreSQL: what is written goes to functions of the database as JSON, what is read comes by queries."""
+"""The store port on PostgreSQL. Writes are JSON jobs for functions of the database, reads are queries."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ _NAMES = {kind: kind.__struct_fields__ for kind in (Entry, Pending)}
 
 
 class PostgresStore:
-    """Keeps everything in one schema of the database, which is created at the first use.
+    """A store in one schema of the database. The schema is created at the first use.
 
-    Any number of processes on any number of machines may use it at once, also through a pooler that gives each
-    transaction another connection. Claims are timed by the clock of the database alone. A schema that holds
-    something else, or was written by a newer Stepwell, is refused and left as it is.
+    Any number of processes on any number of machines may use it at once, even through a pooler that
+    gives each transaction another connection. Leases are timed by the clock of the database alone. A
+    schema that holds something else, or was written by a newer Stepwell, is refused and not changed.
     """
 
-    in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
+    in_order = True  # writes are applied in the order of the calls, many of them in one transaction
 
     def __init__(self, dsn: str, *, schema: str = "stepwell", patience: float = 30.0, connections: int = 5) -> None:
         self._db = PostgresDatabase(dsn, schema, patience, connections)
@@ -79,14 +79,16 @@ class PostgresStore:
 
         def line() -> bytes:
             job = {"do": "append", **_plain(entry), **_along(along)}
-            if along.closed or along.asked:  # what is asked again is the last one asked
+            # A request that is asked again is closed first, so that it becomes the last one asked.
+            if along.closed or along.asked:
                 job["closed"] = list({*map(escape, along.closed), *(escape(p.request_id) for p in along.asked)})
             return _encode(job)
 
         more = along.consumed or along.asked or along.closed or along.about or along.drop_below or along.reduced
+        # `add` handles only the plain case: not the first record, no further effects, numbers of at most 64 bits.
         if more or not 0 < entry.number <= entry.iteration + entry.number <= NO_LIMIT:
             answer = await self._db.append(line(), record.body.decode())
-        else:  # all that is said in the line is in the columns, too, so it can be made if it is needed
+        else:  # the JSON is made only if the job cannot go by its columns
             answer = await self._db.append(line, record.body.decode(), _columns(record, along))
         if answer is not True:
             raise _refusal(entry, answer, along.fence)
@@ -161,14 +163,12 @@ class PostgresStore:
             return []
         if not links[0].entry.frame:
             raise CheckpointCorrupt(
-                f"commit {number} of run {run_id!r} cannot be read: it tells only what changed since the commits "
-                f"before it, and none of those that are stored stands alone"
+                f"cannot read commit {number} of run {run_id!r}: it is a delta, and no snapshot before it is stored"
             )
         missing = set(range(links[0].entry.number, number)) - {link.entry.number for link in links}
         if missing:
             raise CheckpointCorrupt(
-                f"commit {number} of run {run_id!r} cannot be read: it builds on commit {min(missing)}, "
-                f"which is not stored"
+                f"cannot read commit {number} of run {run_id!r}: it is based on commit {min(missing)}, which is missing"
             )
         return links
 
@@ -204,13 +204,14 @@ class PostgresStore:
     async def _newest(
         self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
     ) -> list[Entry]:
-        """Those committed last, the last one first."""
+        """Return the entries committed last, latest first."""
         wanted = {"run_id = {value}": run_id, PLACE: before}
         if run_id is None:
             wanted["workflow = {value}"] = workflow
         rows = await self._search(NEWEST, wanted, limit=limit)
         entries = [_entry(row) for row in rows]
-        return [entry for entry in entries if workflow in (None, entry.workflow)]  # a run is of one workflow
+        # All records of a run have the same workflow, so with a run id the limit is not affected by this filter.
+        return [entry for entry in entries if workflow in (None, entry.workflow)]
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         job = {"do": "remember", "run_id": escape(run_id), "place": place, "key": escape(key)}
@@ -222,7 +223,7 @@ class PostgresStore:
         return bool(answer)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> PostgresTransaction:
-        """As `Transacting` says; the connection is a `psycopg.Connection`."""
+        """Return a transaction for a step, as `Transacting` promises, with a `psycopg.Connection`."""
         job = {"run_id": escape(run_id), "place": place, "key": escape(key)}
         if fence is not None:
             job["fence"] = fence
@@ -266,11 +267,12 @@ class PostgresStore:
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         job = {"do": "claim", "run_id": escape(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
         while not isinstance(held := await self._db.write(_encode(job)), int):
-            if held is None:  # whoever held it let go just now
+            if held is None:  # released between the two statements of the function: try again
                 continue
             lease = _lease(run_id, held)
             if not lease.is_over():
                 raise lease.refuse(run_id)
+            # The server cannot see that a process is gone; we can, if it ran on this machine.
             job["dead"] = held
         return held
 
@@ -300,7 +302,7 @@ class PostgresStore:
     async def _search(
         self, query: str, conditional: dict[str, str | None], *conditions: str, limit: int | None = None
     ) -> list[Row]:
-        """The rows that meet the conditions, and those for which a value is given."""
+        """Return the rows that meet all `conditions`, and those of `conditional` that have a value."""
         values = QueryValues()
         wanted = {condition: value for condition, value in conditional.items() if value is not None}
         met = [*conditions, *(condition.replace("{value}", values(value)) for condition, value in wanted.items())]
@@ -315,7 +317,7 @@ class PostgresStore:
 
 
 def _along(along: Along) -> dict[str, Any]:
-    """What goes along with a record, without what does not."""
+    """Return the effects of a record as keys of a job, without those that are empty."""
     requests = {p.request_id: _plain(p) for p in along.asked}
     parts = {
         "settled": along.settled,
@@ -331,7 +333,7 @@ def _along(along: Along) -> dict[str, Any]:
 
 
 def _columns(record: Record, along: Along) -> tuple[bytes | None, ...]:
-    """A record, and what most often goes along with it, as `add` wants to know them."""
+    """Return a record and its most frequent effects as the arguments of `add`."""
     entry = record.entry
     return (
         escape(entry.run_id).encode(),
@@ -357,13 +359,13 @@ def _about(about: About) -> dict[str, Any]:
 
 
 def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -> CommitConflict:
-    """The error for a record that was not taken, and where its run stands."""
+    """Return the error for a record that was refused, from the state of its run."""
     if fence is not None and (standing["fence"] or 0) > fence:
         return fenced(entry.run_id, fence)
     workflow = standing["workflow"] and unescape(standing["workflow"])
     if workflow not in (None, entry.workflow):
         return CommitConflict(
-            f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "
+            f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot continue as a run of "
             f"{entry.workflow!r}; give the new run another id"
         )
     return CommitConflict(
@@ -373,15 +375,15 @@ def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -
 
 
 def _ahead() -> float:
-    """By how many seconds somebody has moved our clock on: a test. Nothing, but for rounding, if nobody has.
+    """Return by how many seconds a test has advanced our clock; without a test, about zero.
 
-    Claims are timed by the clock of the database, which is one for all machines. This is added to it.
+    Leases are timed by the clock of the database, the same for all machines. This is added to it.
     """
     return clock.seconds() - time.time()
 
 
 def _plain(value: Entry | Pending) -> dict[str, Any]:
-    """The fields, each as it is stored."""
+    """Return the fields, with escaped texts."""
     fields = {name: getattr(value, name) for name in _NAMES[type(value)]}
     return {name: escape(field) if isinstance(field, str) else field for name, field in fields.items()}
 
@@ -395,13 +397,13 @@ def _entry(row: Row) -> Entry:
 
 
 def _lease(run_id: str, held: Any) -> Lease:
-    """Who holds a run, for how long by our own clock, as `Lease` reads it."""
+    """Return the lease that the server reported, with its end by the clock of the owner."""
     try:
         left = held.pop("left")
         owner = msgspec.convert(held, Owner)
         return Lease(owner, owner.clock() + left)
     except (AttributeError, TypeError, KeyError, ValueError) as error:
-        raise damage_error(f"the claim on run {run_id!r}", error) from error
+        raise damage_error(f"the lease of run {run_id!r}", error) from error
 
 
 def _run_entry(row: Row) -> RunEntry:

@@ -112,8 +112,8 @@ def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite
 def patiently(action: Callable[[], T]) -> T:
     """Return what `action` returns, and retry while another process locks the file.
 
-    SQLite waits for locks by itself, but not in every situation: switching to WAL mode and upgrading
-    a read transaction fail at once.
+    SQLite waits for locks by itself, but not in every situation: switching a file to WAL mode, for
+    example, fails at once.
     """
     until = time.monotonic() + PATIENCE
     while True:

@@ -53,7 +53,7 @@ CREATE TABLE mail (
     seq      INTEGER PRIMARY KEY,                     -- the order of sending
     run_id   TEXT NOT NULL,
     key      TEXT NOT NULL,
-    consumed INTEGER NOT NULL,                        -- a consumed signal stays, so that its key is never reused
+    consumed INTEGER NOT NULL,                        -- a consumed signal stays: its key is never reused
     body     TEXT NOT NULL,
     UNIQUE (run_id, key)
 ) STRICT;
@@ -163,7 +163,7 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
             f"the file system of the store {path} does not support SQLite's WAL mode (a network drive?); "
             f"put the store on a local disk"
         )
-    # The default of WAL mode, NORMAL, may lose the last commits in a power failure.
+    # Explicitly: some builds of SQLite default to NORMAL, which in WAL mode may lose commits in a power failure.
     db.execute("PRAGMA synchronous = FULL")
     # In pages. Syncing a log that is overwritten takes half as long as syncing one that grows, so the log must not
     # get long. With a much shorter one, pages that change in every commit would be copied back too often.
