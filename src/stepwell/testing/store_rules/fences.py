@@ -27,7 +27,7 @@ from stepwell.testing.store_rules.samples import (
 
 
 @rule
-async def every_claim_has_a_higher_number_than_those_before(store: Store) -> None:
+async def every_lease_has_a_higher_fence_than_those_before(store: Store) -> None:
     mine, other = this_process("mine"), this_process("other")
     await fill(store, "r", 1)
     fences = [await store.claim("r", mine, seconds=60), await store.claim("r", mine, seconds=60)]
@@ -43,7 +43,7 @@ async def every_claim_has_a_higher_number_than_those_before(store: Store) -> Non
 
 
 @rule
-async def a_run_without_records_has_numbers_already(store: Store) -> None:
+async def a_run_without_records_has_fences(store: Store) -> None:
     first = await store.claim("r", this_process("mine"), seconds=60)
     with after(minutes=2):
         second = await store.claim("r", this_process("other"), seconds=60)
@@ -57,7 +57,7 @@ async def a_run_without_records_has_numbers_already(store: Store) -> None:
 
 
 @rule
-async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> None:
+async def a_fenced_driver_cannot_append(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.claim("r", this_process("mine"), seconds=60)
     await store.append(record("r", 1), Along(fence=first))
@@ -81,7 +81,7 @@ async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> N
 
 
 @rule
-async def whoever_was_followed_by_somebody_else_cannot_remember(store: Store) -> None:
+async def a_fenced_driver_cannot_write_to_the_superstep_log(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.claim("r", this_process("mine"), seconds=60)
     assert await store.remember("r", 1, "a", text(1), fence=first)
@@ -97,7 +97,7 @@ async def whoever_was_followed_by_somebody_else_cannot_remember(store: Store) ->
 
 
 @rule
-async def who_claims_a_run_again_writes_under_the_new_number(store: Store) -> None:
+async def acquiring_again_replaces_the_old_fence(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
     first = await store.claim("r", mine, seconds=60)
@@ -108,7 +108,7 @@ async def who_claims_a_run_again_writes_under_the_new_number(store: Store) -> No
 
 
 @rule
-async def who_let_go_may_write_until_somebody_else_claims(store: Store) -> None:
+async def a_released_fence_is_valid_until_the_next_lease(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
     first = await store.claim("r", mine, seconds=60)
@@ -124,7 +124,7 @@ async def who_let_go_may_write_until_somebody_else_claims(store: Store) -> None:
 
 
 @rule
-async def a_claim_that_is_refused_takes_nothing_from_the_one_that_holds(store: Store) -> None:
+async def a_refused_acquire_leaves_the_holder_alone(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.claim("r", this_process("mine"), seconds=60)
     with refused(RunBusy):
@@ -137,7 +137,7 @@ async def a_claim_that_is_refused_takes_nothing_from_the_one_that_holds(store: S
 
 
 @rule
-async def the_number_of_one_run_is_not_anothers(store: Store) -> None:
+async def fences_of_different_runs_are_independent(store: Store) -> None:
     await fill(store, "r", 1)
     await fill(store, "s", 1)
     mine = this_process("mine")
@@ -149,7 +149,7 @@ async def the_number_of_one_run_is_not_anothers(store: Store) -> None:
 
 
 @rule
-async def renewing_says_what_somebody_else_has_claimed(store: Store) -> None:
+async def renewing_reports_the_runs_that_were_lost(store: Store) -> None:
     mine, other = this_process("mine"), this_process("other")
     fences: dict[str, int] = {}
     for run_id in ("a", "b", "c", *ODD_IDS):
@@ -173,7 +173,7 @@ async def renewing_says_what_somebody_else_has_claimed(store: Store) -> None:
 
 
 @rule
-async def a_released_claim_is_not_brought_back_by_renewing(store: Store) -> None:
+async def renewing_does_not_revive_a_released_lease(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
     fence = await store.claim("r", mine, seconds=60)
@@ -184,7 +184,7 @@ async def a_released_claim_is_not_brought_back_by_renewing(store: Store) -> None
 
 
 @rule
-async def of_many_claims_at_once_each_has_its_own_number(store: Store) -> None:
+async def concurrent_leases_have_different_fences(store: Store) -> None:
     await fill(store, "r", 1)
     mine = this_process("mine")
     fences = await asyncio.gather(*(store.claim("r", mine, seconds=60) for _ in range(20)))

@@ -18,7 +18,7 @@ SECRET = "the secret of the house"
 
 
 @rule_of_guards("sealed")
-async def nothing_of_a_text_can_be_read_in_a_sealed_store(store: Guarded) -> None:
+async def a_sealed_store_reveals_no_text(store: Guarded) -> None:
     for number in range(3):
         await store.append(record("r", number, body=SECRET, frame=number == 0))
     await store.put(record("s", 7, body=SECRET))
@@ -34,7 +34,7 @@ async def nothing_of_a_text_can_be_read_in_a_sealed_store(store: Guarded) -> Non
 
 
 @rule_of_guards("sealed")
-async def what_is_not_sealed_is_refused_in_a_sealed_store(store: Guarded) -> None:
+async def a_sealed_store_refuses_unsealed_text(store: Guarded) -> None:
     await fill(store.inner, "r", 1)
     await store.inner.remember("r", 1, "k", text(1))
     await store.inner.post("r", "k", text(1))
@@ -46,7 +46,7 @@ async def what_is_not_sealed_is_refused_in_a_sealed_store(store: Guarded) -> Non
 
 
 @rule_of_guards("summed", "sealed")
-async def a_record_in_the_place_of_another_is_refused(store: Guarded) -> None:
+async def a_record_moved_to_another_place_is_refused(store: Guarded) -> None:
     for run_id in ("r", "s"):
         await store.append(record(run_id, 0, body="same"))
         await store.append(record(run_id, 1, body="same"))
@@ -63,7 +63,7 @@ async def a_record_in_the_place_of_another_is_refused(store: Guarded) -> None:
 
 
 @rule_of_guards("summed", "sealed")
-async def mail_in_the_place_of_other_mail_is_refused(store: Guarded) -> None:
+async def a_signal_moved_to_another_place_is_refused(store: Guarded) -> None:
     await store.post("r", "k", text("yes"))
     ((_, body),) = await store.inner.mail("r")
     await store.inner.post("s", "k", body)
@@ -75,7 +75,7 @@ async def mail_in_the_place_of_other_mail_is_refused(store: Guarded) -> None:
 
 
 @rule_of_guards("summed", "sealed")
-async def memory_in_the_place_of_another_is_refused(store: Guarded) -> None:
+async def a_superstep_log_entry_moved_to_another_place_is_refused(store: Guarded) -> None:
     await store.remember("r", 1, "k", text("done"))
     body = (await store.inner.recall("r", 1))["k"]
     for run_id, place, key in [("s", 1, "k"), ("r", 2, "k"), ("r", 3, "l")]:
@@ -86,7 +86,7 @@ async def memory_in_the_place_of_another_is_refused(store: Guarded) -> None:
 
 
 @rule_of_guards("summed", "sealed")
-async def a_damaged_record_is_named_and_the_others_are_read(store: Guarded) -> None:
+async def a_damaged_record_is_named_and_others_stay_readable(store: Guarded) -> None:
     for run_id in ("r", "s"):
         await store.append(record(run_id, 0, body=SECRET))
     whole = await store.inner.head("r")

@@ -13,7 +13,7 @@ from stepwell.testing.store_rules.samples import ODD_IDS, fill, names, question,
 
 
 @rule
-async def a_run_without_mail_has_none(store: Store) -> None:
+async def a_run_without_signals_has_none(store: Store) -> None:
     assert await store.mail("r") == []
     assert await store.pending() == []
     assert await store.wakes() == []
@@ -24,7 +24,7 @@ async def a_run_without_mail_has_none(store: Store) -> None:
 
 
 @rule
-async def mail_comes_oldest_first(store: Store) -> None:
+async def signals_are_read_oldest_first(store: Store) -> None:
     await fill(store, "r", 1)
     keys = ["b", "a", "Z", "c", *map(str, range(12))]
     for key in keys:
@@ -37,7 +37,7 @@ async def mail_comes_oldest_first(store: Store) -> None:
 
 
 @rule
-async def mail_of_one_run_is_not_anothers(store: Store) -> None:
+async def signals_of_different_runs_are_kept_apart(store: Store) -> None:
     await fill(store, "r", 1)
     await fill(store, "s", 1)
     assert await store.post("r", "k", text(1))
@@ -48,7 +48,7 @@ async def mail_of_one_run_is_not_anothers(store: Store) -> None:
 
 
 @rule
-async def the_first_mail_of_a_key_wins_for_ever(store: Store) -> None:
+async def the_first_signal_of_a_key_wins_permanently(store: Store) -> None:
     await fill(store, "r", 1)
     assert await store.post("r", "k", text(1))
     assert not await store.post("r", "k", text(2))
@@ -63,7 +63,7 @@ async def the_first_mail_of_a_key_wins_for_ever(store: Store) -> None:
 
 
 @rule
-async def a_key_that_was_consumed_before_it_was_posted_is_used(store: Store) -> None:
+async def a_key_consumed_before_it_was_sent_cannot_be_sent(store: Store) -> None:
     await store.append(record("r", 0), Along(consumed=("k",)))
     assert not await store.post("r", "k", text(1))
     assert await store.mail("r") == []
@@ -71,7 +71,7 @@ async def a_key_that_was_consumed_before_it_was_posted_is_used(store: Store) -> 
 
 
 @rule
-async def a_refused_append_consumes_no_mail(store: Store) -> None:
+async def a_refused_append_consumes_no_signals(store: Store) -> None:
     await fill(store, "r", 1)
     await store.post("r", "k", text(1))
     for stale in (record("r", 0), record("r", 2), record("r", 1, workflow="another")):
@@ -82,7 +82,7 @@ async def a_refused_append_consumes_no_mail(store: Store) -> None:
 
 
 @rule
-async def a_run_without_records_has_mail_already(store: Store) -> None:
+async def a_run_without_records_accepts_signals(store: Store) -> None:
     assert await store.post("r", "k", text(1))
     assert await store.mail("r") == [("k", text(1))]
     await store.claim("r", this_process("mine"), seconds=60)
@@ -94,7 +94,7 @@ async def a_run_without_records_has_mail_already(store: Store) -> None:
 
 
 @rule
-async def of_many_posts_of_one_key_exactly_one_is_left(store: Store) -> None:
+async def concurrent_signals_of_one_key_have_one_winner(store: Store) -> None:
     await fill(store, "r", 1)
     left = await asyncio.gather(*(store.post("r", f"k{n % 5}", text(n)) for n in range(30)))
     assert sum(left) == 5
@@ -103,7 +103,7 @@ async def of_many_posts_of_one_key_exactly_one_is_left(store: Store) -> None:
 
 
 @rule
-async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
+async def signals_with_odd_runs_and_keys_are_kept_apart(store: Store) -> None:
     for name in ODD_IDS:
         for key in ODD_IDS:
             assert await store.post(name, key, text([name, key]))
@@ -116,7 +116,7 @@ async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
 
 
 @rule
-async def what_is_put_consumes_its_mail(store: Store) -> None:
+async def put_consumes_signals(store: Store) -> None:
     await fill(store, "r", 2)
     await store.post("r", "a", text(1))
     await store.post("r", "b", text(2))
@@ -127,7 +127,7 @@ async def what_is_put_consumes_its_mail(store: Store) -> None:
 
 
 @rule
-async def the_runs_that_have_mail_are_told_from_those_that_have_none(store: Store) -> None:
+async def runs_with_signals_are_found(store: Store) -> None:
     assert await asyncio.to_thread(store.mailed, []) == []
     assert await asyncio.to_thread(store.mailed, ["r", "nobody"]) == []
     for run_id in ("r", "s", "t"):
@@ -146,7 +146,7 @@ async def the_runs_that_have_mail_are_told_from_those_that_have_none(store: Stor
 
 
 @rule
-async def of_thousands_of_odd_runs_those_with_mail_are_told(store: Store) -> None:
+async def runs_with_signals_are_found_among_thousands(store: Store) -> None:
     odd = [*ODD_IDS, "~0", "~1", "a~0b", "a~1b", "a", '"', "'", "[", "1", "null"]
     for name in odd[::2]:
         await store.post(name, "k", text(1))
@@ -155,7 +155,7 @@ async def of_thousands_of_odd_runs_those_with_mail_are_told(store: Store) -> Non
 
 
 @rule
-async def nobody_sees_an_append_without_its_mail(store: Store) -> None:
+async def an_append_and_its_consumed_signals_become_visible_together(store: Store) -> None:
     await fill(store, "r", 1)
     for number in range(1, 6):
         await store.post("r", str(number), text(number))

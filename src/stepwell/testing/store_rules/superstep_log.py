@@ -11,7 +11,7 @@ from stepwell.testing.store_rules.samples import fill, record, refused, text
 
 
 @rule
-async def what_is_remembered_first_is_kept(store: Store) -> None:
+async def the_first_log_entry_of_a_key_wins(store: Store) -> None:
     await fill(store, "r", 1)
     assert await store.remember("r", 1, "k", b'{"first":1}')
     assert not await store.remember("r", 1, "k", text(2))
@@ -23,7 +23,7 @@ async def what_is_remembered_first_is_kept(store: Store) -> None:
 
 
 @rule
-async def a_run_without_records_has_a_memory_already(store: Store) -> None:
+async def a_run_without_records_has_a_superstep_log(store: Store) -> None:
     await store.remember("r", 0, "k", text(1))
     assert await store.recall("r", 0) == {"k": text(1)}
     await fill(store, "r", 1)
@@ -31,7 +31,7 @@ async def a_run_without_records_has_a_memory_already(store: Store) -> None:
 
 
 @rule
-async def an_append_forgets_what_it_settles(store: Store) -> None:
+async def an_append_drops_the_superstep_log_it_settles(store: Store) -> None:
     await fill(store, "r", 1)
     await store.remember("r", 1, "k", text(1))
     await store.remember("r", 2, "k", text(2))
@@ -41,7 +41,7 @@ async def an_append_forgets_what_it_settles(store: Store) -> None:
 
 
 @rule
-async def a_refused_append_forgets_nothing(store: Store) -> None:
+async def a_refused_append_keeps_the_superstep_log(store: Store) -> None:
     await fill(store, "r", 1)
     await store.remember("r", 1, "k", text(1))
     with refused(CommitConflict):
@@ -50,7 +50,7 @@ async def a_refused_append_forgets_nothing(store: Store) -> None:
 
 
 @rule
-async def the_memory_of_a_place_that_is_no_more_is_forgotten(store: Store) -> None:
+async def removing_a_record_drops_later_superstep_logs(store: Store) -> None:
     await fill(store, "r", 3)
     await store.remember("r", 1, "k", text(1))
     await store.remember("r", 2, "k", text(2))
@@ -63,7 +63,7 @@ async def the_memory_of_a_place_that_is_no_more_is_forgotten(store: Store) -> No
 
 
 @rule
-async def many_things_are_remembered_at_once(store: Store) -> None:
+async def concurrent_log_entries_of_one_key_have_one_winner(store: Store) -> None:
     await fill(store, "r", 1)
     kept = await asyncio.gather(*(store.remember("r", 1, f"k{n % 10}", text(n)) for n in range(30)))
     assert sum(kept) == 10

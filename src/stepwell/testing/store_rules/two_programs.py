@@ -25,7 +25,7 @@ from stepwell.testing.store_rules.samples import (
 
 
 @rule_of_two
-async def what_one_has_stored_the_other_reads(one: Store, other: Store) -> None:
+async def each_program_reads_what_the_other_stored(one: Store, other: Store) -> None:
     assert await other.head("r") is None
     await one.append(record("r", 0), Along(asked=(question("r", "q"),), wake="2026-01-01"))
     await other.append(record("r", 1, frame=False))
@@ -43,7 +43,7 @@ async def what_one_has_stored_the_other_reads(one: Store, other: Store) -> None:
 
 
 @rule_of_two
-async def a_writer_that_was_overtaken_is_refused(one: Store, other: Store) -> None:
+async def a_stale_writer_is_refused(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
     await one.post("r", "k", text(1))
     assert meaning(await other.head("r")) == meaning(record("r", 0))
@@ -62,7 +62,7 @@ async def a_writer_that_was_overtaken_is_refused(one: Store, other: Store) -> No
 
 
 @rule_of_two
-async def what_one_removes_is_gone_for_the_other(one: Store, other: Store) -> None:
+async def what_one_program_removes_is_gone_for_the_other(one: Store, other: Store) -> None:
     await fill(one, "r", 2)
     await other.post("r", "k", text(1))
     assert await other.remove("r", 1)
@@ -75,7 +75,7 @@ async def what_one_removes_is_gone_for_the_other(one: Store, other: Store) -> No
 
 
 @rule_of_two
-async def the_first_mail_of_a_key_wins_whoever_posts_it(one: Store, other: Store) -> None:
+async def the_first_signal_of_a_key_wins_across_programs(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
     assert await one.post("r", "k", text("first"))
     assert not await other.post("r", "k", text("second"))
@@ -86,7 +86,7 @@ async def the_first_mail_of_a_key_wins_whoever_posts_it(one: Store, other: Store
 
 
 @rule_of_two
-async def what_is_remembered_first_is_kept_whoever_remembers(one: Store, other: Store) -> None:
+async def the_first_log_entry_of_a_key_wins_across_programs(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
     assert await one.remember("r", 1, "k", text("first"))
     assert not await other.remember("r", 1, "k", text("second"))
@@ -94,7 +94,7 @@ async def what_is_remembered_first_is_kept_whoever_remembers(one: Store, other: 
 
 
 @rule_of_two
-async def a_run_is_driven_by_one_of_them_at_a_time(one: Store, other: Store) -> None:
+async def a_run_has_one_driver_across_programs(one: Store, other: Store) -> None:
     mine, theirs = this_process("mine"), this_process("theirs")
     await one.claim("r", mine, seconds=60)
     with refused(RunBusy):
@@ -106,7 +106,7 @@ async def a_run_is_driven_by_one_of_them_at_a_time(one: Store, other: Store) -> 
 
 
 @rule_of_two
-async def each_number_is_given_to_one_of_those_who_append_at_once(one: Store, other: Store) -> None:
+async def concurrent_appends_across_programs_have_one_winner_per_number(one: Store, other: Store) -> None:
     ours, theirs = await at_once(_append_all(one, "one"), _append_all(other, "other"))
     assert sorted(ours + theirs) == list(range(10))
     expected = [record("r", n, body="one" if n in ours else "other") for n in range(10)]
@@ -116,7 +116,7 @@ async def each_number_is_given_to_one_of_those_who_append_at_once(one: Store, ot
 
 
 @rule_of_two
-async def each_key_is_given_to_one_of_those_who_post_at_once(one: Store, other: Store) -> None:
+async def concurrent_signals_across_programs_have_one_winner_per_key(one: Store, other: Store) -> None:
     ours, theirs = await at_once(_post_all(one, "one"), _post_all(other, "other"))
     assert sorted(ours + theirs) == list(range(10))
     expected = {str(n): text("one" if n in ours else "other") for n in range(10)}
