@@ -1,4 +1,4 @@
-"""What is true of every store: the numbers of claims. Whoever was followed by somebody else cannot disturb."""
+"""Rules for fences, the numbers of leases: a driver that lost its lease cannot write any more."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def every_lease_has_a_higher_fence_than_those_before(store: Store) -> None
     fences = [await store.claim("r", mine, seconds=60), await store.claim("r", mine, seconds=60)]
     await store.release("r", mine)
     fences.append(await store.claim("r", other, seconds=60))
-    await store.close()
+    await store.close()  # fences survive a restart of the store
     with after(minutes=2):
         fences.append(await store.claim("r", mine, seconds=60))
         await store.release("r", mine)
@@ -64,6 +64,7 @@ async def a_fenced_driver_cannot_append(store: Store) -> None:
     await store.post("r", "k", text(1))
     with after(minutes=2):
         second = await store.claim("r", this_process("other"), seconds=60)
+    # None of these effects may happen, not even one.
     late = Along(fence=first, consumed=("k",), asked=(question("r", "q"),), wake=on(1), drop_below=2)
     with refused(CommitConflict, "claimed by somebody else"):
         await store.append(record("r", 2), replace(late, about=about(team="red")))
@@ -73,6 +74,7 @@ async def a_fenced_driver_cannot_append(store: Store) -> None:
     assert await store.wakes() == []
     assert await store.runs() == [run_entry(record("r", 1))]
     await store.append(record("r", 2), Along(fence=second))
+    # Without a fence nothing is checked but the number.
     await store.append(record("r", 3))
     with refused(CommitConflict):
         await store.put(record("r", 3, body="late"), Along(fence=first))
@@ -113,6 +115,7 @@ async def a_released_fence_is_valid_until_the_next_lease(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.claim("r", mine, seconds=60)
     await store.release("r", mine)
+    # Nobody has acquired the run since, so the fence is still the highest one.
     await store.append(record("r", 1), Along(fence=first))
     second = await store.claim("r", this_process("other"), seconds=60)
     with refused(CommitConflict):

@@ -1,4 +1,4 @@
-"""What is true of every store whose texts are guarded: what was damaged, moved or not sealed is refused by name."""
+"""Rules for guarded stores: text that was damaged, moved or not sealed is refused, and the error names it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def a_sealed_store_reveals_no_text(store: Guarded) -> None:
     bodies += [*(await inner.recall("r", 3)).values(), *dict(await inner.mail("r")).values()]
     assert len(bodies) == 5
     assert [body for body in bodies if b"secret" in body] == []
-    assert all(isinstance(json.loads(body), dict) for body in bodies)  # a store may count on it
+    assert all(isinstance(json.loads(body), dict) for body in bodies)  # sealed or not, a body is a JSON object
 
 
 @rule_of_guards("sealed")
@@ -50,6 +50,7 @@ async def a_record_moved_to_another_place_is_refused(store: Guarded) -> None:
     for run_id in ("r", "s"):
         await store.append(record(run_id, 0, body="same"))
         await store.append(record(run_id, 1, body="same"))
+    # Each text is bound to its run, number and checkpoint: move it to another of each.
     first, second = await store.inner.history("r")
     await store.inner.put(Record(second.entry, first.body))
     await check_refusal(store, "r", number=1)
@@ -100,7 +101,7 @@ async def a_damaged_record_is_named_and_others_stay_readable(store: Guarded) -> 
 
 
 async def check_refusal(store: Guarded, run_id: str, *, number: int) -> None:
-    """However the record is read, the error says which it is."""
+    """Check that every way of reading the record raises an error that names it."""
     named = f"checkpoint {run_id}-{number} of run '{run_id}'"
     with refused(CheckpointCorrupt, named):
         await store.head(run_id)
@@ -111,7 +112,10 @@ async def check_refusal(store: Guarded, run_id: str, *, number: int) -> None:
 
 
 def make_damages(body: bytes) -> Iterator[bytes]:
-    """The text with one of its strings cut off, or with one letter changed. It stays JSON: a store may count on it."""
+    """Yield the text with one of its strings cut short, or with one letter changed.
+
+    The result is always JSON: a store may rely on that.
+    """
     for change in (_cut_short, _change_letter):
         for damaged in _change_strings(json.loads(body), change):
             yield text(damaged)

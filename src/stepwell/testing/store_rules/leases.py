@@ -1,4 +1,4 @@
-"""What is true of every store: who drives a run."""
+"""Rules for leases: who drives a run, and until when."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from stepwell.testing.store_rules.samples import after, fill, refused
 
 
 def another_live_owner(drive: str = "other") -> Owner:
+    # Another drive of this very process: it is certainly alive, so its lease is never taken over early.
     return this_process(drive)
 
 
 @rule
 async def a_run_has_one_driver_at_a_time(store: Store) -> None:
     mine, other = this_process("mine"), another_live_owner()
+    # The owner may acquire again: a driver that lost the answer retries.
     await store.claim("r", mine, seconds=60)
     await store.claim("r", mine, seconds=60)
     await store.claim("s", other, seconds=60)
@@ -78,6 +80,7 @@ async def renewing_extends_a_lease_that_is_held(store: Store) -> None:
 
 
 def another_process() -> subprocess.Popen[bytes]:
+    # Waits for input that never comes, so it lives until it is killed.
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
@@ -89,7 +92,7 @@ async def the_run_of_a_dead_process_is_taken_over_at_once(store: Store) -> None:
         with refused(RunBusy):
             await store.claim("r", this_process("mine"), seconds=60)
         process.kill()
-        while process_start(process.pid):  # noqa: ASYNC110 - the dead tell nobody
+        while process_start(process.pid):  # noqa: ASYNC110 - a killed process gives no signal
             await asyncio.sleep(0.01)
         await store.claim("r", this_process("mine"), seconds=60)
     with refused(RunBusy):
@@ -98,6 +101,7 @@ async def the_run_of_a_dead_process_is_taken_over_at_once(store: Store) -> None:
 
 @rule
 async def the_run_of_a_process_on_another_machine_is_left_to_it(store: Store) -> None:
+    # Process 1 with a start time of "0" would count as dead here; on another machine nobody can know.
     await store.claim("r", replace(this_process("x"), machine="elsewhere", pid=1, started="0"), seconds=60)
     with refused(RunBusy):
         await store.claim("r", this_process("mine"), seconds=60)

@@ -1,4 +1,4 @@
-"""What is true of every store: loops, threads, opening and closing."""
+"""Rules for event loops, threads, closing and cancellation."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ async def a_store_can_be_closed_twice_and_used_again(store: Store) -> None:
 async def a_cancelled_caller_does_not_affect_others(store: Store) -> None:
     tasks = [asyncio.create_task(store.append(record(f"r{n}", 0))) for n in range(20)]
     await asyncio.sleep(0)
+    # Whether a cancelled append is stored is open; those beside it must be.
     for task in tasks[::2]:
         task.cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What is true of every store: its records, as they are appended, put and removed."""
+"""Rules for appending, putting and removing records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stepwell.testing.store_rules.samples import (
     text,
 )
 
-# -------------------------------------------------------------------- records
+# -------------------------------------------------------------------- appending
 
 
 @rule
@@ -45,6 +45,7 @@ async def the_last_appended_record_is_the_head(store: Store) -> None:
 
 @rule
 async def a_body_is_read_back_unchanged(store: Store) -> None:
+    # Everything that a round trip through a JSON parser, or through jsonb, would change.
     body = '{"b":1.10,"a":-0.0,"big":123456789012345678901234567890,"e":1e400,"n":[null,[],{}],'
     body += '"u":"é\\u00e9日\\ud83d\\ude00"}'
     await store.append(Record(record("r", 0).entry, body.encode()))
@@ -63,7 +64,7 @@ async def a_large_body_is_read_back_unchanged(store: Store) -> None:
 @rule
 async def a_record_number_is_used_once(store: Store) -> None:
     await fill(store, "r", 2)
-    for number in (0, 1, 3):
+    for number in (0, 1, 3):  # taken, taken, and one that leaves a gap
         with refused(CommitConflict, "'r'"):
             await store.append(record("r", number, body="other"))
     assert meanings(await store.history("r")) == meanings([record("r", 0), record("r", 1)])
@@ -133,6 +134,7 @@ async def checkpoints_and_workflows_with_odd_names_are_found(store: Store) -> No
 
 @rule
 async def put_stores_a_record_at_any_number(store: Store) -> None:
+    # `put` is for imports, so numbers may arrive in any order and with gaps.
     await store.put(record("r", 5))
     await store.put(record("r", 2))
     assert numbers(await store.history("r")) == [2, 5]
@@ -180,6 +182,7 @@ async def a_follower_replaces_the_next_record_without_becoming_the_newest(store:
     whole = record("r", 1, body="whole")
     assert await store.remove("r", 0, follower=whole)
     assert meanings(await store.chain("r", 1)) == meanings([whole])
+    # Unlike `put`, a follower keeps the position of the record it replaces.
     assert places(await store.entries()) == [("r", 1), ("s", 0)]
     assert await store.newest() == record("s", 0).entry
 
@@ -207,5 +210,6 @@ async def removing_the_last_record_removes_the_superstep_log(store: Store) -> No
     assert await store.recall("r", 1) == {}
     assert await store.entries() == []
     assert await store.newest(workflow="w") is None
+    # Nothing is left of the old run, so its id may be used by another workflow.
     await store.append(record("r", 0, workflow="another"))
     assert meaning(await store.head("r")) == meaning(record("r", 0, workflow="another"))

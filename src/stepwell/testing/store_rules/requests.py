@@ -1,4 +1,4 @@
-"""What is true of every store: open questions, and when to wake a run."""
+"""Rules for open requests, and for the times at which runs are due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stepwell.storage.port import Along, Pending, Store, Wake
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import fill, meaning, names, on, question, record, refused, text
 
-# -------------------------------------------------------------------- questions
+# -------------------------------------------------------------------- requests
 
 
 @rule
@@ -31,6 +31,7 @@ async def a_request_is_pending_until_it_is_closed(store: Store) -> None:
 async def a_request_asked_again_is_pending_once(store: Store) -> None:
     await store.append(record("r", 0), Along(asked=(question("r", "q1"), question("r", "q2"))))
     again = replace(question("r", "q1"), executor="another")
+    # Closed and asked in one record: it moves to the end of the list.
     await store.append(record("r", 1), Along(asked=(again,), closed=("q1",)))
     assert await store.pending() == [question("r", "q2"), again]
 
@@ -103,6 +104,7 @@ async def the_page_after_a_closed_request_misses_none(store: Store) -> None:
     await store.append(record("r", 0), Along(asked=both))
     await store.append(record("s", 0), Along(asked=(question("s", "q", at=on(2)),)))
     (last,) = await store.pending(limit=1)
+    # The last request of the page is answered before the next page is read.
     await store.append(record("r", 1), Along(closed=("q1",)))
     assert names(await store.pending(past=last)) == [("r", "q2"), ("s", "q")]
 
@@ -112,7 +114,7 @@ async def a_refused_append_changes_no_requests_and_no_wake(store: Store) -> None
     before = Along(asked=(question("r", "q"),), wake="2026-01-01")
     await store.append(record("r", 0), before)
     stale = Along(asked=(question("r", "new"),), closed=("q",), wake="2027-01-01")
-    for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:
+    for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:  # every reason to refuse an append
         with refused(CommitConflict):
             await store.append(record("r", number, workflow=workflow), stale)
     with refused(CommitConflict):
@@ -218,7 +220,7 @@ async def removing_the_last_record_removes_signals_requests_and_wakes(store: Sto
     assert await store.pending() == []
 
 
-# -------------------------------------------------------------------- waking
+# -------------------------------------------------------------------- wake-up times
 
 
 @rule
@@ -246,6 +248,7 @@ async def due_runs_are_listed_soonest_first(store: Store) -> None:
 
 @rule
 async def a_time_without_microseconds_sorts_before_the_rest_of_its_second(store: Store) -> None:
+    # Times are compared as texts, and "+" sorts before ".".
     moments = [
         "2026-01-01T11:59:59.999999+00:00",
         "2026-01-01T12:00:00+00:00",  # as isoformat() writes it when they are 0

@@ -1,4 +1,4 @@
-"""What is true of every store: what is kept of a run, and how it goes."""
+"""Rules for retention: which records are dropped, how runs are removed, and compaction."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ async def records_dropped_by_an_append_are_gone(store: Store) -> None:
 
 @rule
 async def a_run_that_keeps_only_its_latest_record_continues(store: Store) -> None:
+    # A snapshot every third record, and each append drops what was before the last snapshot.
     for number in range(10):
         base = max(0, number - number % 3)
         await store.append(record("r", number, frame=number % 3 == 0, fleeting=True), Along(drop_below=base))
@@ -230,7 +231,7 @@ async def removing_the_newest_record_replaces_the_wake(store: Store) -> None:
     assert await store.wakes() == []
 
 
-# -------------------------------------------------------------------- many at once
+# -------------------------------------------------------------------- thinning out, compacting
 
 
 @rule
@@ -297,7 +298,7 @@ async def thinning_out_keeps_the_base_of_a_delta(store: Store) -> None:
 
 @rule
 async def compacting_changes_nothing_that_is_stored(store: Store) -> None:
-    await store.compact()  # of nothing
+    await store.compact()  # an empty store
     for run_id in ("r", "s"):
         effects = Along(asked=(question(run_id, "q"),), about=about(team="red"), wake=on(5))
         await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), effects)

@@ -1,4 +1,4 @@
-"""What is true of every store: how runs and records are listed, page by page."""
+"""Rules for the lists of runs and of records, and for searching them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from stepwell.testing.store_rules.samples import (
 @rule
 async def a_store_without_records_lists_no_runs(store: Store) -> None:
     assert await store.runs() == []
+    # All of this may exist before the first commit.
     await store.claim("r", this_process("mine"), seconds=60)
     await store.post("s", "k", text(1))
     await store.remember("t", 0, "k", text(1))
@@ -91,6 +92,7 @@ async def a_page_starts_after_the_last_one_even_if_its_last_run_changed(store: S
         await store.append(record(f"r{n}", 0, at=on(n + 1)))
     page = await store.runs(limit=2)
     assert [run.run_id for run in page] == ["r5", "r4"]
+    # A run changes, another starts, and then the last run of the page is dropped: the next page stays the same.
     await store.append(record("r4", 1, at=on(20), status="done"))
     await store.append(record("new", 0, at=on(21)))
     assert [run.run_id for run in await store.runs(past=page[-1], limit=2)] == ["r3", "r2"]
@@ -278,7 +280,7 @@ async def a_put_record_is_on_the_last_page(store: Store) -> None:
     assert await store.entries(before="r-1") == []
 
 
-# -------------------------------------------------------------------- keeping only the latest
+# -------------------------------------------------------------------- searching
 
 
 @rule
@@ -296,11 +298,10 @@ async def a_run_is_found_by_its_id(store: Store) -> None:
     assert await store.run("claimed") is None
 
 
-# -------------------------------------------------------------------- looking for runs
-
-
 @rule
 async def runs_are_found_by_id_prefix(store: Store) -> None:
+    # Besides the odd ids: the escape character of the PostgreSQL store, and both ends of the surrogate gap, where the
+    # "next" character after a prefix is not a valid one.
     for name in [*ODD_IDS, "a\x10b", "a\x101b", "\U0010ffff", "\ud7ff", "\ue000"]:
         await store.append(record(name, 0), Along(about=about("caller" if name == "run" else None, of="all")))
     every = await store.runs(inner=True)
@@ -345,7 +346,7 @@ async def runs_are_found_by_text_in_id_workflow_and_tags(store: Store) -> None:
     assert await find("order") == await find("ORDER") == ["r2", "Order-1"]
     assert await find("lace") == ["Order-1"]
     assert await find("zürich") == ["Order-1"]
-    assert await find("ZÜRICH") == []  # only A to Z are the same
+    assert await find("ZÜRICH") == []  # case is ignored for A to Z only
     assert await find("d%_\\") == ["r3"]
     assert await find("%") == ["r3"]
     assert await find("team") == ["r3"]

@@ -1,4 +1,4 @@
-"""What is true of every store: mail."""
+"""Rules for signals: what is sent to a run from outside."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ async def the_first_signal_of_a_key_wins_permanently(store: Store) -> None:
     assert not await store.post("r", "k", text(2))
     assert await store.mail("r") == [("k", text(1))]
     await store.append(record("r", 1), Along(consumed=("k",)))
+    # A consumed signal leaves a tombstone: a late second response must not reopen the request.
     assert not await store.post("r", "k", text(3))
     assert await store.mail("r") == []
     await store.append(record("r", 2))
@@ -147,6 +148,7 @@ async def runs_with_signals_are_found(store: Store) -> None:
 
 @rule
 async def runs_with_signals_are_found_among_thousands(store: Store) -> None:
+    # "~0" and the like are what a store might use to escape a NUL.
     odd = [*ODD_IDS, "~0", "~1", "a~0b", "a~1b", "a", '"', "'", "[", "1", "null"]
     for name in odd[::2]:
         await store.post(name, "k", text(1))
@@ -163,10 +165,12 @@ async def an_append_and_its_consumed_signals_become_visible_together(store: Stor
         appending = asyncio.create_task(store.append(record("r", number), effects))
         while not appending.done():
             await asyncio.sleep(0)
+            # Each pair is read in the order in which a half-done append would show: with only one order, the append
+            # could complete between the two reads and look half done.
             committed, waiting = await _is_committed(store, number), await _is_waiting(store, number)
-            assert not (committed and waiting), f"commit {number} is there, and the mail it consumed too"
+            assert not (committed and waiting), f"commit {number} is visible, but its signal is not consumed"
             waiting, committed = await _is_waiting(store, number), await _is_committed(store, number)
-            assert committed or waiting, f"the mail of commit {number} is consumed, and the commit is not there"
+            assert committed or waiting, f"the signal of commit {number} is consumed, but the commit is not visible"
         await appending
 
 

@@ -1,4 +1,4 @@
-"""What is true of every store: what is remembered inside a superstep."""
+"""Rules for the superstep log: what is stored of a superstep that is not committed yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def the_first_log_entry_of_a_key_wins(store: Store) -> None:
     await fill(store, "r", 1)
     assert await store.remember("r", 1, "k", b'{"first":1}')
     assert not await store.remember("r", 1, "k", text(2))
-    assert await store.remember("r", 1, "K/../k", text(3))
+    assert await store.remember("r", 1, "K/../k", text(3))  # not a path
     assert await store.remember("r", 2, "k", text(4))
     assert await store.recall("r", 1) == {"k": b'{"first":1}', "K/../k": text(3)}
     assert await store.recall("r", 2) == {"k": text(4)}
@@ -57,6 +57,7 @@ async def removing_a_record_drops_later_superstep_logs(store: Store) -> None:
     assert await store.remove("r", 2)
     assert await store.recall("r", 2) == {}
     assert await store.recall("r", 1) == {"k": text(1)}
+    # The place exists again, but what was logged there belonged to another history.
     await store.put(record("r", 2))
     assert await store.recall("r", 2) == {}
     assert await store.remember("r", 2, "k", text(3))

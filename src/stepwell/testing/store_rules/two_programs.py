@@ -1,4 +1,4 @@
-"""What is true of every store that two programs may open at once. Neither knows what the other does."""
+"""Rules for stores that two programs open at once: neither may rely on what it has cached."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ async def each_program_reads_what_the_other_stored(one: Store, other: Store) -> 
 async def a_stale_writer_is_refused(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
     await one.post("r", "k", text(1))
+    # The other program has seen commit 0 and may have cached it.
     assert meaning(await other.head("r")) == meaning(record("r", 0))
     await one.append(record("r", 1), Along(wake="2026-01-01"))
     stale = Along(consumed=("k",), asked=(question("r", "q"),), settled=1)
@@ -124,7 +125,7 @@ async def concurrent_signals_across_programs_have_one_winner_per_key(one: Store,
 
 
 async def at_once(*programs: Coroutine[Any, Any, list[int]]) -> list[list[int]]:
-    """What each comes to, each in a thread and a loop of its own."""
+    """Run each coroutine in its own thread and event loop, as two programs would, and return the results."""
     return await asyncio.gather(*(asyncio.to_thread(asyncio.run, program) for program in programs))
 
 
