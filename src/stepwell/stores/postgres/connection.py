@@ -145,8 +145,8 @@ def ask_about_sessions(dsn: str, watch: Watch) -> Callable[[Probe], Sessions | N
         try:
             db = Watched.open(dsn, watch)
         except psycopg.Error as error:
-            # A server that refuses the connection, in whatever words, is alive.
-            is_there = is_refused_for_good(error) or any(words in str(error) for words in CROWDED)
+            # A server that refuses the connection, for any reason, is alive.
+            is_there = is_refused_for_good(error) or any(phrase in str(error) for phrase in CROWDED)
             return ANSWERED if is_there else None
         try:
             probe.on_line(db.line)

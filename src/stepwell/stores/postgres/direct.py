@@ -104,7 +104,7 @@ class Direct:
             job.again = self._link.is_in_doubt(db, error)
             return False
         self._sent = sent
-        # The socket's buffer is full: somebody has to wait for room, and the loop must not.
+        # The socket's buffer is full: sending the rest would block the loop.
         if not is_complete:
             self._leave_to_thread(Sign.TAKE_OVER)
         return True

@@ -198,7 +198,7 @@ class Link:
         db = self._reach(Ours)
         try:
             db.adapters.register_dumper(list, ListBinaryDumper)  # as text, each quote in a body would be escaped
-            db.note_backend(prepare(db, self._schema, self.where, known=self._was_prepared))
+            db.note_backend(prepare(db, self._schema, self.where, must_exist=self._was_prepared))
         except psycopg.Error as error:
             trouble = self._discard(db, error)
             if trouble is None:

@@ -15,6 +15,8 @@ ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, 
 RECORD = f"{ENTRY}, convert_to(body, 'UTF8')"
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
 
+# ---------------------------------------------------------------------- records
+
 HEAD = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 ORDER BY number DESC LIMIT 1"
 CHAIN = f"""
 SELECT {RECORD} FROM {{schema}}.commits
@@ -30,6 +32,8 @@ LOCATE = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE checkpoint_id = $1 ORDER
 CHECKPOINTS = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE {{where}} ORDER BY checkpoint_id, seq LIMIT {{limit}}"
 NEWEST = f"SELECT {ENTRY} FROM {{schema}}.commits {{where}} ORDER BY seq DESC LIMIT {{limit}}"
 PLACE = "seq < (SELECT seq FROM {schema}.commits WHERE checkpoint_id = {value} ORDER BY seq DESC LIMIT 1)"
+# ---------------------------------------------------------------------- superstep log, signals, requests, wake-up times
+
 RECALL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2"
 MAIL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.mail WHERE run_id = $1 AND NOT consumed ORDER BY seq"
 MAILED = """
@@ -43,11 +47,15 @@ PAST = """({order}, run_id, seq) > ({at}, {run}, coalesce((
 """
 WAKES = "SELECT run_id, workflow, wake FROM {schema}.runs {where} ORDER BY wake, run_id"
 
+# ---------------------------------------------------------------------- maintenance
+
 TABLES = ("commits", "runs", "tags", "requests", "mail", "memory")
 SIZE = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
 WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'
 """
+# ---------------------------------------------------------------------- the list of runs
+
 RUN = """
 SELECT r.run_id, r.workflow, r.status, c.number, c.checkpoint_id, c.iteration, c.at, r.began,
     (SELECT jsonb_object_agg(t.name, t.value) FROM {schema}.tags AS t WHERE t.run_id = r.run_id), r.caller
@@ -108,6 +116,7 @@ def runs_query(
     if status is not None:
         conditions.append(f"r.status = {values(status)}")
     conditions += _filter_conditions(values, sieve, first)
+    # By position, not by offset: runs that start or are removed between two pages shift nothing.
     if past is not None:
         conditions.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
     source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else _runs(values, sieve)

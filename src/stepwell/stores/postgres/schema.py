@@ -27,16 +27,17 @@ def quote_schema(schema: str) -> str:
     return '"' + schema.replace('"', '""') + '"'
 
 
-def prepare(db: Connection, schema: str, where: str, *, known: bool) -> int:
+def prepare(db: Connection, schema: str, where: str, *, must_exist: bool) -> int:
     """Create or upgrade the schema if necessary; return the process id of the session that serves us.
 
-    Raises StoreUnavailable or NewerFormat, and changes nothing, if the schema is not ours to use. A
-    `known` schema must exist: if it is gone, so are its runs, and an empty one would hide that.
+    Raises StoreUnavailable or NewerFormat, and changes nothing, if the schema is not ours to use. With
+    `must_exist` a missing schema is an error: it was there before, so its runs are gone, and a new, empty
+    schema would hide that.
     """
     try:
         row = db.execute(f"SELECT format, pg_backend_pid() FROM {quote_schema(schema)}.stepwell".encode()).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
-        if known:
+        if must_exist:
             raise
         row = None
     if row is None or row[0] < FORMAT:

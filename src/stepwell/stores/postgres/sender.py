@@ -57,7 +57,7 @@ class Statement:
         return db in self._prepared_on
 
     def send(self, db: Connection, job: Job) -> bool:
-        """Send a job without waiting. False if only a part is sent, and somebody has to flush the rest."""
+        """Send a job without waiting. False if the rest has yet to be flushed."""
         # A job that may have been done already goes by JSON: only `work` can look whether it was.
         if self._shorter is not None and job.columns is not None and not job.again:
             (name, query), values, formats = self._shorter, list(job.columns), None

@@ -74,6 +74,8 @@ class PostgresStore:
         self._db = PostgresDatabase(dsn, schema, patience, connections)
         self._schema = quote_schema(schema)
 
+    # ---------------------------------------------------------------- writing records
+
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
 
@@ -134,6 +136,8 @@ class PostgresStore:
     async def drop(self, run_id: str) -> bool:
         return bool(await self._db.write(_encode({"do": "drop", "run_id": escape(run_id)})))
 
+    # ---------------------------------------------------------------- reading runs and records
+
     async def runs(
         self,
         *,
@@ -146,7 +150,9 @@ class PostgresStore:
         limit: int | None = None,
     ) -> list[RunEntry]:
         values = QueryValues()
-        query = runs_query(values, workflow, status, tags or {}, inner, past, limit, sieve)
+        query = runs_query(
+            values, workflow, status=status, tags=tags or {}, inner=inner, past=past, limit=limit, sieve=sieve
+        )
         return [_run_entry(row) for row in await self._read(query, *values.bound)]
 
     async def run(self, run_id: str) -> RunEntry | None:
@@ -205,6 +211,7 @@ class PostgresStore:
         self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
     ) -> list[Entry]:
         """Return the entries committed last, latest first."""
+        # With a run id, the workflow is checked afterwards: in the query it might lead the planner to a worse index.
         wanted = {"run_id = {value}": run_id, PLACE: before}
         if run_id is None:
             wanted["workflow = {value}"] = workflow
@@ -212,6 +219,8 @@ class PostgresStore:
         entries = [_entry(row) for row in rows]
         # All records of a run have the same workflow, so with a run id the limit is not affected by this filter.
         return [entry for entry in entries if workflow in (None, entry.workflow)]
+
+    # ---------------------------------------------------------------- superstep log
 
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         job = {"do": "remember", "run_id": escape(run_id), "place": place, "key": escape(key)}
@@ -231,6 +240,8 @@ class PostgresStore:
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return {unescape(key): body for key, body in await self._read(RECALL, run_id, place)}
+
+    # ---------------------------------------------------------------- signals, requests, wake-up times
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
         job = {"do": "post", "run_id": escape(run_id), "key": escape(key), "posting": uuid.uuid4().hex}
@@ -264,6 +275,8 @@ class PostgresStore:
         )
         return [Wake(*unescape_row(row)) for row in rows]
 
+    # ---------------------------------------------------------------- leases
+
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         job = {"do": "claim", "run_id": escape(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
         while not isinstance(held := await self._db.write(_encode(job)), int):
@@ -282,11 +295,15 @@ class PostgresStore:
         return [unescape(run_id) for run_id in self._db.write_blocking(_encode(job))]
 
     async def release(self, run_id: str, owner: Owner) -> None:
+        # Best effort: if the server is away, the lease expires by itself.
         await self._db.write_best_effort(_encode({"do": "release", "run_id": escape(run_id), "owner": asdict(owner)}))
+
+    # ---------------------------------------------------------------- maintenance
 
     async def compact(self) -> int:
         before = await self._size()
         tables = ", ".join(f"{self._schema}.{table}" for table in TABLES)
+        # Plain VACUUM, not FULL: that would lock the tables against everybody while it rewrites them.
         await self._db.tidy(f"VACUUM {tables}".encode())
         return before - await self._size()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# ---------------------------------------------------------------------- records
+
 ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
 RECORD = f"{ENTRY}, CAST(body AS BLOB)"
 
@@ -46,6 +48,8 @@ MIXED = "SELECT mixed FROM runs WHERE run_id = ?"
 MIX = "UPDATE runs SET mixed = 1 WHERE run_id = ?"
 BEFORE = "seq < (SELECT max(seq) FROM commits WHERE checkpoint_id = ?)"
 
+# ---------------------------------------------------------------------- superstep log
+
 # Checks the fence and inserts in one statement. Without a fence, `fence > NULL` is never true.
 REMEMBER = """
 INSERT INTO memory (run_id, place, key, body)
@@ -55,6 +59,8 @@ ON CONFLICT DO NOTHING
 RECALL = "SELECT key, CAST(body AS BLOB) FROM memory WHERE run_id = ? AND place = ?"
 SETTLE = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
 FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
+
+# ---------------------------------------------------------------------- signals
 
 POST = "INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
 # json_each truncates a text at a NUL, so ids arrive escaped (`_escape_nul`) and are unescaped here.
@@ -69,6 +75,8 @@ INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
 ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1, body = excluded.body
 """
 
+# ---------------------------------------------------------------------- requests and wake-up times
+
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
 ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLOSE = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
@@ -81,9 +89,13 @@ WAKE = "INSERT OR REPLACE INTO wakes (run_id, workflow, at) VALUES (?, ?, ?)"
 LET_SLEEP = "DELETE FROM wakes WHERE run_id = ?"
 WAKES = "SELECT run_id, workflow, at FROM wakes {where} ORDER BY at, run_id"
 
+# ---------------------------------------------------------------------- removal of a run
+
 DROP_RUN = "DELETE FROM runs WHERE run_id = ?"
 DROP_RECORDS = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("commits", "leases")]
 DROP_BESIDE = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("memory", "mail", "requests", "wakes")]
+
+# ---------------------------------------------------------------------- leases
 
 LEASE = "SELECT host, machine, pid, started, drive, until, fence FROM leases WHERE run_id = ?"
 CLAIM = """
@@ -100,6 +112,8 @@ WHERE run_id = ? AND host = ? AND machine = ? AND pid = ? AND started = ? AND dr
 FORGET_CLAIM = """
 DELETE FROM leases WHERE run_id = :run_id AND until = 0 AND NOT EXISTS (SELECT 1 FROM runs WHERE run_id = :run_id)
 """
+
+# ---------------------------------------------------------------------- the list of runs
 
 RUN = """
 runs.run_id, runs.workflow, runs.status, runs.number, runs.checkpoint_id, runs.iteration, runs.at, runs.began,

@@ -84,6 +84,7 @@ def search(
     if sieve.text is not None:
         conditions.append(HAS_TEXT)
         values += [plain(sieve.text)] * 4
+    # By position, not by offset: runs that start or are removed between two pages shift nothing.
     if past is not None:
         conditions.append(f"({order}.began, {order}.run_id) < (?, ?)")
         values += [past.began, past.run_id]
@@ -115,11 +116,22 @@ def inbox(
 def _run(row: tuple[Any, ...]) -> RunEntry:
     run_id, workflow, status, number, checkpoint_id, iteration, at, began, caller, tags = row
     about = About(decode_stored(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
-    return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, about)
+    return RunEntry(
+        run_id,
+        workflow,
+        status=status,
+        number=number,
+        checkpoint_id=checkpoint_id,
+        iteration=iteration,
+        at=at,
+        began=began,
+        about=about,
+    )
 
 
 def set_metadata(db: sqlite3.Connection, run_id: str, about: About, *, is_new: bool) -> None:
     """Replace the metadata of a run."""
+    # The trigger has just created the row of a new run with these very defaults.
     if is_new and about == About():
         return
     db.execute(SET_ABOUT, (about.caller, about.caller is not None, json.dumps(dict(about.tags)), run_id))

@@ -60,6 +60,8 @@ class SQLiteStore:
             )
         self._db = SQLiteDatabase(os.path.abspath(os.fspath(path)), prepare, validate_mode(mode))
 
+    # ---------------------------------------------------------------- writing records
+
     async def append(self, record: Record, along: Along = NOTHING_ALONG) -> None:
         entry = record.entry
         row = row_of(record)  # built here, not in `work`: the writer thread is shared by all runs
@@ -116,6 +118,8 @@ class SQLiteStore:
             if db.execute(queries.REMOVE, (run_id, number)).rowcount == 0:
                 return False
             after = db.execute(queries.IS_FRAME, (run_id, number + 1)).fetchone()
+            # The next record is a delta based on the removed one: without a follower it would become unreadable. An
+            # exception undoes the removal above.
             if after is not None and follower is None and not after[0]:
                 raise needs_follower(run_id, number)
             if after is not None and follower is not None:
@@ -127,6 +131,7 @@ class SQLiteStore:
                 return True
             latest, workflow = row[:2]
             db.execute(queries.FORGET_AFTER, (run_id, latest))
+            # The newest record was removed: the caller says what is open now, because only it can read the bodies.
             if latest < number:
                 db.execute(queries.CLOSE_ALL, (run_id,))
                 _set_requests_and_wake(db, run_id, workflow, Along(asked=asked, wake=wake))
@@ -150,6 +155,8 @@ class SQLiteStore:
 
         return await self._db.write(work)
 
+    # ---------------------------------------------------------------- reading runs and records
+
     async def runs(
         self,
         *,
@@ -162,7 +169,9 @@ class SQLiteStore:
         limit: int | None = None,
     ) -> list[RunEntry]:
         columns = {"workflow": workflow, "status": status}
-        return await self._db.read(lambda db: list_runs(db, columns, tags or {}, inner, sieve, past, limit))
+        return await self._db.read(
+            lambda db: list_runs(db, columns, tags=tags or {}, inner=inner, sieve=sieve, past=past, limit=limit)
+        )
 
     async def run(self, run_id: str) -> RunEntry | None:
         return await self._db.read(lambda db: run_of(db, run_id))
@@ -228,6 +237,8 @@ class SQLiteStore:
         entries = await self.entries(workflow=workflow, run_id=run_id, limit=1)
         return entries[0] if entries else None
 
+    # ---------------------------------------------------------------- superstep log
+
     async def remember(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         row = {"run_id": run_id, "place": place, "key": key, "body": body.decode(), "fence": fence}
 
@@ -242,6 +253,8 @@ class SQLiteStore:
 
     async def recall(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._db.read(lambda db: dict(db.execute(queries.RECALL, (run_id, place)).fetchall()))
+
+    # ---------------------------------------------------------------- signals, requests, wake-up times
 
     async def post(self, run_id: str, key: str, body: bytes) -> bool:
         row = (run_id, key, body.decode())
@@ -273,12 +286,15 @@ class SQLiteStore:
         query = queries.WAKES.format(where=where)
         return await self._db.read(lambda db: [Wake(*row) for row in db.execute(query, values)])
 
+    # ---------------------------------------------------------------- leases
+
     async def claim(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         def work(db: sqlite3.Connection) -> int:
             row = db.execute(queries.LEASE, (run_id,)).fetchone()
             lease = Lease(Owner(*row[:-2]), row[-2]) if row else None
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
+            # Also for the same owner: what it wrote under the old fence and is still under way must be refused.
             fence: int = row[-1] + 1 if row else 1
             db.execute(queries.CLAIM, (run_id, *_owner_columns(owner), owner.clock() + seconds, fence))
             return fence
@@ -299,6 +315,8 @@ class SQLiteStore:
             db.execute(queries.FORGET_CLAIM, {"run_id": run_id})
 
         await self._db.write(work)
+
+    # ---------------------------------------------------------------- maintenance
 
     async def compact(self) -> int:
         return await self._db.read(compact_file)

@@ -13,12 +13,12 @@ def torn(path: str | os.PathLike[str], *, start: int = 0, every: int = 1) -> Ite
     Inside `for size in torn(path):` the file has only its first `size` bytes, at least one too few.
     """
     file = Path(path)
-    whole, times = file.read_bytes(), file.stat()
+    content, times = file.read_bytes(), file.stat()
     try:
-        for size in range(start, len(whole), every):
-            file.write_bytes(whole[:size])
+        for size in range(start, len(content), every):
+            file.write_bytes(content[:size])
             yield size
     finally:
-        file.write_bytes(whole)
+        file.write_bytes(content)
         # A reader may compare times to notice a change, and in the end nothing has changed.
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))

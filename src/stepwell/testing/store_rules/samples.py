@@ -99,13 +99,13 @@ def run_entry(newest: Record, *, began: str | None = None, about: About | None =
     return RunEntry(
         entry.run_id,
         entry.workflow,
-        entry.status,
-        entry.number,
-        entry.checkpoint_id,
-        entry.iteration,
-        entry.at,
-        began or entry.at,
-        metadata,
+        status=entry.status,
+        number=entry.number,
+        checkpoint_id=entry.checkpoint_id,
+        iteration=entry.iteration,
+        at=entry.at,
+        began=began or entry.at,
+        about=metadata,
     )
 
 
