@@ -15,7 +15,10 @@ from typing import Protocol
 
 
 class ForkAware(Protocol):
-    """What the hooks call. The calls for one fork always come as a pair, from the thread that forks."""
+    """What the hooks call.
+
+    The calls for one fork always come as a pair, from the thread that forks.
+    """
 
     def before_fork(self) -> None:
         """Pause: nothing that a child must not inherit may be in use until `after_fork`."""
@@ -27,17 +30,19 @@ class ForkAware(Protocol):
         """Finish pending writes and refuse new ones: the interpreter is shutting down."""
 
 
-# Module-level because `os.register_at_fork` and `atexit` are: they take plain functions, once per process,
-# and a hook cannot be removed again. The references are weak, so that a store nobody uses can be collected.
+# Module-level because `os.register_at_fork` and `atexit` are: they take plain functions, once per
+# process, and a hook cannot be removed again. The references are weak, so that a store nobody uses
+# can be collected.
 _stores: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 # Two threads may fork at once; the second waits until the first has released the stores it paused.
 _forking = threading.Lock()
-# Strong references: what was paused must live until it is resumed, even if its owner drops it meanwhile.
+# Strong references: what was paused must live until it is resumed, even if its owner drops it
+# meanwhile.
 _paused: list[ForkAware] = []
 
 
 def register(store: ForkAware) -> None:
-    """Call the hooks of this store at each fork and at exit, for as long as the store is referenced."""
+    """Call the hooks of this store at each fork and at exit, as long as it is referenced."""
     _stores.add(store)
 
 
@@ -57,7 +62,8 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     global _forking
-    # A new lock, not a release: threads of the parent that were waiting for it do not exist in the child.
+    # A new lock, not a release: threads of the parent that were waiting for it do not exist in the
+    # child.
     _forking = threading.Lock()
     for store in _paused:
         store.after_fork(in_child=True)

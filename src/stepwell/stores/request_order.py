@@ -30,7 +30,8 @@ def _after(ordered: Sequence[Pending], past: Pending, due_by: str | None) -> lis
     same = [
         n for n, request in enumerate(rest) if (request.run_id, request.request_id) == (past.run_id, past.request_id)
     ]
-    # If `past` was closed meanwhile, its neighbours with the same key come again: better twice than never.
+    # If `past` was closed meanwhile, its neighbours with the same key come again: better twice than
+    # never.
     return rest[same[0] + 1 :] if same else rest
 
 

@@ -44,8 +44,8 @@ class Awaited(Generic[T]):
         self.is_wanted = True
         self._result: Any = None
         self._error: BaseException | None = None
-        # At most one entry. `list.pop` is atomic, so of a thread and the loop that both try to wake the
-        # task, exactly one does.
+        # At most one entry. `list.pop` is atomic, so of a thread and the loop that both try to wake
+        # the task, exactly one does.
         self._sleeper: list[tuple[Wake, Context | None]] = []
 
     def set_result(self, result: T) -> None:

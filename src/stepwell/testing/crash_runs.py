@@ -1,4 +1,4 @@
-"""`crash_everywhere`: crash a run before and after every durable write, resume it, and compare the results."""
+"""`crash_everywhere`: crash a run at every durable write, resume it, and compare the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["CrashReport", "NotTheSame", "crash_everywhere"]
 
 Fault = type[CrashingStore] | type[FailingStore]
 Point = tuple[int, bool]
-"""The number of a durable write, and whether the fault comes after it (the write is done) or before it."""
+"""The number of a durable write, and whether the fault comes after it or before it."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,9 @@ async def crash_everywhere(
     for at, after in _list_points() if only is None else [only]:
         trial_run = await _run_with_fault(trial, fault, at, after)
         runs += 1
-        # Parallel handlers may make more writes in one run than in another. So a run that does not reach its point
-        # ends the search only if it is past the number of writes that was counted first.
+        # Parallel handlers may make more writes in one run than in another. So a run that does not
+        # reach its point ends the search only if it is past the number of writes that was counted
+        # first.
         if not trial_run.reached and at > writes and only is None:
             break
         if problem := _find_problem(trial_run, expected):
@@ -118,7 +119,7 @@ async def _run_with_fault(trial: Trial, fault: Fault, at: int, after: bool) -> _
 
 
 def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
-    """Return whether a write may fail silently: the last outcome of a superstep is in the commit, too."""
+    """Return whether a write may fail silently, because the commit holds the outcome, too."""
     return name == "remember" and "/" not in args[2]
 
 

@@ -1,4 +1,4 @@
-"""A scripted person who responds to requests: in order or by type and, if asked to, wrongly, late or twice."""
+"""A scripted person who responds to requests and, if asked to, errs, is late or repeats."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class ScriptedHuman:
         try:
             result = await resume(answers)
         except RequestExpired:
-            # The deadline has passed. A default takes the place of the answer; without one, this raises again.
+            # The deadline has passed. A default takes the place of the answer; without one, this
+            # raises again.
             return await resume({})
         if self._twice:
             await _expect_refusal(resume, answers, "a second answer")

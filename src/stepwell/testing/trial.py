@@ -54,7 +54,7 @@ DeliveryKey = tuple[str | None, str | None]
 
 @dataclass
 class Witness:
-    """Observes which deliveries are durable and which handlers are called: a durable one never again."""
+    """Observes durable deliveries and handler calls: no durable one is called again."""
 
     durable: set[DeliveryKey] = field(default_factory=set)
     steps: set[DeliveryKey] = field(default_factory=set)  # steps with a durable result
@@ -70,7 +70,10 @@ class Witness:
         self.drives += 1
 
     def add_step(self, step: DeliveryKey) -> None:
-        """Note that the result of a step is durable. A second time means that the step was repeated."""
+        """Note that the result of a step is durable.
+
+        A second time means that the step was repeated.
+        """
         if step in self.steps:
             self.broken.append(step)
         self.steps.add(step)
@@ -86,8 +89,9 @@ class Witness:
         if event.type == "executor_invoked":
             delivery = (event.run_id, event.delivery)
             self.called.append(delivery)
-            # The stream does not hold up a sub-workflow: by the time we see that its handler was called, the outcome
-            # may be durable. So its calls are compared with what was durable when the drive started.
+            # The stream does not hold up a sub-workflow: by the time we see that its handler was
+            # called, the outcome may be durable. So its calls are compared with what was durable
+            # when the drive started.
             if delivery in (self.before if event.path else self.durable):
                 self.broken.append(delivery)
 

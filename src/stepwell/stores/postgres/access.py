@@ -31,13 +31,15 @@ from stepwell.stores.thread_work import Awaited
 
 Row = tuple[Any, ...]
 
-# The most that one statement carries, so that the first caller does not wait for too much of others' work.
+# The most that one statement carries, so that the first caller does not wait for too much of
+# others' work.
 BATCH = 500  # jobs
 BATCH_CHARACTERS = 16 * 2**20
 EXIT_GRACE = 2.0  # seconds for the writer to finish when the program ends
 
-# Connections that a forked child inherited. Referenced for the rest of the process, so that they are never closed:
-# closing sends a goodbye over the socket, and the server would end the session of the parent.
+# Connections that a forked child inherited. Referenced for the rest of the process, so that they
+# are never closed: closing sends a goodbye over the socket, and the server would end the session of
+# the parent.
 _INHERITED: list[object] = []
 
 
@@ -48,7 +50,10 @@ class PostgresDatabase:
     """
 
     def __init__(self, dsn: str, schema: str, patience: float, connections: int) -> None:
-        """Check the settings; nothing is connected yet. Raises ValueError for a bad dsn or schema."""
+        """Check the settings; nothing is connected yet.
+
+        Raises ValueError for a bad dsn or schema.
+        """
         if connections < 2:
             raise ValueError(
                 f"a store needs at least 2 connections, one to write and one to read; got connections={connections}"
@@ -71,7 +76,7 @@ class PostgresDatabase:
         return await waiting
 
     async def append(self, line: Line, body: str, columns: Columns | None = None) -> Any:
-        """Append a record: as `write`, and with `columns` by the shorter function `add` if possible."""
+        """Append a record: as `write`, but with `columns` by the faster function `add`."""
         waiting: Awaited[Any] = Awaited()
         self._submit(Job(line, body, waiting, columns))
         return await waiting
@@ -131,7 +136,10 @@ class PostgresDatabase:
             await asyncio.to_thread(workers.close)
 
     def close_at_exit(self) -> None:
-        """Let the writer finish for a moment. The readers have ended before exit hooks are called."""
+        """Let the writer finish for a moment.
+
+        The readers have ended before exit hooks are called.
+        """
         self._exiting = True
         if (workers := self._detach_workers()) is not None:
             workers.end_writing(EXIT_GRACE)
@@ -152,7 +160,8 @@ class PostgresDatabase:
                 raise StoreUnavailable(f"cannot read from the store while the program is exiting: {error}") from error
 
     def _submit(self, job: Job) -> None:
-        # Under the lock: otherwise `close` could send the end marker first, and the job would wait forever.
+        # Under the lock: otherwise `close` could send the end marker first, and the job would wait
+        # forever.
         with self._lock:
             self._open_workers().direct.submit(job)
 
@@ -224,8 +233,8 @@ def _write_until_closed(direct: Direct, link: Link, work: Statement) -> None:
     is_open = True
     while is_open:
         waiting: list[Job | Sign] = [direct.jobs.get()]
-        # Before anything is sent: a statement that an event loop has sent may still be under way, and jobs must be
-        # applied in the order in which they were submitted.
+        # Before anything is sent: a statement that an event loop has sent may still be under way,
+        # and jobs must be applied in the order in which they were submitted.
         first = direct.take_over()
         load = _load(waiting[0])
         with suppress(queue.Empty):
@@ -237,7 +246,8 @@ def _write_until_closed(direct: Direct, link: Link, work: Statement) -> None:
         batch = [job for job in (first, *waiting) if isinstance(job, Job) and job.is_wanted()]
         if batch:
             _write(batch, link, work)
-        # Before the callers are woken: the next job of one that is alone may then go directly again.
+        # Before the callers are woken: the next job of one that is alone may then go directly
+        # again.
         direct.note_done(len(waiting))
         settle_jobs(batch)
     link.close()
@@ -262,7 +272,8 @@ def _write(batch: list[Job], link: Link, work: Statement) -> None:
     try:
         answers = link.use(send, asked=asked, best_effort=best_effort, in_doubt=in_doubt)
     except DurabilityError as error:
-        # Errors of the server hit all jobs alike. Only an error in the data of one job is worth a second try.
+        # Errors of the server hit all jobs alike. Only an error in the data of one job is worth a
+        # second try.
         together = len(batch) == 1 or not isinstance(error.__cause__, JOB_ERRORS)
         for job in batch:
             job.fail(error) if together else _write([job], link, work)

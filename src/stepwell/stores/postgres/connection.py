@@ -16,8 +16,8 @@ from stepwell.stores.postgres.silence import ANSWERED, Probe, Session, Sessions,
 T = TypeVar("T")
 C = TypeVar("C", bound="Watched")
 
-# A session that waits for its client is not working. With track_activities off the state is 'disabled' and says
-# nothing, so such a session counts as working.
+# A session that waits for its client is not working. With track_activities off the state is
+# 'disabled' and says nothing, so such a session counts as working.
 SESSIONS = """
 SELECT pid, extract(epoch FROM clock_timestamp() - query_start)::float8,
     state = 'disabled' OR state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'
@@ -35,7 +35,10 @@ class Watched(psycopg.Connection[tuple[Any, ...]]):
 
     @classmethod
     def open(cls, dsn: str, watch: Watch) -> Self:
-        """Connect in autocommit mode. Nothing is prepared automatically: a pooler may be in between."""
+        """Connect in autocommit mode.
+
+        Nothing is prepared automatically: a pooler may be in between.
+        """
         db = cls.connect(dsn, autocommit=True, prepare_threshold=None, client_encoding="UTF8")
         try:
             db.line = watch.add(db.pgconn.socket)
@@ -56,7 +59,10 @@ class Watched(psycopg.Connection[tuple[Any, ...]]):
             self.line.close()
 
     def __del__(self, _: Any = None, /) -> None:
-        """Do nothing. The driver would warn here; libpq closes the socket, only in the process that opened it."""
+        """Do nothing.
+
+        The driver would warn here; libpq closes the socket, only in the process that opened it.
+        """
 
 
 class Ours(Watched):
@@ -139,7 +145,7 @@ def _close_late(made: Future[C]) -> None:
 
 
 def ask_about_sessions(dsn: str, watch: Watch) -> Callable[[Probe], Sessions | None]:
-    """Return the function a probe runs: ask the server, on a new connection, what its sessions are doing."""
+    """Return the function a probe runs: it asks the server what its sessions are doing."""
 
     def ask(probe: Probe) -> Sessions | None:
         try:
@@ -152,7 +158,8 @@ def ask_about_sessions(dsn: str, watch: Watch) -> Callable[[Probe], Sessions | N
             probe.on_line(db.line)
             return [Session(*row) for row in db.execute(SESSIONS).fetchall()]
         except psycopg.Error as error:
-            # An error with an SQLSTATE comes from the server, so it is alive; all others come from the driver.
+            # An error with an SQLSTATE comes from the server, so it is alive; all others come from
+            # the driver.
             return None if db.closed or db.line.lost else ANSWERED if error.sqlstate else None
         finally:
             db.close()

@@ -1,4 +1,4 @@
-"""The fast path to the server: a job that is alone is sent and answered by the event loop that waits for it.
+"""The fast path to the server: an event loop sends a single job and reads the answer itself.
 
 A thread in between would have to be woken, and would have to wake the loop. Everything else is left to
 the writer thread: several jobs at once, the very first job, large jobs, jobs from threads without an
@@ -26,7 +26,8 @@ from stepwell.stores.postgres.link import Link
 from stepwell.stores.postgres.sender import Statement
 from stepwell.stores.thread_work import Awaited
 
-# Characters. A larger job might fill the socket's buffer, and sending the rest would block the event loop.
+# Characters. A larger job might fill the socket's buffer, and sending the rest would block the
+# event loop.
 SMALL = 32 * 2**10
 
 
@@ -49,8 +50,8 @@ class Direct:
         self._link, self._work = link, work
         self._lock = threading.Lock()  # never held while waiting for the server
         self._behind = 0  # how many jobs and signs the thread has yet to handle
-        # The job that a loop has sent. Loop and thread compete for it under the lock: the one that takes it out
-        # reads the answer.
+        # The job that a loop has sent. Loop and thread compete for it under the lock: the one that
+        # takes it out reads the answer.
         self._sent: _Sent | None = None
 
     def submit(self, job: Job) -> None:
@@ -84,7 +85,10 @@ class Direct:
         self.jobs.put(what)
 
     def _send(self, job: Job) -> bool:
-        """Send a job without waiting; False if the thread must do it. Called in the loop of the caller."""
+        """Send a job without waiting; False if the thread must do it.
+
+        Called in the loop of the caller.
+        """
         if not isinstance(job.waiting, Awaited) or job.load > SMALL:
             return False
         db = self._link.idle(self._is_ready_on)
@@ -110,11 +114,14 @@ class Direct:
         return True
 
     def _is_ready_on(self, db: Ours) -> bool:
-        """Return whether a job can be sent without waiting: preparing the statement takes a round trip."""
+        """Return whether a job can be sent at once: preparing the statement takes a round trip."""
         return db.is_pooled or self._work.is_prepared_on(db)
 
     def _on_readable(self, sent: _Sent) -> None:
-        """Read what the server has sent, or notice that the connection broke. Called by the loop."""
+        """Read what the server has sent, or notice that the connection broke.
+
+        Called by the loop.
+        """
         with self._lock:
             # The thread is reading the answer, or will as soon as it gets to its next job.
             if self._sent is not sent or self._behind:
@@ -167,7 +174,10 @@ class _Sent:
         self._line = -1
 
     def watch(self, on_readable: Callable[[_Sent], None]) -> None:
-        """Register with the loop, from the loop. Raises NotImplementedError or OSError if not possible."""
+        """Register with the loop, from the loop.
+
+        Raises NotImplementedError or OSError if not possible.
+        """
         self._line = os.dup(self.db.pgconn.socket)
         try:
             self._loop.add_reader(self._line, on_readable, self)

@@ -16,7 +16,10 @@ GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, err
 """The server has closed the connection, or is about to."""
 
 CROWDED = ("too many clients", "remaining connection slots", "too many connections", "no more connections")
-"""Messages of a server that has no free connection right now. libpq reports no SQLSTATE while connecting."""
+"""Messages of a server that has no free connection right now.
+
+libpq reports no SQLSTATE while connecting.
+"""
 
 REFUSED = {
     "password authentication failed": "check the user and the password in the dsn",
@@ -26,7 +29,10 @@ REFUSED = {
     "is not permitted to log in": "use another user, or ALTER ROLE ... LOGIN",
     '" does not exist': "create it, or correct the dsn",
 }
-"""Messages of a server that will refuse us again, with advice. libpq reports no SQLSTATE while connecting."""
+"""Messages of a server that will refuse us again, with advice.
+
+libpq reports no SQLSTATE while connecting.
+"""
 
 JOB_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
 """Errors in the data of one job: the other jobs of the batch may succeed without it."""

@@ -17,8 +17,9 @@ Most writes are a single record after the first of its run, without further effe
 `add`: it takes the columns as arguments, which costs both sides less than JSON.
 """
 
-# `{schema}` and `{format}` are replaced, not passed: the text of a function cannot have parameters. The functions of
-# one format must stay compatible with all programs of that format, which call them by position.
+# `{schema}` and `{format}` are replaced, not passed: the text of a function cannot have parameters.
+# The functions of one format must stay compatible with all programs of that format, which call them
+# by position.
 FUNCTIONS = r"""
 CREATE FUNCTION {schema}.work(format integer, jobs jsonb, bodies text[]) RETURNS jsonb[] LANGUAGE plpgsql
     SET enable_seqscan = off SET plan_cache_mode = force_generic_plan  -- a cached plan must not rely on small tables

@@ -36,7 +36,8 @@ class Job:
         """
         self._line, self.body, self.waiting, self.columns = line, body, waiting, columns
         self.asked, self.best_effort = time.monotonic(), best_effort
-        # It was sent before and the answer was lost. The server then checks whether it was done already.
+        # It was sent before and the answer was lost. The server then checks whether it was done
+        # already.
         self.again = False
         self._result: object = None
         self._error: Exception | None = None
@@ -59,7 +60,10 @@ class Job:
         self._result = result
 
     def fail(self, error: DurabilityError) -> None:
-        """Set the error. It is copied: one exception raised in several tasks would mix their tracebacks."""
+        """Set the error.
+
+        It is copied: one exception raised in several tasks would mix their tracebacks.
+        """
         self._error = type(error)(str(error))
         self._error.__cause__ = error
 

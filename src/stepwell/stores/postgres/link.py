@@ -33,7 +33,10 @@ from stepwell.stores.postgres.silence import Probe, Watch
 T = TypeVar("T")
 C = TypeVar("C", bound=Watched)
 Work = Callable[[Ours, bool], T]
-"""Work on a connection. The second argument is True if it may have been done already: the answer was lost."""
+"""Work on a connection.
+
+The second argument is True if it may have been done already: the answer was lost.
+"""
 
 # Unless the dsn or the environment sets them.
 DEFAULT_OPTIONS = {
@@ -56,12 +59,16 @@ class Link:
     """A pool of connections, each lent to one user at a time, that outlives outages of the server."""
 
     def __init__(self, dsn: str, schema: str, patience: float) -> None:
-        """Check the settings; connects at the first use. Raises ValueError for a bad dsn or schema."""
+        """Check the settings; connects at the first use.
+
+        Raises ValueError for a bad dsn or schema.
+        """
         quote_schema(schema)
         try:
             options = conninfo_to_dict(dsn)
         except psycopg.ProgrammingError:
-            # Neither the message nor the dsn is repeated, and no cause is kept: they may contain the password.
+            # Neither the message nor the dsn is repeated, and no cause is kept: they may contain
+            # the password.
             raise ValueError(
                 "this is not a PostgreSQL dsn; write 'postgresql://user:password@host/database' "
                 "or 'host=... dbname=... user=... password=...'"
@@ -93,7 +100,7 @@ class Link:
         return self._patiently(on_a_connection, asked=asked, best_effort=best_effort, in_doubt=in_doubt)
 
     def guest(self) -> Guest:
-        """Return a new connection for the user's own statements, with the driver's default settings."""
+        """Return a new connection for the user's statements, with the driver's defaults."""
         guest = self._patiently(lambda again: self._reach(Guest))
         guest.line.backend = None if self._pooled else guest.pgconn.backend_pid
         return guest
@@ -123,7 +130,8 @@ class Link:
             else:
                 self._patience.note_answer()
                 return result
-            # With jitter, so that many processes do not all knock at the same moment when a server comes back.
+            # With jitter, so that many processes do not all knock at the same moment when a server
+            # comes back.
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(max(pause * 1.5, SHORTEST_PAUSE), LONGEST_PAUSE)
 
@@ -163,7 +171,7 @@ class Link:
             return suitable
 
     def is_in_doubt(self, db: Ours, error: psycopg.Error) -> bool:
-        """Discard a connection after an error; return whether a statement was sent with unknown outcome."""
+        """Discard a connection after an error; return whether the outcome is unknown."""
         trouble = self._discard(db, error)
         return trouble is not None and trouble.sent
 
@@ -221,8 +229,9 @@ class Link:
             except psycopg.Error as error:
                 if is_refused_for_good(error):
                     raise translate_refusal(error, self.where) from error
-                # No server, or one without a free connection: transient. A running server that refuses may be
-                # starting up or failing over, so it is asked a few times before the refusal is believed.
+                # No server, or one without a free connection: transient. A running server that
+                # refuses may be starting up or failing over, so it is asked a few times before the
+                # refusal is believed.
                 if not self._is_there(error) or any(phrase in str(error) for phrase in CROWDED):
                     raise Passing(error, sent=False, since=now) from error
                 if attempt == ATTEMPTS - 1:

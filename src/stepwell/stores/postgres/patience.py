@@ -1,4 +1,7 @@
-"""How long to wait for a server that is away. All callers share one outage, counted from its first failure."""
+"""How long to wait for a server that is away.
+
+All callers share one outage, counted from its first failure.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ class Patience:
 
     def note_answer(self) -> None:
         """Note that the server has answered: the outage is over."""
-        # Checked without the lock first: this is called for every statement, and there is seldom an outage.
+        # Checked without the lock first: this is called for every statement, and there is seldom an
+        # outage.
         if self._began is not None:
             with self._lock:
                 self._began = self._last = None
@@ -41,7 +45,7 @@ class Patience:
             self._last, self._last_failure = cause, time.monotonic()
 
     def find_outage(self, asked: float, *, best_effort: bool) -> tuple[Exception, float] | None:
-        """Return the cause and length of the outage if a call should fail at once, None if it may try.
+        """Return the cause and length of an outage if a call should fail at once, else None.
 
         `asked` is when the call was made.
         """
@@ -49,7 +53,8 @@ class Patience:
         with self._lock:
             if self._began is None or self._last is None or now - self._began < self.seconds:
                 return None
-            # Calls made during the outage have waited their share; later ones start anew, unless best-effort.
+            # Calls made during the outage have waited their share; later ones start anew, unless
+            # best-effort.
             if asked <= self._began + self.seconds or (best_effort and now - self._last_failure < GRACE):
                 return self._last, now - self._began
             if not best_effort:

@@ -41,7 +41,8 @@ SELECT asked.run_id FROM unnest($1::text[]) AS asked (run_id)
 WHERE EXISTS (SELECT FROM {schema}.mail AS m WHERE m.run_id = asked.run_id AND NOT m.consumed)
 """
 PENDING = f"SELECT {REQUEST} FROM {{schema}}.requests WHERE {{where}} ORDER BY {{order}}, run_id, seq LIMIT {{limit}}"
-# If the last request of the page was closed meanwhile, what its run asked at the same moment comes again.
+# If the last request of the page was closed meanwhile, what its run asked at the same moment comes
+# again.
 PAST = """({order}, run_id, seq) > ({at}, {run}, coalesce((
     SELECT q.seq FROM {schema}.requests AS q WHERE q.run_id = {run} AND q.request_id = {request}), 0))
 """
@@ -63,7 +64,8 @@ FROM {schema}.runs AS r JOIN {schema}.commits AS c ON c.run_id = r.run_id AND c.
 WHERE r.run_id = $1
 """
 
-# The page is found in an index of `runs` or `tags`; only the runs on it are joined with their newest record.
+# The page is found in an index of `runs` or `tags`; only the runs on it are joined with their
+# newest record.
 RUNS = """
 SELECT page.run_id, page.workflow, page.status, c.number, c.checkpoint_id, c.iteration, c.at, page.began,
     (SELECT jsonb_object_agg(t.name, t.value) FROM {schema}.tags AS t WHERE t.run_id = page.run_id), page.caller
@@ -84,7 +86,10 @@ CHANGED = "EXISTS (SELECT FROM {schema}.commits AS n WHERE n.run_id = r.run_id A
 
 
 class QueryValues:
-    """The values of a query. Calling it binds a value and returns its placeholder (`$1`, `$2`, ...)."""
+    """The values of a query.
+
+    Calling it binds a value and returns its placeholder (`$1`, `$2`, ...).
+    """
 
     def __init__(self) -> None:
         self.bound: list[str | int | None] = []
@@ -120,7 +125,8 @@ def runs_query(
     if past is not None:
         conditions.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
     source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else _runs(values, sieve)
-    # Runs without and with a caller are two searches: each reads an index in order and stops at the limit.
+    # Runs without and with a caller are two searches: each reads an index in order and stops at the
+    # limit.
     sides = [f"NOT {first}.called"] + ([f"{first}.called"] if inner else [])
     pages = [
         PAGE.replace("{source}", source)

@@ -19,7 +19,10 @@ UNSAFE = ("\0", "$stepwell$")  # no quoting allows a NUL; the other would end th
 
 
 def quote_schema(schema: str) -> str:
-    """Return the name quoted for a statement. Raises ValueError if a schema cannot have that name."""
+    """Return the name quoted for a statement.
+
+    Raises ValueError if a schema cannot have that name.
+    """
     if not 0 < len(schema.encode()) <= LONGEST_NAME or any(part in schema for part in UNSAFE):
         raise ValueError(
             f"a schema cannot be named {schema!r}; use 1 to {LONGEST_NAME} bytes, without NUL or '$stepwell$'"
@@ -28,7 +31,7 @@ def quote_schema(schema: str) -> str:
 
 
 def prepare(db: Connection, schema: str, where: str, *, must_exist: bool) -> int:
-    """Create or upgrade the schema if necessary; return the process id of the session that serves us.
+    """Create or upgrade the schema if necessary; return the process id of our session.
 
     Raises StoreUnavailable or NewerFormat, and changes nothing, if the schema is not ours to use. With
     `must_exist` a missing schema is an error: it was there before, so its runs are gone, and a new, empty
@@ -50,7 +53,8 @@ def prepare(db: Connection, schema: str, where: str, *, must_exist: bool) -> int
 
 
 def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
-    # Under any stricter level, a snapshot taken before the lock would hide what the process before us did.
+    # Under any stricter level, a snapshot taken before the lock would hide what the process before
+    # us did.
     db.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     # One process at a time. The lock ends with the transaction.
     db.execute(b"SELECT pg_advisory_xact_lock($1)", [_lock_of(schema)])
@@ -66,7 +70,8 @@ def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
 
 
 def _replace_functions(db: Connection, schema: str) -> None:
-    # Dropped and created anew, because CREATE OR REPLACE cannot change the arguments or the result of a function.
+    # Dropped and created anew, because CREATE OR REPLACE cannot change the arguments or the result
+    # of a function.
     named = b"""
     SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
     WHERE n.nspname = $1

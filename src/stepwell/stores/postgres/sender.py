@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder(list[object]).decode
 
 
 class Statement:
-    """A statement that is sent again and again, by one thread at a time, prepared once per connection.
+    """A statement that is sent often, by one thread at a time, prepared once per connection.
 
     Behind a pooler the text is sent each time: the next call may reach another session, which does not
     have the prepared statement. A pooler that was not recognised is noticed when that happens; nothing
@@ -43,7 +43,8 @@ class Statement:
         self._query = query
         self._name = _name_of(query)
         self._shorter = None if shorter is None else (_name_of(shorter), shorter)
-        # By connection, because readers and the writer share connections: not every one has seen this statement.
+        # By connection, because readers and the writer share connections: not every one has seen
+        # this statement.
         self._prepared_on: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._unprepared = False  # once a pooler was noticed
 
@@ -100,7 +101,8 @@ class Statement:
             result = server.exec_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
             if _code(result) != _NOT_PREPARED:
                 return result
-            # There is a pooler after all. Nothing was executed, so the same call may be sent again as text.
+            # There is a pooler after all. Nothing was executed, so the same call may be sent again
+            # as text.
             self._unprepared = True
             self._prepared_on.clear()
         return server.exec_params(self._query, values, param_formats=_FORMATS, result_format=_AS_TEXT)

@@ -1,4 +1,4 @@
-"""Detection of dead connections: a failover without a reset, a hanging server, a firewall that dropped us.
+"""Detection of dead connections: failover without a reset, hanging server, lossy firewall.
 
 Nothing reports such a connection, so a thread watches. Every wait for an answer is recorded on its line
 (the socket of a connection). When a line has been silent for a while, a probe asks the server on a
@@ -28,7 +28,8 @@ from stepwell.stores.postgres.patience import Patience
 SUSPECT_AFTER = 3.0  # seconds of silence; a third of the patience if that is less
 PROBE_SECONDS = 5.0  # after which a probe has failed, and another one is sent
 SLACK = 1.0  # seconds by which server and client may disagree about the age of a statement
-# How often in a row the server must deny that it works for a line. Once is not enough: the answer may be on its way.
+# How often in a row the server must deny that it works for a line. Once is not enough: the answer
+# may be on its way.
 STRIKES = 2
 SHORTEST_TICK, LONGEST_TICK = 0.02, 0.5  # seconds
 STANDSTILL = 2.0  # seconds between two ticks that mean this process was stopped, or its machine asleep
@@ -64,7 +65,10 @@ def is_at_work(sessions: Sessions, backend: int | None, waited: float) -> bool:
 
 
 class WatchedLine:
-    """The socket of a connection, and since when a caller waits on it. Use `with line:` around a wait."""
+    """The socket of a connection, and since when a caller waits on it.
+
+    Use `with line:` around a wait.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -81,8 +85,8 @@ class WatchedLine:
 
     def __init__(self, fd: int, watch: Watch) -> None:
         self._watch, self._lock = watch, threading.Lock()
-        # A duplicate, because libpq may close its descriptor at any time, and the next file opened would get the
-        # same number: we would cut an innocent socket.
+        # A duplicate, because libpq may close its descriptor at any time, and the next file opened
+        # would get the same number: we would cut an innocent socket.
         self._fd = os.dup(fd) if os.name == "posix" else -1
         self._strikes = 0
         self.backend: int | None = None  # the process id of the session, if known
@@ -92,7 +96,10 @@ class WatchedLine:
         self.silent_since: float | None = None  # since when, if it was cut for silence
 
     def begin(self) -> None:
-        """Start waiting. No lock: this is called for every statement, and only one caller uses a line."""
+        """Start waiting.
+
+        No lock: this is called for every statement, and only one caller uses a line.
+        """
         self._strikes = 0
         self.sign = self.since = time.monotonic()
         if not self._watch.is_awake:
@@ -112,12 +119,12 @@ class WatchedLine:
         self._strikes, self.sign = 0, max(self.sign, at)
 
     def strike(self) -> bool:
-        """Note that the server denies working for this line; return whether that is enough to cut it."""
+        """Note that the server denies working for this line; return whether to cut it."""
         self._strikes += 1
         return self._strikes >= STRIKES
 
     def has_unread(self) -> bool:
-        """Return whether an answer has arrived that was not read yet: the reader is slow, not the server."""
+        """Return whether an unread answer has arrived: the reader is slow, not the server."""
         with self._lock:
             if self._fd < 0:
                 return False
@@ -190,7 +197,8 @@ class Watch:
             pause.wait(self._tick)
             idle = 0 if self._look() else idle + 1
             if idle >= IDLE_TICKS:
-                # Cleared before the last check: a wait that starts after the check starts a new thread.
+                # Cleared before the last check: a wait that starts after the check starts a new
+                # thread.
                 self.is_awake = False
                 if not self._waiting():
                     return
@@ -206,7 +214,8 @@ class Watch:
     def _look(self) -> bool:
         """Check all lines once; return whether anybody waits."""
         waiting, now = self._waiting(), time.monotonic()
-        # If this process itself stood still, the silence is not the server's: all lines get a fresh start.
+        # If this process itself stood still, the silence is not the server's: all lines get a fresh
+        # start.
         if now - self._looked > STANDSTILL:
             for line in waiting:
                 line.alive(now)
@@ -260,7 +269,10 @@ class Probe:
     """Asks a server what its sessions are doing, in a thread that may be abandoned."""
 
     def __init__(self, ask: Callable[[Probe], Sessions | None]) -> None:
-        """Start the probe. `ask` returns None without an answer; it calls `on_line` once connected."""
+        """Start the probe.
+
+        `ask` returns None without an answer; it calls `on_line` once connected.
+        """
         self.began = time.monotonic()
         self.ended = 0.0
         self.sessions: Sessions | None = None

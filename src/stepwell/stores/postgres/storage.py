@@ -14,7 +14,7 @@ from stepwell.storage.system import require_posix
 
 
 class PostgresCheckpointStorage(BuiltInStorage):
-    """Storage for runs in a schema of a PostgreSQL database, shared by processes on any number of machines.
+    """Storage for runs in a schema of a PostgreSQL database, shared by any number of machines.
 
     `dsn` is a connection string of libpq; what it leaves out comes from the environment (`PGHOST`,
     ...). The schema and its tables are created at the first use. `patience` is how many seconds the

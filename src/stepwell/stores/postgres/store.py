@@ -1,4 +1,7 @@
-"""The store port on PostgreSQL. Writes are JSON jobs for functions of the database, reads are queries."""
+"""The store port on PostgreSQL.
+
+Writes are JSON jobs for functions of the database, reads are queries.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,8 @@ class PostgresStore:
             return _encode(job)
 
         more = along.consumed or along.asked or along.closed or along.about or along.drop_below or along.reduced
-        # `add` handles only the plain case: not the first record, no further effects, numbers of at most 64 bits.
+        # `add` handles only the plain case: not the first record, no further effects, numbers of at
+        # most 64 bits.
         if more or not 0 < entry.number <= entry.iteration + entry.number <= NO_LIMIT:
             answer = await self._db.append(line(), record.body.decode())
         else:  # the JSON is made only if the job cannot go by its columns
@@ -211,13 +215,15 @@ class PostgresStore:
         self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
     ) -> list[Entry]:
         """Return the entries committed last, latest first."""
-        # With a run id, the workflow is checked afterwards: in the query it might lead the planner to a worse index.
+        # With a run id, the workflow is checked afterwards: in the query it might lead the planner
+        # to a worse index.
         wanted = {"run_id = {value}": run_id, PLACE: before}
         if run_id is None:
             wanted["workflow = {value}"] = workflow
         rows = await self._search(NEWEST, wanted, limit=limit)
         entries = [_entry(row) for row in rows]
-        # All records of a run have the same workflow, so with a run id the limit is not affected by this filter.
+        # All records of a run have the same workflow, so with a run id the limit is not affected by
+        # this filter.
         return [entry for entry in entries if workflow in (None, entry.workflow)]
 
     # ---------------------------------------------------------------- superstep log
@@ -303,7 +309,8 @@ class PostgresStore:
     async def compact(self) -> int:
         before = await self._size()
         tables = ", ".join(f"{self._schema}.{table}" for table in TABLES)
-        # Plain VACUUM, not FULL: that would lock the tables against everybody while it rewrites them.
+        # Plain VACUUM, not FULL: that would lock the tables against everybody while it rewrites
+        # them.
         await self._db.tidy(f"VACUUM {tables}".encode())
         return before - await self._size()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 # Names are compared byte by byte (COLLATE "C"): the same order on every server, and the fastest.
 #
-# A run has one row from its first lease on: who drives it and, once it has a record, how it is listed. `fence` comes
-# from one sequence over all runs, so that a run which is dropped and started anew has higher fences than before.
-# Only columns that seldom change are indexed: then a commit updates its row in place (HOT) and touches no index.
+# A run has one row from its first lease on: who drives it and, once it has a record, how it is
+# listed. `fence` comes from one sequence over all runs, so that a run which is dropped and started
+# anew has higher fences than before. Only columns that seldom change are indexed: then a commit
+# updates its row in place (HOT) and touches no index.
 FIRST = """
 CREATE TABLE {schema}.runs (
     run_id   text COLLATE "C" PRIMARY KEY,

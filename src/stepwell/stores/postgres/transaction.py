@@ -1,4 +1,4 @@
-"""A transaction in which a user's step writes to its own tables and the store logs the step's result.
+"""A transaction for a user's step: it writes to the user's tables and logs the step's result.
 
 The last message to the server logs the result and commits. A process that dies or is paused before
 that has changed nothing and holds no lock on the run. The key in the superstep log is unique, so of
@@ -26,8 +26,8 @@ from stepwell.stores.postgres.errors import first_line
 from stepwell.stores.postgres.tables import FORMAT
 
 LOGGED_RESULT = "SELECT convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2 AND key = $3"
-# SQLSTATEs. The first three are our own, raised by the function `finish`; the last one means that a statement of
-# this transaction has failed.
+# SQLSTATEs. The first three are our own, raised by the function `finish`; the last one means that a
+# statement of this transaction has failed.
 FENCED, REMEMBERED, ENDED, ABORTED = "HF001", "HF002", "HF003", "25P02"
 
 
@@ -52,8 +52,8 @@ class PostgresTransaction:
             return result
         with self._db.guest() as guest:
             self._cancel = guest.canceller()
-            # A mark that ends with this transaction. If it is missing at the end, the step has committed by itself
-            # and we are in another transaction.
+            # A mark that ends with this transaction. If it is missing at the end, the step has
+            # committed by itself and we are in another transaction.
             step = uuid.uuid4().hex
             self._execute(guest, f"BEGIN; SET LOCAL stepwell.step = '{step}'".encode())
             body = self._run_work(work, guest)
@@ -70,10 +70,14 @@ class PostgresTransaction:
             ) from error
 
     def give_up(self) -> None:
-        """Cancel the running statement and let nothing be committed. May be called from any thread."""
+        """Cancel the running statement and let nothing be committed.
+
+        May be called from any thread.
+        """
         self._given_up.set()
         if self._cancel is not None:
-            # In a thread of its own, because cancelling connects to the server and may take a while.
+            # In a thread of its own, because cancelling connects to the server and may take a
+            # while.
             threading.Thread(target=_cancel_quietly, args=(self._cancel,), daemon=True).start()
 
     def _execute(self, guest: Guest, statements: bytes) -> None:
@@ -91,8 +95,9 @@ class PostgresTransaction:
             self._execute(guest, b"SET client_encoding = 'UTF8'")
         if self._given_up.is_set():
             raise StoreUnavailable(f"{self} finished after it was given up, and was undone")
-        # One message with both statements: between two messages this process could be paused, with the row of the
-        # run locked. Several statements in one message cannot have parameters, so the values are quoted.
+        # One message with both statements: between two messages this process could be paused, with
+        # the row of the run locked. Several statements in one message cannot have parameters, so
+        # the values are quoted.
         quoted = Escaping(guest.pgconn).escape_literal
         work = f"SELECT {self._schema}.work({FORMAT}, ".encode()
         with guest.line:
@@ -144,6 +149,9 @@ class PostgresTransaction:
 
 
 def _cancel_quietly(cancel: Callable[[], None]) -> None:
-    """Cancel the running statement, if there is one. Without one, the step is undone when it returns."""
+    """Cancel the running statement, if there is one.
+
+    Without one, the step is undone when it returns.
+    """
     with suppress(psycopg.Error):
         cancel()

@@ -100,7 +100,10 @@ class SQLiteDatabase:
         await to_thread(workers.close)
 
     def close_at_exit(self) -> None:
-        """Let the writer finish for a moment. The readers have ended before exit hooks are called."""
+        """Let the writer finish for a moment.
+
+        The readers have ended before exit hooks are called.
+        """
         self._exiting = True
         if (workers := self._detach_workers()) is not None:
             workers.end_writing(EXIT_GRACE)
@@ -121,7 +124,8 @@ class SQLiteDatabase:
                 raise StoreUnavailable(f"cannot read from the store while the program is exiting: {error}") from error
 
     def _submit(self, job: _Job) -> None:
-        # Under the lock: otherwise `close` could send the end marker first, and the job would wait forever.
+        # Under the lock: otherwise `close` could send the end marker first, and the job would wait
+        # forever.
         with self._lock:
             self._open_workers().jobs.put(job)
 
@@ -132,9 +136,9 @@ class SQLiteDatabase:
             self._workers = _SQLiteWorkers(self._path, self._prepare, self._mode, self)
         return self._workers
 
-    # SQLite tracks its file locks per process. A child that inherited open connections would rely on locks it
-    # does not hold, even on connections it opens itself, and commits could be lost. So no connection is open
-    # while the process forks.
+    # SQLite tracks its file locks per process. A child that inherited open connections would rely
+    # on locks it does not hold, even on connections it opens itself, and commits could be lost. So
+    # no connection is open while the process forks.
 
     def before_fork(self) -> None:
         self._lock.acquire()
@@ -202,7 +206,10 @@ class _Job:
         self._error: Exception | None = None
 
     def do(self, db: sqlite3.Connection) -> None:
-        """Do the work inside the open transaction. Called again if that transaction is rolled back."""
+        """Do the work inside the open transaction.
+
+        Called again if that transaction is rolled back.
+        """
         self._result = self._work(db)
 
     def attempt(self, db: sqlite3.Connection, path: str, *, alone: bool) -> None:
@@ -215,8 +222,8 @@ class _Job:
         try:
             self.do(db)
         except Exception as error:
-            # On some errors, such as a full disk, SQLite itself rolls back the whole transaction. Then the
-            # other jobs of the batch are undone too, and the batch must fail as a whole.
+            # On some errors, such as a full disk, SQLite itself rolls back the whole transaction.
+            # Then the other jobs of the batch are undone too, and the batch must fail as a whole.
             if not db.in_transaction:
                 raise
             db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
@@ -237,7 +244,7 @@ class _Job:
 def _write_until_closed(
     jobs: queue.SimpleQueue[_Job | None], connections: Connections, for_reading: Connections
 ) -> None:
-    """Run the writer thread: commit jobs in batches until a None arrives, then close all connections.
+    """Run the writer thread: commit jobs until a None arrives, then close all connections.
 
     The thread closes them, not the finalizer of the database: a finalizer may run in any thread, in
     the middle of anything.
@@ -268,7 +275,8 @@ def _commit(batch: list[_Job], connections: Connections) -> None:
             if db.in_transaction:  # otherwise the only job failed and was rolled back
                 db.execute("COMMIT")
     except Exception as error:  # noqa: BLE001 - nothing was committed, and the writer thread must survive
-        # Each job gets its own error: one exception raised in several tasks would mix their tracebacks.
+        # Each job gets its own error: one exception raised in several tasks would mix their
+        # tracebacks.
         for job in batch:
             own_error = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))
             own_error.__cause__ = error

@@ -1,4 +1,4 @@
-"""Connections to one SQLite file, each lent to one thread at a time, and the translation of their errors."""
+"""A pool of connections to one SQLite file, and the translation of their errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PATIENCE = 30.0  # seconds to wait for other processes on the same file
 T = TypeVar("T")
 Prepare = Callable[[sqlite3.Connection, str], None]
 
-# Errors of the driver. UnicodeDecodeError: a stored text is damaged. OverflowError: an integer beyond 64 bits.
+# Errors of the driver. UnicodeDecodeError: a stored text is damaged. OverflowError: an integer
+# beyond 64 bits.
 FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 
 
@@ -56,8 +57,8 @@ class Connections:
                 reusable = sound and not self._retired
                 if db is not None and reusable:
                     self._idle.append(db)
-            # Outside the lock, because closing may write to the disk; but before the count goes down, because
-            # `pause` promises that no connection is open when it returns.
+            # Outside the lock, because closing may write to the disk; but before the count goes
+            # down, because `pause` promises that no connection is open when it returns.
             if db is not None and not reusable:
                 db.close()  # rolls back an open transaction
             with self._change:
@@ -99,7 +100,8 @@ def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite
         make_file(path, mode)
     except OSError as error:
         raise StoreUnavailable(f"cannot create the store {path}: {error}") from error
-    # Autocommit, because the callers send BEGIN and COMMIT themselves. The pool takes care of threads.
+    # Autocommit, because the callers send BEGIN and COMMIT themselves. The pool takes care of
+    # threads.
     db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
         patiently(lambda: prepare(db, path))

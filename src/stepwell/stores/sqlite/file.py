@@ -9,9 +9,9 @@ from contextlib import suppress
 from stepwell.storage.permissions import create, make_one_folder
 from stepwell.storage.system import sync_folder
 
-# POSIX drops all locks of a process on a file when the process closes *any* descriptor of that file. A thread that
-# closed the new file while another one already had it open in SQLite would take SQLite's locks away. Global,
-# because two stores of one process may use the same file.
+# POSIX drops all locks of a process on a file when the process closes *any* descriptor of that
+# file. A thread that closed the new file while another one already had it open in SQLite would take
+# SQLite's locks away. Global, because two stores of one process may use the same file.
 _CREATING = threading.Lock()
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
 RECORD = f"{ENTRY}, CAST(body AS BLOB)"
 
-# Also asks whether there is a superstep log and a wake-up time: a look costs less than a DELETE that finds nothing.
+# Also asks whether there is a superstep log and a wake-up time: a look costs less than a DELETE
+# that finds nothing.
 STANDING = """
 SELECT number, workflow, (SELECT fence FROM leases WHERE leases.run_id = runs.run_id), swept,
     EXISTS (SELECT 1 FROM memory WHERE memory.run_id = runs.run_id),
@@ -69,7 +70,8 @@ SELECT key FROM json_each(?) WHERE EXISTS (
     SELECT 1 FROM mail WHERE run_id = replace(replace(value, '~0', char(0)), '~1', '~') AND NOT consumed)
 """
 MAIL = "SELECT key, CAST(body AS BLOB) FROM mail WHERE run_id = ? AND NOT consumed ORDER BY seq"
-# A consumed signal stays as a tombstone, so that its key cannot be used again. The body is not needed any more.
+# A consumed signal stays as a tombstone, so that its key cannot be used again. The body is not
+# needed any more.
 CONSUME = """
 INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 1, 'null')
 ON CONFLICT (run_id, key) DO UPDATE SET consumed = 1, body = excluded.body
@@ -82,7 +84,8 @@ ASK = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?,
 CLOSE = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
 CLOSE_ALL = "DELETE FROM requests WHERE run_id = ?"
 PENDING = f"SELECT {REQUEST} FROM requests WHERE {{where}} ORDER BY {{order}}, run_id, seq LIMIT ?"
-# If the last request of the page was closed meanwhile, what its run asked at the same moment comes again.
+# If the last request of the page was closed meanwhile, what its run asked at the same moment comes
+# again.
 PAST = "({order}, run_id, seq) > (?, ?, coalesce((SELECT seq FROM requests WHERE run_id = ? AND request_id = ?), 0))"
 
 WAKE = "INSERT OR REPLACE INTO wakes (run_id, workflow, at) VALUES (?, ?, ?)"
@@ -102,7 +105,8 @@ CLAIM = """
 INSERT OR REPLACE INTO leases (run_id, host, machine, pid, started, drive, until, fence) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 FENCE = "SELECT fence FROM leases WHERE run_id = ?"
-# A released lease keeps its row with `until = 0`: the next fence must be higher, and renewing must not revive it.
+# A released lease keeps its row with `until = 0`: the next fence must be higher, and renewing must
+# not revive it.
 RENEW = "UPDATE leases SET until = ? WHERE run_id = ? AND fence = ? AND until > 0"
 RELEASE = """
 UPDATE leases SET until = 0
@@ -121,7 +125,8 @@ runs.caller, runs.tags
 """
 RUN_OF = f"SELECT {RUN} FROM runs WHERE run_id = ?"
 RUNS = f"SELECT {RUN} FROM runs WHERE {{where}} ORDER BY runs.began DESC, runs.run_id DESC LIMIT ?"
-# CROSS JOIN keeps SQLite from reordering the tables: the index of the tags is in the order of the result.
+# CROSS JOIN keeps SQLite from reordering the tables: the index of the tags is in the order of the
+# result.
 RUNS_BY_TAG = f"""
 SELECT {RUN} FROM tags CROSS JOIN runs ON runs.run_id = tags.run_id
 WHERE tags.name = ? AND tags.value = ? AND {{where}} ORDER BY tags.began DESC, tags.run_id DESC LIMIT ?

@@ -19,7 +19,8 @@ def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], whole:
     if run is None:
         return 0
     latest, workflow = run[:2]
-    # One more than the highest: the record after the last removed one may be a delta that is based on it.
+    # One more than the highest: the record after the last removed one may be a delta that is based
+    # on it.
     span = (min(numbers), max(numbers) + 1) if numbers else (0, -1)
     stored = dict(db.execute(queries.FRAMES, (run_id, *span)).fetchall())
     going = set(numbers) & stored.keys()

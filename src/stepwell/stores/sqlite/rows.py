@@ -16,7 +16,10 @@ def row_of(record: Record) -> tuple[str | int, ...]:
 
 
 def entry_in(row: tuple[Any, ...]) -> Entry:
-    """Return the entry in a row of `queries.ENTRY`. SQLite has no booleans: the last columns are integers."""
+    """Return the entry in a row of `queries.ENTRY`.
+
+    SQLite has no booleans: the last columns are integers.
+    """
     return Entry(*row[:7], *map(bool, row[7:]))
 
 

@@ -42,8 +42,8 @@ def list_runs(
 ) -> list[RunEntry]:
     """Return the runs that match, latest start first, as `Store.runs` promises."""
     query, values = search(columns, tags, past, sieve)
-    # One query for runs without and one for runs with a caller: each reads an index in order and stops at the
-    # limit. A single query over both would have to sort all runs.
+    # One query for runs without and one for runs with a caller: each reads an index in order and
+    # stops at the limit. A single query over both would have to sort all runs.
     sides = (0, 1) if inner else (0,)
     end = NO_END if limit is None else limit
     rows = [row for called in sides for row in db.execute(query, (*values, called, end))]
@@ -63,9 +63,11 @@ def search(
     columns: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None, sieve: Sieve = ANY_RUN
 ) -> tuple[str, list[Any]]:
     """Return the query for runs and its values, except the last two: `called` and the limit."""
-    # The table that is read in order. With tags, the index of the first tag leads and the others are looked up.
+    # The table that is read in order. With tags, the index of the first tag leads and the others
+    # are looked up.
     order = "tags" if tags else "runs"
-    # An id prefix is searched in the primary key: the unary plus keeps SQLite from choosing another index.
+    # An id prefix is searched in the primary key: the unary plus keeps SQLite from choosing another
+    # index.
     plus = "+" if sieve.prefix and not tags else ""
     conditions: list[str] = [HAS_TAG] * (len(tags) - 1)
     values: list[Any] = [text for tag in tags.items() for text in tag]

@@ -163,10 +163,12 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
             f"the file system of the store {path} does not support SQLite's WAL mode (a network drive?); "
             f"put the store on a local disk"
         )
-    # Explicitly: some builds of SQLite default to NORMAL, which in WAL mode may lose commits in a power failure.
+    # Explicitly: some builds of SQLite default to NORMAL, which in WAL mode may lose commits in a
+    # power failure.
     db.execute("PRAGMA synchronous = FULL")
-    # In pages. Syncing a log that is overwritten takes half as long as syncing one that grows, so the log must not
-    # get long. With a much shorter one, pages that change in every commit would be copied back too often.
+    # In pages. Syncing a log that is overwritten takes half as long as syncing one that grows, so
+    # the log must not get long. With a much shorter one, pages that change in every commit would be
+    # copied back too often.
     db.execute("PRAGMA wal_autocheckpoint = 1000")
     if version < FORMAT:
         db.execute("BEGIN IMMEDIATE")

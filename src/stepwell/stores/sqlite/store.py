@@ -76,7 +76,8 @@ class SQLiteStore:
             db.execute(queries.ADD, row)
             _settle(db, entry, along, run)
             _sweep(db, entry.run_id, run.swept, along.drop_below)
-            # Closed before opened: one record may close a request and ask it again under the same id.
+            # Closed before opened: one record may close a request and ask it again under the same
+            # id.
             if along.closed:
                 db.executemany(queries.CLOSE, [(entry.run_id, request_id) for request_id in along.closed])
             _set_requests_and_wake(db, entry.run_id, entry.workflow, along, sleeps=run.sleeps)
@@ -91,12 +92,14 @@ class SQLiteStore:
             run = _find_standing(db, entry, along.fence)
             db.execute(queries.PUT, row)
             _settle(db, entry, along, run)
-            # A record put below the sweep mark lowers the mark; otherwise no later sweep would find the record.
+            # A record put below the sweep mark lowers the mark; otherwise no later sweep would find
+            # the record.
             if entry.number < run.swept:
                 db.execute(queries.SWEPT, (entry.number, entry.run_id))
             _sweep(db, entry.run_id, min(entry.number, run.swept), along.drop_below)
-            # An old record is now the last one committed, so this run's numbers are out of commit order. Otherwise
-            # the record is the newest of its run and decides which requests are open.
+            # An old record is now the last one committed, so this run's numbers are out of commit
+            # order. Otherwise the record is the newest of its run and decides which requests are
+            # open.
             if entry.number < run.latest:
                 db.execute(queries.MIX, (entry.run_id,))
             else:
@@ -118,8 +121,8 @@ class SQLiteStore:
             if db.execute(queries.REMOVE, (run_id, number)).rowcount == 0:
                 return False
             after = db.execute(queries.IS_FRAME, (run_id, number + 1)).fetchone()
-            # The next record is a delta based on the removed one: without a follower it would become unreadable. An
-            # exception undoes the removal above.
+            # The next record is a delta based on the removed one: without a follower it would
+            # become unreadable. An exception undoes the removal above.
             if after is not None and follower is None and not after[0]:
                 raise needs_follower(run_id, number)
             if after is not None and follower is not None:
@@ -131,7 +134,8 @@ class SQLiteStore:
                 return True
             latest, workflow = row[:2]
             db.execute(queries.FORGET_AFTER, (run_id, latest))
-            # The newest record was removed: the caller says what is open now, because only it can read the bodies.
+            # The newest record was removed: the caller says what is open now, because only it can
+            # read the bodies.
             if latest < number:
                 db.execute(queries.CLOSE_ALL, (run_id,))
                 _set_requests_and_wake(db, run_id, workflow, Along(asked=asked, wake=wake))
@@ -144,8 +148,8 @@ class SQLiteStore:
 
     async def drop(self, run_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
-            # The row of the run goes first. Otherwise the trigger on `commits` would look for a new latest record
-            # each time the current one is deleted.
+            # The row of the run goes first. Otherwise the trigger on `commits` would look for a new
+            # latest record each time the current one is deleted.
             if db.execute(queries.DROP_RUN, (run_id,)).rowcount == 0:
                 return False
             for query in queries.DROP_RECORDS:
@@ -218,15 +222,15 @@ class SQLiteStore:
         before: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        # All records of a run have the same workflow, so its index would not narrow the search. The unary plus keeps
-        # SQLite from choosing that index.
+        # All records of a run have the same workflow, so its index would not narrow the search. The
+        # unary plus keeps SQLite from choosing that index.
         by_workflow = "workflow = ?" if run_id is None else "+workflow = ?"
         where, values = _where({by_workflow: workflow, "run_id = ?": run_id, queries.BEFORE: before})
         end = queries.NO_LIMIT if limit is None else limit
 
         def work(db: sqlite3.Connection) -> list[Entry]:
-            # Within one run, the order of numbers is the order of commits, unless `put` stored an older record.
-            # The index on numbers is the cheaper one.
+            # Within one run, the order of numbers is the order of commits, unless `put` stored an
+            # older record. The index on numbers is the cheaper one.
             mixed = run_id is None or db.execute(queries.MIXED, (run_id,)).fetchone() == (1,)
             query = (queries.ENTRIES if mixed else queries.ENTRIES_OF_RUN).format(where=where)
             return [entry_in(row) for row in db.execute(query, (*values, end))][::-1]
@@ -294,7 +298,8 @@ class SQLiteStore:
             lease = Lease(Owner(*row[:-2]), row[-2]) if row else None
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.refuse(run_id)
-            # Also for the same owner: what it wrote under the old fence and is still under way must be refused.
+            # Also for the same owner: what it wrote under the old fence and is still under way must
+            # be refused.
             fence: int = row[-1] + 1 if row else 1
             db.execute(queries.CLAIM, (run_id, *_owner_columns(owner), owner.clock() + seconds, fence))
             return fence
@@ -363,7 +368,8 @@ def _find_standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _
     row = db.execute(queries.STANDING, (entry.run_id,)).fetchone()
     if row is None:
         _check_fence(entry.run_id, fence, _current_fence(db, entry.run_id))
-        # A new run may have a superstep log, too. It is not looked up: deleting what is not there is harmless.
+        # A new run may have a superstep log, too. It is not looked up: deleting what is not there
+        # is harmless.
         return _Standing(-1, 0, remembers=True, sleeps=True)
     latest, workflow, claimed, swept, remembers, sleeps = row
     _check_fence(entry.run_id, fence, claimed or 0)
@@ -383,7 +389,7 @@ def _check_fence(run_id: str, fence: int | None, claimed: int) -> None:
 
 
 def _settle(db: sqlite3.Connection, entry: Entry, along: Along, run: _Standing) -> None:
-    """Apply the effects of a record: drop the superstep log, consume signals, reduce old records, set metadata."""
+    """Apply the effects of a record on the superstep log, signals, old records and metadata."""
     if along.settled is not None and run.remembers:
         db.execute(queries.SETTLE, (entry.run_id, along.settled))
     if along.consumed:
@@ -448,7 +454,7 @@ def _where(conditions: dict[str, str | None]) -> tuple[str, list[str]]:
 
 
 class SQLiteCheckpointStorage(BuiltInStorage):
-    """Storage for runs in one SQLite file, fully durable, shared by any number of processes on one machine.
+    """Durable storage for runs in one SQLite file, shared by the processes of one machine.
 
     A new file and the files SQLite creates next to it get the permissions `mode`; an existing file
     keeps its own. `seal` encrypts what is stored, `retention` says how much of a run's history is

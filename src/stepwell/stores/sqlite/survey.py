@@ -13,7 +13,8 @@ from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.port import DamagedRun, RunEntry, Survey
 from stepwell.stores.sqlite.run_list import run_of
 
-# Ids are read as BLOBs: Python refuses a TEXT that is not UTF-8, and that is one kind of damage to report.
+# Ids are read as BLOBs: Python refuses a TEXT that is not UTF-8, and that is one kind of damage to
+# report.
 _ALL = "SELECT CAST(run_id AS BLOB) FROM runs UNION SELECT CAST(run_id AS BLOB) FROM commits"
 _UNLISTED = "SELECT DISTINCT CAST(run_id AS BLOB) FROM commits WHERE run_id NOT IN (SELECT run_id FROM runs)"
 _MISLISTED = "SELECT CAST(run_id AS BLOB) FROM runs WHERE called <> (caller IS NOT NULL)"

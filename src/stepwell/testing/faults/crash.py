@@ -8,7 +8,10 @@ from stepwell.testing.faults.wrapped_store import Call, WrappedStore
 
 
 class Crash(BaseException):
-    """A simulated crash of the process. Not an Exception, so that no handler catches it and carries on."""
+    """A simulated crash of the process.
+
+    Not an Exception, so that no handler catches it and carries on.
+    """
 
 
 class CrashingStore(WrappedStore):
@@ -23,7 +26,8 @@ class CrashingStore(WrappedStore):
         self.at, self._after = at, after
 
     async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
-        # `>=`, because a process that is dead writes nothing more, although its tasks still run in this one.
+        # `>=`, because a process that is dead writes nothing more, although its tasks still run in
+        # this one.
         dying = self.at is not None and self.writes >= self.at
         if dying and not (self._after and self.writes == self.at):
             raise Crash

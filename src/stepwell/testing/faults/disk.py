@@ -21,7 +21,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class FailingDisk:
-    """A disk that fails: inside `with FailingDisk(folder, at=3):` the third operation below it, and all later ones.
+    """A failing disk: `with FailingDisk(folder, at=3):` fails from the third operation on.
 
     It fails like a full disk, with ENOSPC: a file gets the first half of what is written to it. With
     `read_only` it fails like a read-only disk, with EROFS, and files cannot be deleted either. An

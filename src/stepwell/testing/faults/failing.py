@@ -12,11 +12,12 @@ NEVER: tuple[int, ...] = ()
 
 
 class FailingStore(WrappedStore):
-    """Forwards every call to another store, except that its n-th durable write raises StoreUnavailable.
+    """Forwards every call to another store, but its n-th durable write raises an error.
 
-    With `after` the write is made and only its acknowledgement is lost: the caller cannot tell. `at` is
-    the number of the write, from 1, or a container of numbers such as `range(3, 9)`; without it no write
-    fails. `writes` counts the durable writes, `failed` lists those that failed.
+    The error is StoreUnavailable. With `after` the write is made and only its acknowledgement is
+    lost: the caller cannot tell. `at` is the number of the write, from 1, or a container of numbers
+    such as `range(3, 9)`; without it no write fails. `writes` counts the durable writes, `failed`
+    lists those that failed.
     """
 
     def __init__(self, inner: Any, at: int | Container[int] = NEVER, *, after: bool = False) -> None:

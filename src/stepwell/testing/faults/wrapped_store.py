@@ -24,7 +24,8 @@ class WrappedStore:
         self.writes = 0
 
     def __getattr__(self, name: str) -> Any:
-        # Without `inner` (before __init__, or while unpickling) the lookup below would recurse without end.
+        # Without `inner` (before __init__, or while unpickling) the lookup below would recurse
+        # without end.
         if name == "inner":
             raise AttributeError(name)
         method = getattr(self.inner, name)

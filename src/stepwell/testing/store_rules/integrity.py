@@ -1,4 +1,4 @@
-"""Rules for guarded stores: text that was damaged, moved or not sealed is refused, and the error names it."""
+"""Rules for guarded stores: text that was damaged, moved or not sealed is refused by name."""
 
 from __future__ import annotations
 

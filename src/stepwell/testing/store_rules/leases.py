@@ -15,7 +15,8 @@ from stepwell.testing.store_rules.samples import after, fill, refused
 
 
 def another_live_owner(drive: str = "other") -> Owner:
-    # Another drive of this very process: it is certainly alive, so its lease is never taken over early.
+    # Another drive of this very process: it is certainly alive, so its lease is never taken over
+    # early.
     return this_process(drive)
 
 
@@ -101,7 +102,8 @@ async def the_run_of_a_dead_process_is_taken_over_at_once(store: Store) -> None:
 
 @rule
 async def the_run_of_a_process_on_another_machine_is_left_to_it(store: Store) -> None:
-    # Process 1 with a start time of "0" would count as dead here; on another machine nobody can know.
+    # Process 1 with a start time of "0" would count as dead here; on another machine nobody can
+    # know.
     await store.claim("r", replace(this_process("x"), machine="elsewhere", pid=1, started="0"), seconds=60)
     with refused(RunBusy):
         await store.claim("r", this_process("mine"), seconds=60)

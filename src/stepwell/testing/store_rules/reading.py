@@ -102,7 +102,8 @@ async def a_checkpoint_is_located_by_its_id(store: Store) -> None:
 
 @rule
 async def a_chain_with_a_missing_record_is_reported(store: Store) -> None:
-    # A delta without its base: a store that skipped the gap would return a state that never existed.
+    # A delta without its base: a store that skipped the gap would return a state that never
+    # existed.
     await store.put(record("r", 0))
     await store.put(record("r", 2, frame=False))
     await store.put(record("r", 3, frame=False))

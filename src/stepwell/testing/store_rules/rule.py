@@ -1,4 +1,4 @@
-"""Store rules: a promise of the store port, a manner of using the store, and a check that it is kept."""
+"""Store rules: a promise of the store port, a manner of using the store, and a check."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from stepwell.storage.integrity import Guarded
 from stepwell.storage.port import Store
 
 OpenStore = Callable[[], Store | Awaitable[Store]]
-"""Opens a store at an empty location; called again, it opens the same location again. May be async."""
+"""Opens a store at an empty location; called again, it opens the same location again.
+
+May be async.
+"""
 
 Manner = Literal["plain", "summed", "sealed"]
-"""How a store is used: directly, with a checksum in every text (as storages do), or with every text encrypted."""
+"""How a store is used: directly, with checksums (as storages do), or encrypted."""
 
 _SEAL_KEY = bytes(range(32))
 
@@ -42,7 +45,7 @@ class StoreRule:
 
     @property
     def openings(self) -> int:
-        """How many stores are opened at the same location: 1, or 2 for the rules about two programs."""
+        """How many stores are opened at one location: 1, or 2 for rules about two programs."""
         return self.promise.openings
 
     async def check(self, open_store: OpenStore) -> None:
@@ -76,12 +79,18 @@ def rule(keep: Callable[[Any], Awaitable[None]]) -> Promise:
 
 
 def rule_of_two(keep: Callable[[Any, Any], Awaitable[None]]) -> Promise:
-    """Declare a promise of stores that can be opened twice. The function gets two at one empty location."""
+    """Declare a promise of stores that can be opened twice.
+
+    The function gets two at one empty location.
+    """
     return Promise(keep, openings=2)
 
 
 def rule_of_guards(*manners: Manner) -> Callable[[Callable[[Guarded], Awaitable[None]]], Promise]:
-    """Declare a promise of the guard around a store, in these manners. `store.inner` is the store itself."""
+    """Declare a promise of the guard around a store, in these manners.
+
+    `store.inner` is the store itself.
+    """
     return lambda keep: Promise(keep, manners=manners)
 
 

@@ -92,7 +92,8 @@ async def a_page_starts_after_the_last_one_even_if_its_last_run_changed(store: S
         await store.append(record(f"r{n}", 0, at=on(n + 1)))
     page = await store.runs(limit=2)
     assert [run.run_id for run in page] == ["r5", "r4"]
-    # A run changes, another starts, and then the last run of the page is dropped: the next page stays the same.
+    # A run changes, another starts, and then the last run of the page is dropped: the next page
+    # stays the same.
     await store.append(record("r4", 1, at=on(20), status="done"))
     await store.append(record("new", 0, at=on(21)))
     assert [run.run_id for run in await store.runs(past=page[-1], limit=2)] == ["r3", "r2"]
@@ -300,8 +301,8 @@ async def a_run_is_found_by_its_id(store: Store) -> None:
 
 @rule
 async def runs_are_found_by_id_prefix(store: Store) -> None:
-    # Besides the odd ids: the escape character of the PostgreSQL store, and both ends of the surrogate gap, where the
-    # "next" character after a prefix is not a valid one.
+    # Besides the odd ids: the escape character of the PostgreSQL store, and both ends of the
+    # surrogate gap, where the "next" character after a prefix is not a valid one.
     for name in [*ODD_IDS, "a\x10b", "a\x101b", "\U0010ffff", "\ud7ff", "\ue000"]:
         await store.append(record(name, 0), Along(about=about("caller" if name == "run" else None, of="all")))
     every = await store.runs(inner=True)

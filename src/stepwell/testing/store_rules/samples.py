@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from stepwell.storage.port import About, Entry, Pending, Record, RunEntry, Store
 from stepwell.testing.clock import FakeClock
 
-# Ids that break naive stores: file names and paths, names that some file systems treat as equal, NULs, and more
-# characters than a file name may have.
+# Ids that break naive stores: file names and paths, names that some file systems treat as equal,
+# NULs, and more characters than a file name may have.
 ODD_IDS = [
     "",
     ".",
@@ -54,7 +54,10 @@ def text(content: object) -> bytes:
 
 
 def record(run_id: str, number: int, *, workflow: str = "w", body: object = None, **changes: Any) -> Record:
-    """Return a record that differs from those of all other runs and numbers. `changes` are fields of its entry."""
+    """Return a record that differs from those of all other runs and numbers.
+
+    `changes` are fields of its entry.
+    """
     entry = Entry(
         run_id=run_id,
         number=number,
@@ -144,7 +147,10 @@ def names(requests: list[Pending]) -> list[tuple[str, str]]:
 
 
 class refused:  # noqa: N801 - reads as a word: `with refused(CommitConflict):`
-    """Expects an error of this kind whose message matches `saying`. `pytest.raises`, without pytest."""
+    """Expects an error of this kind whose message matches `saying`.
+
+    `pytest.raises`, without pytest.
+    """
 
     def __init__(self, kind: type[Exception], saying: str = "") -> None:
         self._kind, self._saying = kind, saying

@@ -165,8 +165,8 @@ async def an_append_and_its_consumed_signals_become_visible_together(store: Stor
         appending = asyncio.create_task(store.append(record("r", number), effects))
         while not appending.done():
             await asyncio.sleep(0)
-            # Each pair is read in the order in which a half-done append would show: with only one order, the append
-            # could complete between the two reads and look half done.
+            # Each pair is read in the order in which a half-done append would show: with only one
+            # order, the append could complete between the two reads and look half done.
             committed, waiting = await _is_committed(store, number), await _is_waiting(store, number)
             assert not (committed and waiting), f"commit {number} is visible, but its signal is not consumed"
             waiting, committed = await _is_waiting(store, number), await _is_committed(store, number)

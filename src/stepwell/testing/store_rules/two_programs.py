@@ -125,7 +125,7 @@ async def concurrent_signals_across_programs_have_one_winner_per_key(one: Store,
 
 
 async def at_once(*programs: Coroutine[Any, Any, list[int]]) -> list[list[int]]:
-    """Run each coroutine in its own thread and event loop, as two programs would, and return the results."""
+    """Run each coroutine in its own thread and event loop, as two programs would."""
     return await asyncio.gather(*(asyncio.to_thread(asyncio.run, program) for program in programs))
 
 
