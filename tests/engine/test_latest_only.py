@@ -333,7 +333,9 @@ async def test_compacting_says_so_if_another_program_keeps_the_log(
         reader = sqlite3.connect(path, isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM commits").fetchone()
-        with pytest.raises(StoreUnavailable, match=r"still in its log: another program keeps reading"):
+        with pytest.raises(
+            StoreUnavailable, match=r"log still holds deleted values, because another program is reading"
+        ):
             await storage.compact()
         reader.close()
         await storage.compact()

@@ -279,7 +279,7 @@ async def test_the_tool_for_users_sees_what_runs_again_inside() -> None:
         def begin(self, name: str, ctx: WorkflowContext[Any, Any]) -> None:
             """The tool looks for itself."""
 
-    with pytest.raises(AssertionError, match="called again what was durable"):
+    with pytest.raises(AssertionError, match="repeated what was durable"):
         await crash_everywhere(house(None, Blind(), True), "a", store=Forgetful)
 
 

@@ -182,7 +182,7 @@ def too_late():
         try:
             use()
         except StoreUnavailable as error:
-            assert "the program is ending" in str(error)
+            assert "the program is exiting" in str(error)
             print("refused")
 
 {make}
@@ -192,7 +192,7 @@ def late():
     try:
         store.mailed(["r"])
     except StoreUnavailable as error:
-        assert "the program is ending" in str(error)
+        assert "the program is exiting" in str(error)
         print("refused")
 
 from stepwell.testing.store_rules.samples import fill

@@ -104,7 +104,7 @@ async def test_what_does_not_fit_on_the_line_at_once_is_waited_for_by_the_thread
     for number in (1, 2, 3):
         await store.append(record("r", number, body="x" * 5_000_000))
     before = len(by_thread)  # how much fits is up to the machine
-    while store._db._open_lanes().direct._behind:  # noqa: ASYNC110 - the thread tells us before it is done
+    while store._db._open_workers().direct._behind:  # noqa: ASYNC110 - the thread tells us before it is done
         await asyncio.sleep(0.001)
     await store.append(record("r", 4))
     assert len(by_thread) == before

@@ -24,19 +24,19 @@ def db() -> Any:
 
 def test_jobs_and_sheets_arrive_as_they_are(db: Any) -> None:
     sheets = ['{"a":"\\"\\\\ é 日本 {},\'"}', None, ""]
-    assert Statement(ECHO).answers(db, b'{"do":"it"}', sheets) == [{"do": "it"}, sheets]
+    assert Statement(ECHO).call(db, b'{"do":"it"}', sheets) == [{"do": "it"}, sheets]
 
 
 def test_what_the_server_refuses_is_said_by_its_name(db: Any) -> None:
     with pytest.raises(errors.InvalidTextRepresentation):
-        Statement(ECHO).answers(db, b"no JSON", [])
+        Statement(ECHO).call(db, b"no JSON", [])
     assert not db.closed
 
 
 def test_a_line_that_breaks_is_told_from_what_the_server_says(db: Any) -> None:
     ask("SELECT pg_terminate_backend(%s)", db.info.backend_pid)
     with pytest.raises(psycopg.OperationalError):
-        Statement(ECHO).answers(db, b"{}", [])
+        Statement(ECHO).call(db, b"{}", [])
     assert db.closed
 
 
@@ -66,7 +66,7 @@ class HalfBroken:
 def test_an_error_that_no_server_sent_is_a_broken_line() -> None:
     line: Any = HalfBroken()
     with pytest.raises(psycopg.OperationalError, match="unexpectedly"):
-        Statement(ECHO).answers(line, b"{}", [])
+        Statement(ECHO).call(line, b"{}", [])
     assert line.closed
 
 
@@ -78,26 +78,26 @@ def test_a_statement_is_prepared_once_for_each_connection(db: Any) -> None:
     statement = Statement(ECHO)
     with psycopg.connect(dsn(), autocommit=True) as another:
         for connection in (db, db, another, db):
-            assert statement.answers(connection, b"{}", ["x"]) == [{}, ["x"]]
+            assert statement.call(connection, b"{}", ["x"]) == [{}, ["x"]]
         assert (prepared(db), prepared(another)) == (1, 1)
 
 
 def test_one_that_was_left_by_another_program_is_used(db: Any) -> None:
-    assert Statement(ECHO).answers(db, b"{}", ["x"]) == [{}, ["x"]]
-    assert Statement(ECHO).answers(db, b"{}", ["y"]) == [{}, ["y"]]
+    assert Statement(ECHO).call(db, b"{}", ["x"]) == [{}, ["x"]]
+    assert Statement(ECHO).call(db, b"{}", ["y"]) == [{}, ["y"]]
     assert prepared(db) == 1
 
 
 def test_where_it_is_not_known_any_more_it_is_sent_whole_from_there_on(db: Any) -> None:
     statement = Statement(ECHO)
-    statement.answers(db, b"{}", [])
+    statement.call(db, b"{}", [])
     db.execute("DEALLOCATE ALL")  # as if a pooler had given us another connection
-    assert statement.answers(db, b"{}", ["x"]) == [{}, ["x"]]
-    assert statement.answers(db, b"{}", ["y"]) == [{}, ["y"]]
+    assert statement.call(db, b"{}", ["x"]) == [{}, ["x"]]
+    assert statement.call(db, b"{}", ["y"]) == [{}, ["y"]]
     assert prepared(db) == 0
 
 
 def test_a_statement_that_cannot_be_prepared_says_why(db: Any) -> None:
     with pytest.raises(errors.UndefinedFunction):
-        Statement(b"SELECT stepwell_has_no_such_function($1, $2)").answers(db, b"{}", [])
+        Statement(b"SELECT stepwell_has_no_such_function($1, $2)").call(db, b"{}", [])
     assert not db.closed

@@ -189,7 +189,7 @@ async def test_a_loop_that_is_busy_for_longer_than_the_patience_finds_its_answer
     await fill(store, "r", 1)
     appending = asyncio.ensure_future(store.append(record("r", 1)))
     await asyncio.sleep(0)
-    lines = [line for line in store._db._open_lanes().link._watch._lines if line.since is not None]
+    lines = [line for line in store._db._open_workers().link._watch._lines if line.since is not None]
     assert len(lines) == 1
     time.sleep(1.5)  # a handler that blocks its loop
     assert lines[0].lost is None
@@ -334,10 +334,10 @@ async def test_the_server_has_nothing_to_complain_of_when_a_process_reads_while_
 async def test_what_a_connection_needs_to_notice_a_dead_line_is_set_unless_the_dsn_says_otherwise(schema: str) -> None:
     from psycopg.conninfo import conninfo_to_dict
 
-    from stepwell.stores.postgres.link import UNLESS_SAID_OTHERWISE, Link
+    from stepwell.stores.postgres.link import DEFAULT_OPTIONS, Link
 
     names = {"connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"}
-    assert {*names, "tcp_user_timeout"} <= set(UNLESS_SAID_OTHERWISE)
+    assert {*names, "tcp_user_timeout"} <= set(DEFAULT_OPTIONS)
     known = conninfo_to_dict(Link("host=a keepalives_idle=77 tcp_user_timeout=1", "s", 30)._dsn)
     assert (known["keepalives_idle"], known["tcp_user_timeout"], known["keepalives"]) == ("77", "1", "1")
     assert known["connect_timeout"] == "10"

@@ -205,7 +205,7 @@ async def test_the_transaction_is_not_ended_by_the_function(store: PostgresStore
         getattr(db, end)()
         return b"1"
 
-    with pytest.raises(RuntimeError, match="what a step writes is"):
+    with pytest.raises(RuntimeError, match="its writes are"):
         await done(store, ends)
     assert rows(table) == []
 
@@ -229,7 +229,7 @@ async def test_a_function_that_goes_on_after_an_error_is_told(store: PostgresSto
             db.execute("SELECT FROM nowhere")
         return b"1"
 
-    with pytest.raises(RuntimeError, match="went on after a statement had failed"):
+    with pytest.raises(RuntimeError, match="continued after a statement had failed"):
         await done(store, goes_on)
     assert rows(table) == []
 

@@ -122,7 +122,7 @@ async def test_a_workflow_with_everything_in_it_comes_to_the_same_wherever_it_di
 @pytest.mark.long
 async def test_what_depends_on_how_often_it_ran_is_found() -> None:
     ledger = Ledger()
-    with pytest.raises(NotTheSame, match=r"it died .* its write \d+ of \d+, and came to something else: state"):
+    with pytest.raises(NotTheSame, match=r"when the run crashed .* write \d+ of \d+, the result differs: state"):
         await crash_everywhere(shop(ledger, careless=True), Order("cup", 3), answer=lambda _: True, ledger=ledger)
 
 
@@ -135,7 +135,7 @@ class Forgetful(MemoryStore):
 
 async def test_a_store_that_forgets_what_was_durable_is_found() -> None:
     ledger = Ledger()
-    with pytest.raises(NotTheSame, match="called again what was durable"):
+    with pytest.raises(NotTheSame, match="repeated what was durable"):
         await crash_everywhere(shop(ledger), Order("cup", 3), answer=lambda _: True, ledger=ledger, store=Forgetful)
 
 

@@ -80,7 +80,7 @@ async def test_questions_are_answered_by_type() -> None:
 
 @pytest.mark.parametrize(
     ("script", "words"),
-    [(["blue"], "has 1 answers, and one more was asked: Price"), ({str: "blue"}, "no answer to a Price")],
+    [(["blue"], "only 1 answers, but was also asked: Price"), ({str: "blue"}, "no answer to a Price")],
 )
 async def test_what_the_script_does_not_foresee_is_said(script: Any, words: str) -> None:
     with pytest.raises(AssertionError, match=words):
@@ -92,7 +92,7 @@ async def test_wrong_answers_and_second_ones_are_refused_on_the_way() -> None:
 
 
 async def test_a_wrong_answer_that_is_taken_is_found() -> None:
-    with pytest.raises(AssertionError, match="a wrong answer was taken"):
+    with pytest.raises(AssertionError, match="a wrong answer was accepted"):
         await talk(ScriptedHuman(["blue", 7], wrong="red"))
 
 

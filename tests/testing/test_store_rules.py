@@ -18,48 +18,51 @@ from tests.support.lanes import marks_of
 
 FOUND_OUT_BY: dict[type[MemoryStore], list[str]] = {
     broken.AppendsWithoutCheck: [
-        "a_number_is_taken_once",
-        "a_new_run_begins_with_number_0",
-        "of_many_appends_of_one_number_exactly_one_wins",
-        "a_writer_that_was_overtaken_is_refused",
-        "each_number_is_given_to_one_of_those_who_append_at_once",
-        "a_refused_append_opens_and_closes_no_question_and_sets_no_wake",
+        "a_record_number_is_used_once",
+        "a_new_run_starts_with_number_0",
+        "concurrent_appends_of_one_number_have_one_winner",
+        "a_stale_writer_is_refused",
+        "concurrent_appends_across_programs_have_one_winner_per_number",
+        "a_refused_append_changes_no_requests_and_no_wake",
     ],
     broken.ConsumesBeforeItAppends: [
-        "a_refused_append_consumes_no_mail",
-        "a_refused_append_forgets_nothing",
-        "a_writer_that_was_overtaken_is_refused",
-        "nobody_sees_an_append_without_its_mail",
+        "a_refused_append_consumes_no_signals",
+        "a_refused_append_keeps_the_superstep_log",
+        "a_stale_writer_is_refused",
+        "an_append_and_its_consumed_signals_become_visible_together",
     ],
-    broken.ConsumesAfterItAppends: ["nobody_sees_an_append_without_its_mail"],
+    broken.ConsumesAfterItAppends: ["an_append_and_its_consumed_signals_become_visible_together"],
     broken.ForgetsWhatGoesAlong: [
-        "everything_happens_along_with_one_record",
-        "an_append_forgets_what_it_settles",
-        "a_question_is_pending_until_it_is_closed",
-        "a_run_is_woken_when_its_newest_record_says",
+        "a_record_and_its_effects_are_stored_together",
+        "an_append_drops_the_superstep_log_it_settles",
+        "a_request_is_pending_until_it_is_closed",
+        "the_newest_record_sets_the_wake",
     ],
     broken.ReducesNothing: ["an_append_reduces_earlier_records"],
     broken.ReducesFirst: ["a_refused_append_reduces_nothing"],
     broken.LetsASecondAnswerWin: [
-        "the_first_mail_of_a_key_wins_for_ever",
-        "of_many_posts_of_one_key_exactly_one_is_left",
-        "the_first_mail_of_a_key_wins_whoever_posts_it",
-        "each_key_is_given_to_one_of_those_who_post_at_once",
+        "the_first_signal_of_a_key_wins_permanently",
+        "concurrent_signals_of_one_key_have_one_winner",
+        "the_first_signal_of_a_key_wins_across_programs",
+        "concurrent_signals_across_programs_have_one_winner_per_key",
     ],
-    broken.LosesOrder: ["mail_comes_oldest_first", "entries_come_in_the_order_of_commits"],
-    broken.MixesMailOfRuns: ["mail_of_one_run_is_not_anothers", "mail_of_odd_runs_and_keys_is_kept_apart"],
-    broken.MixesRunsOfLikeNames: ["runs_and_workflows_of_odd_names_are_kept_apart"],
-    broken.ReadsOverGaps: ["a_chain_with_a_missing_link_is_named"],
+    broken.LosesOrder: ["signals_are_read_oldest_first", "entries_are_listed_in_commit_order"],
+    broken.MixesMailOfRuns: [
+        "signals_of_different_runs_are_kept_apart",
+        "signals_with_odd_runs_and_keys_are_kept_apart",
+    ],
+    broken.MixesRunsOfLikeNames: ["runs_and_workflows_with_odd_names_are_kept_apart"],
+    broken.ReadsOverGaps: ["a_chain_with_a_missing_record_is_reported"],
     broken.TakesWhatOthersAreBasedOn: [
-        "the_newest_record_does_not_go_with_many",
-        "nothing_goes_that_a_record_which_stays_is_based_on",
+        "thinning_out_never_removes_the_newest_record",
+        "thinning_out_keeps_the_base_of_a_delta",
     ],
-    broken.LosesThePlaceOfAPage: ["questions_come_in_pages", "the_page_after_a_question_that_is_closed_misses_none"],
+    broken.LosesThePlaceOfAPage: ["requests_are_listed_in_pages", "the_page_after_a_closed_request_misses_none"],
     broken.LooksForPatterns: [
-        "runs_are_found_by_the_beginning_of_their_id",
-        "runs_are_found_by_a_text_in_what_is_said_of_them",
+        "runs_are_found_by_id_prefix",
+        "runs_are_found_by_text_in_id_workflow_and_tags",
     ],
-    broken.LetsEverybodyDrive: ["a_run_is_driven_by_one_at_a_time", "a_run_is_driven_by_one_of_them_at_a_time"],
+    broken.LetsEverybodyDrive: ["a_run_has_one_driver_at_a_time", "a_run_has_one_driver_across_programs"],
 }
 CASES = [(kind, name) for kind, names in FOUND_OUT_BY.items() for name in names]
 
@@ -93,13 +96,13 @@ async def test_a_broken_store_is_found_out_in_every_manner(kind: type[MemoryStor
 
 
 async def test_a_store_that_changes_texts_is_found_out() -> None:
-    plain, summed, _ = rules("a_body_comes_back_as_it_was_written")
+    plain, summed, _ = rules("a_body_is_read_back_unchanged")
     assert await breaks(plain, broken.TidiesBodies)
     assert await breaks(summed, broken.TidiesBodies)
 
 
 async def test_an_opening_that_does_not_look_again_is_found_out() -> None:
-    for rule in rules("a_writer_that_was_overtaken_is_refused"):
+    for rule in rules("a_stale_writer_is_refused"):
         shared = MemoryStore()
         assert await breaks(rule, lambda: broken.BelievesWhatItKnew(shared)), str(rule)  # noqa: B023 - see above
 
@@ -112,7 +115,7 @@ class Watched(MemoryStore):
 
 
 async def test_what_a_rule_opened_it_closes_also_if_it_was_broken() -> None:
-    (rule, *_) = rules("an_empty_store_knows_nothing")
+    (rule, *_) = rules("an_empty_store_has_no_records")
     opened: list[Watched] = []
 
     async def open_store() -> Store:
@@ -122,7 +125,7 @@ async def test_what_a_rule_opened_it_closes_also_if_it_was_broken() -> None:
 
     await rule.check(open_store)
     assert [store.closed for store in opened] == [1]
-    (rule, *_) = rules("a_run_without_mail_has_none")
+    (rule, *_) = rules("a_run_without_signals_has_none")
     assert await breaks(rule, open_store)
     assert [store.closed for store in opened] == [1, 1]
 

@@ -55,5 +55,5 @@ def pending_request(stored: Pending) -> PendingRequest:
         response_schema=decode_stored(_read_schema, stored.schema.encode(), f"the schema of {what}"),
         asked_at=read_moment(stored.at, what),
         deadline=None if stored.deadline is None else read_moment(stored.deadline, f"the deadline of {what}"),
-        entry=stored,
+        _entry=stored,
     )

@@ -44,5 +44,5 @@ def run_info(entry: RunEntry) -> RunInfo:
         began_at=entry.began,
         changed_at=entry.at,
         tags=dict(entry.metadata.tags),
-        entry=entry,
+        _entry=entry,
     )

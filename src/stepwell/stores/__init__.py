@@ -1,1 +1,1 @@
-"""Back ends: implementations of the storage port. One package each; none knows another."""
+"""Back ends: one package for each place a run can be stored. None of them imports another."""

@@ -1,7 +1,7 @@
-"""Work that a thread does, and the task that waits for it.
+"""Work that a thread does for a task, and the object the task awaits.
 
-The thread has the task woken by the event loop at once. With a future that would take another turn of the loop, with a
-shielded one two.
+A lean replacement for `asyncio.Future`: when the thread is done, the event loop wakes the task in its
+next iteration. A future would take one iteration more, a shielded future two.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ Wake = Callable[[Any], object]
 
 
 class Awaited(Generic[T]):
-    """What one task awaits, in the event loop that was running when this was made.
+    """The result of work in a thread, to be awaited by one task.
 
-    Unbroken, it holds a cancellation back until the work is done, so that whoever is cancelled knows that it was.
-    A second cancellation is passed on at once, and the work is done all the same.
+    It belongs to the event loop that was running when it was created. With `unbroken`, a cancellation
+    is held back until the work is done, so that the cancelled task knows the work was done. A second
+    cancellation takes effect at once, and the work is still done.
     """
 
     __slots__ = (
@@ -39,19 +40,24 @@ class Awaited(Generic[T]):
         self._asyncio_future_blocking = False
         self._unbroken = self._holds_back = unbroken
         self._is_done = False
-        self.is_wanted = True  # False if nobody waits any more, and it need not be done if it was not begun
+        # False once nobody waits any more: work that has not started yet may be skipped.
+        self.is_wanted = True
         self._result: Any = None
         self._error: BaseException | None = None
-        self._sleeper: list[tuple[Wake, Context | None]] = []  # one at most; whoever takes it out wakes it up
+        # At most one entry. `list.pop` is atomic, so of a thread and the loop that both try to wake
+        # the task, exactly one does.
+        self._sleeper: list[tuple[Wake, Context | None]] = []
 
     def set_result(self, result: T) -> None:
-        """To be called by the thread, as the next; then `wake_up`. In the loop itself, then `wake_up_here`."""
+        """Set the result. Call `wake_up` next, or `wake_up_here` in the loop of the task."""
+        # The result before the flag: a task in another thread may read both at any moment.
         self._result, self._is_done = result, True
 
     def set_exception(self, error: BaseException) -> None:
+        """Set the exception to raise in the task. Call `wake_up` next, as after `set_result`."""
         self._error, self._is_done = error, True
 
-    # What a task asks of everything that it awaits: see `asyncio.isfuture`.
+    # The interface that a task expects of everything it awaits: see `asyncio.isfuture`.
 
     def __await__(self) -> Generator[Self, None, T]:
         self._asyncio_future_blocking = True
@@ -63,11 +69,15 @@ class Awaited(Generic[T]):
 
     def add_done_callback(self, wake: Wake, *, context: Context | None = None) -> None:
         self._sleeper.append((wake, context))
-        if self._is_done:  # before the task fell asleep, so nobody may have seen it
+        # The work may have been done before the task went to sleep; then nobody else wakes it.
+        if self._is_done:
             self._wake_up(self.loop.call_soon)
 
     def cancel(self, msg: object = None) -> bool:
-        """Never done here: the task is cancelled when it is woken up, now or when the work is done."""
+        """Wake the task now or, the first time with `unbroken`, when the work is done.
+
+        Always False: the task raises the cancellation itself when it wakes up.
+        """
         if self._holds_back:
             self._holds_back = False
         else:
@@ -82,32 +92,35 @@ class Awaited(Generic[T]):
         return result
 
     def wake_up_here(self) -> None:
-        """Let the task know that the work is done. In its own loop."""
+        """Wake the task, from its own event loop."""
         self._wake_up(self.loop.call_soon)
 
     def _wake_up(self, soon: Callable[..., object]) -> None:
         try:
             wake, context = self._sleeper.pop()
-        except IndexError:  # it is not asleep yet, or somebody else has woken it up
+        except IndexError:  # the task is not asleep yet, or was woken already
             return
         soon(wake, self, context=context)
 
 
 def wake_up(done: Iterable[Awaited[Any]]) -> None:
-    """Let the tasks know whose work is done. From any thread; each event loop is called once."""
+    """Wake the tasks that wait for these, from any thread.
+
+    Each event loop is called only once: `call_soon_threadsafe` costs a system call.
+    """
     by_loop: dict[asyncio.AbstractEventLoop, list[Awaited[Any]]] = {}
     for awaited in done:
         by_loop.setdefault(awaited.loop, []).append(awaited)
-    for loop, some in by_loop.items():
+    for loop, group in by_loop.items():
         try:
-            if len(some) == 1:
-                some[0]._wake_up(loop.call_soon_threadsafe)
+            if len(group) == 1:
+                group[0]._wake_up(loop.call_soon_threadsafe)
             else:
-                loop.call_soon_threadsafe(_wake_each, some)
-        except RuntimeError:  # the loop was closed meanwhile: nobody is waiting there
+                loop.call_soon_threadsafe(_wake_each, group)
+        except RuntimeError:  # the loop was closed, so nobody waits there any more
             continue
 
 
-def _wake_each(some: list[Awaited[Any]]) -> None:
-    for awaited in some:
+def _wake_each(group: list[Awaited[Any]]) -> None:
+    for awaited in group:
         awaited._wake_up(awaited.loop.call_soon)

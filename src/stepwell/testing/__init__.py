@@ -1,4 +1,11 @@
-"""Tools to test workflows and stores with: what Stepwell's own tests are made of."""
+"""Tools for testing workflows and stores. Stepwell's own tests are built with them.
+
+- `crash_everywhere` proves that a workflow gives the same result wherever its process dies.
+- `ScriptedHuman`, `FakeClock` and `Ledger` stand in for people, time and the outside world.
+- `CrashingStore`, `FailingStore`, `SlowStore`, `FailingDisk`, `ConfinedSQLiteStore` and `torn` inject
+  faults below a workflow.
+- `STORE_RULES` checks that a store of your own keeps the promises of the store port.
+"""
 
 from stepwell.testing.clock import FakeClock
 from stepwell.testing.crash_runs import CrashReport, NotTheSame, crash_everywhere

@@ -1,4 +1,4 @@
-"""A clock that a test moves on."""
+"""A clock that a test can advance."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from stepwell.storage import clock
 
 
 class FakeClock:
-    """Inside `with FakeClock() as later:` time goes on as it does, and `later(hours=3)` says that so much has passed.
+    """A clock that runs as usual and can be advanced: `with FakeClock() as later: later(hours=3)`.
 
-    Sleeps, back-offs, deadlines and leases believe it. One at a time in a process.
+    Sleeps, back-offs, deadlines and leases use it. Only one may be active in a process.
     """
 
     def __init__(self) -> None:
         self._ahead = 0.0
 
     def __call__(self, **passed: float) -> None:
-        """So much time has passed: `later(days=1, seconds=5)`."""
+        """Advance the clock, by the arguments of `timedelta`: `later(days=1, seconds=5)`."""
         self._ahead += timedelta(**passed).total_seconds()
 
     def until(self, moment: datetime) -> None:
-        """It is at least that late now."""
+        """Advance the clock to that moment, unless it is later already."""
         self._ahead += max(0.0, moment.timestamp() - self.seconds())
 
     def seconds(self) -> float:
+        """Return the time of this clock in seconds since the epoch."""
         return time.time() + self._ahead
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Let a run die before and after every durable write, or let the write fail, go on with it, and compare."""
+"""`crash_everywhere`: crash a run at every durable write, resume it, and compare the results."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["CrashReport", "NotTheSame", "crash_everywhere"]
 
 Fault = type[CrashingStore] | type[FailingStore]
 Point = tuple[int, bool]
-"""A durable write, and whether it was done."""
+"""The number of a durable write, and whether the fault comes after it or before it."""
 
 
 @dataclass(frozen=True)
 class CrashReport:
-    """What was tried."""
+    """What `crash_everywhere` tried."""
 
-    writes: int  # durable writes of a run that does not die
-    crashes: int  # how often it was let die, or a write was let fail
-    repeated: int  # handler calls that were made again, because what they had done was not durable yet
-    runs: int  # how often it was run in all
+    writes: int  # durable writes of a run without faults
+    crashes: int  # crashes, or failed writes, that were tried
+    repeated: int  # handler calls that were repeated because their outcome was not durable yet
+    runs: int  # runs in all
 
 
 async def crash_everywhere(
@@ -46,35 +46,50 @@ async def crash_everywhere(
     fault: Fault = CrashingStore,
     only: Point | None = None,
 ) -> CrashReport:
-    """Prove that a workflow comes to the same wherever it dies.
+    """Prove that a workflow gives the same result wherever its process crashes.
 
-    The run is made once and its durable writes are counted. Then it is made again for each write and each side of it,
-    until one makes no more writes, dies there, and goes on. Outputs, state, status and effects must be the same, and no
-    handler may be called whose outcome was durable. `answer` answers its questions, such as a `ScriptedHuman`; a run
-    that sleeps is moved on in time. `store` makes an empty store for each run, which keeps what `retention` says and is
-    closed at the end. Raises NotTheSame, saying where it died and what differs.
+    Runs the workflow once without faults and counts its durable writes. Then runs it again for each
+    write, once crashing before it and once after it, and resumes it. Outputs, state, status and effects
+    must be the same, and no handler may be called again whose outcome was durable.
 
-    With `fault=FailingStore` nobody dies: the write fails, done or not done, and whoever drives the run must hear of
-    it. `only=(7, True)` tries one point alone: after write 7.
+    `answer` responds to requests, for example a `ScriptedHuman`; the clock is advanced for a run that
+    sleeps. `ledger` is compared too, and cleared before each run. `store` makes an empty store for each
+    run, which is closed at the end; `retention` applies to it. `private` is passed to `Workflow.run`.
+
+    With `fault=FailingStore` nothing crashes: the write raises StoreUnavailable, done or not, and the
+    driver of the run must get an error. `only=(7, True)` tries a single point: after write 7.
+
+    Raises NotTheSame, with the point of the crash and what differs.
     """
-    trial = Trial(workflow, message, answer, ledger, store, dict(private or {}), retention)
+    trial = Trial(
+        workflow,
+        message,
+        answer=answer,
+        ledger=ledger,
+        store=store,
+        private=dict(private or {}),
+        retention=retention,
+    )
     witness, expected, writes = await trial.run_through()
     runs, tried, repeated = 1, 0, 0
     for at, after in _list_points() if only is None else [only]:
         trial_run = await _run_with_fault(trial, fault, at, after)
         runs += 1
+        # Parallel handlers may make more writes in one run than in another. So a run that does not
+        # reach its point ends the search only if it is past the number of writes that was counted
+        # first.
         if not trial_run.reached and at > writes and only is None:
             break
         if problem := _find_problem(trial_run, expected):
-            where = f"{_describe_fault(fault)} {'after' if after else 'before'} its write {at} of {writes}"
-            raise NotTheSame(f"{where}, and {problem}; only=({at}, {after}) tries this alone")
+            where = f"{_describe_fault(fault)} {'after' if after else 'before'} write {at} of {writes}"
+            raise NotTheSame(f"{where}, {problem}; to try this point alone, use only=({at}, {after})")
         tried += 1
         repeated += max(0, len(trial_run.witness.called) - len(witness.called))
     return CrashReport(writes, tried, repeated, runs)
 
 
 def _list_points() -> Iterator[Point]:
-    """One after the other. There is no last one: what runs side by side makes more writes one day than another."""
+    """Yield all points in order, without an end: the number of writes may differ from run to run."""
     for at in count(1):
         yield at, False
         yield at, True
@@ -82,12 +97,12 @@ def _list_points() -> Iterator[Point]:
 
 @dataclass(frozen=True)
 class _TrialRun:
-    """A run that was to meet a fault."""
+    """A run with a fault at one point."""
 
-    reached: bool  # it came that far
+    reached: bool  # it made enough writes to meet the fault
     result: TrialResult
     witness: Witness
-    silent: bool  # its driver heard nothing of what was not written
+    silent: bool  # a write failed and the driver got no error
 
 
 async def _run_with_fault(trial: Trial, fault: Fault, at: int, after: bool) -> _TrialRun:
@@ -104,21 +119,21 @@ async def _run_with_fault(trial: Trial, fault: Fault, at: int, after: bool) -> _
 
 
 def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a write may fail without a word: an outcome that is in the commit, too, need not be remembered."""
+    """Return whether a write may fail silently, because the commit holds the outcome, too."""
     return name == "write_log" and "/" not in args[2]
 
 
 def _find_problem(trial_run: _TrialRun, expected: TrialResult) -> str | None:
     if trial_run.silent:
-        return "nobody heard that nothing was written"
+        return "the driver got no error although nothing was written"
     if complaint := trial_run.witness.complaint():
-        return f"then it {complaint}"
+        return f"the run then {complaint}"
     differences = trial_run.result.differences(expected)
-    return f"came to something else: {'; '.join(differences)}" if differences else None
+    return f"the result differs: {'; '.join(differences)}" if differences else None
 
 
 def _describe_fault(fault: Fault) -> str:
-    return "its store failed" if _fails(fault) else "it died"
+    return "when the store failed" if _fails(fault) else "when the run crashed"
 
 
 def _fails(fault: Fault) -> bool:

@@ -1,4 +1,4 @@
-"""What handlers did to the world, by the key they did it under."""
+"""A record of the side effects of handlers, by idempotency key."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from stepwell.graph.context import WorkflowContext
 
 
 class Ledger:
-    """Stands for the world outside, which honours idempotency keys: what is done twice under one key counts once.
+    """A stand-in for an outside service that honours idempotency keys.
 
-    `ledger.do(ctx, "charge", 30)` in a handler; `effects` is what the world came to.
+    Call `ledger.do(ctx, "charge", 30)` in a handler. What is done twice under one key counts once in
+    `effects`; `calls` counts every call.
     """
 
     def __init__(self) -> None:
         self._done: dict[tuple[str, str], Any] = {}
-        self.calls: Counter[str] = Counter()  # how often each thing was really done
+        self.calls: Counter[str] = Counter()  # how often each effect was requested, repetitions included
 
     def do(self, ctx: WorkflowContext[Any, Any], what: str, value: Any = None) -> None:
-        """Do something to the world."""
+        """Record an effect under the idempotency key of the handler."""
         self.calls[what] += 1
         self._done.setdefault((ctx.idempotency_key, what), value)
 
     @property
     def effects(self) -> list[tuple[str, Any]]:
-        """What was done, each once, in an order that does not depend on who was faster."""
+        """Every effect once, as (what, value), sorted, so that the order does not depend on timing."""
         return sorted(((what, value) for (_, what), value in self._done.items()), key=repr)
 
     def clear(self) -> None:
-        """A new world."""
+        """Forget all effects and calls."""
         self._done.clear()
         self.calls.clear()

@@ -1,4 +1,4 @@
-"""A run of a workflow on a store that meets a fault, and what came of it."""
+"""Runs of one workflow for `crash_everywhere`, with or without a fault, and their results."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.workflow import Workflow
 
 Responder = Callable[[WorkflowEvent], Any]
-"""A scripted human: the answer to a `request_info` event; may be async."""
+"""Returns the answer to a `request_info` event; may be async. A `ScriptedHuman` is one."""
 
 Wrap = Callable[[Any], Any]
-"""Puts a faulty store around a sound one."""
+"""Wraps a store in a faulty one."""
 
 _RUN = "crash-everywhere"
-_MOST_PAUSES = 1000  # of a run that meets nothing
-_PATIENCE = 10  # one that met something may pause so many times more, and not for ever
+_MOST_PAUSES = 1000  # of a run without faults
+_MORE_PAUSES = 10  # a run with a fault may pause so many times more; then it is considered endless
 
 
 class NotTheSame(AssertionError):
-    """A run that died and went on came to something else than one that did not, or repeated what was committed."""
+    """A run that crashed and was resumed gave another result, or repeated what was committed."""
 
 
 @dataclass
 class TrialResult:
-    """What came of a run."""
+    """The result of a run."""
 
     outputs: list[Any]
     state: dict[str, Any]
@@ -44,6 +44,7 @@ class TrialResult:
     effects: list[Any]
 
     def differences(self, other: TrialResult) -> list[str]:
+        """List the fields that differ, one sentence each."""
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in vars(self))
         return [f"{name}: {mine!r} instead of {theirs!r}" for name, mine, theirs in pairs if mine != theirs]
 
@@ -53,44 +54,50 @@ DeliveryKey = tuple[str | None, str | None]
 
 @dataclass
 class Witness:
-    """Which deliveries are durable, and which handlers were called: the same one must not be in both."""
+    """Observes durable deliveries and handler calls: no durable one is called again."""
 
     durable: set[DeliveryKey] = field(default_factory=set)
-    steps: set[DeliveryKey] = field(default_factory=set)  # whose results are durable
+    steps: set[DeliveryKey] = field(default_factory=set)  # steps with a durable result
     called: list[DeliveryKey] = field(default_factory=list)
     broken: list[DeliveryKey] = field(default_factory=list)
-    before: frozenset[DeliveryKey] = frozenset()  # those that were durable when this drive of the run began
+    before: frozenset[DeliveryKey] = frozenset()  # deliveries that were durable when the current drive started
     drives: int = 0
-    endless: bool = False  # it was moved on far too often
+    endless: bool = False  # it was resumed far too often
 
     def begin(self) -> None:
-        """Another drive of the run begins."""
+        """Note the start of another drive of the run."""
         self.before = frozenset(self.durable)
         self.drives += 1
 
     def add_step(self, step: DeliveryKey) -> None:
-        """What came of a step is durable: nobody may do the step again, and so note it again."""
+        """Note that the result of a step is durable.
+
+        A second time means that the step was repeated.
+        """
         if step in self.steps:
             self.broken.append(step)
         self.steps.add(step)
 
     def complaint(self) -> str | None:
-        """What is wrong whatever the run came to."""
+        """Return what is wrong regardless of the result, None if nothing is."""
         if self.broken:
-            return f"called again what was durable: {self.broken}"
-        return f"does not come to an end, however often it is moved on ({self.drives} times)" if self.endless else None
+            return f"repeated what was durable: {self.broken}"
+        return f"does not end, although it was resumed {self.drives} times" if self.endless else None
 
     def observe(self, event: WorkflowEvent) -> None:
+        """Note a handler call."""
         if event.type == "executor_invoked":
             delivery = (event.run_id, event.delivery)
             self.called.append(delivery)
-            # a sub-workflow does not wait for us: what it did may be durable when we hear that it began
+            # The stream does not hold up a sub-workflow: by the time we see that its handler was
+            # called, the outcome may be durable. So its calls are compared with what was durable
+            # when the drive started.
             if delivery in (self.before if event.path else self.durable):
                 self.broken.append(delivery)
 
 
 class _WatchedStore(WrappedStore):
-    """Tells a witness which outcomes are durable."""
+    """Reports durable outcomes and steps to a witness."""
 
     def __init__(self, inner: Store, witness: Witness) -> None:
         super().__init__(inner)
@@ -111,7 +118,7 @@ class _WatchedStore(WrappedStore):
 
 @dataclass
 class Trial:
-    """A workflow, and how it is run again and again."""
+    """A workflow and the arguments with which it is run again and again."""
 
     workflow: Workflow
     message: Any
@@ -123,21 +130,21 @@ class Trial:
     pauses: int = _MOST_PAUSES
 
     async def run_through(self) -> tuple[Witness, TrialResult, int]:
-        """A run that meets nothing, and how many durable writes it made."""
+        """Run without faults; return the witness, the result and the number of durable writes."""
         witness = Witness()
         watched = _WatchedStore(self.store(), witness)
         result, _ = await self._finish(watched, witness, watched, BaseException)
         if complaint := witness.complaint():
-            raise NotTheSame(f"without any fault, it {complaint}")
-        self.pauses = witness.drives + _PATIENCE
+            raise NotTheSame(f"without any fault, the run {complaint}")
+        self.pauses = witness.drives + _MORE_PAUSES
         return witness, result, watched.writes
 
     async def run_into(
         self, wrap: Wrap, expected: type[BaseException]
     ) -> tuple[TrialResult, Witness, BaseException | None]:
-        """A run on a store that `wrap` makes faulty. If it raises what is expected, it goes on on the sound one.
+        """Run on a faulty store; if that raises the expected error, resume on the store itself.
 
-        What it came to, who was called, and what was raised.
+        Returns the result, the witness and the error.
         """
         witness = Witness()
         watched = _WatchedStore(self.store(), witness)
@@ -148,7 +155,7 @@ class Trial:
         self, sound: Any, witness: Witness, faulty: Any, expected: type[BaseException]
     ) -> tuple[TrialResult, BaseException | None]:
         if self.ledger is not None:
-            self.ledger.clear()  # a new world
+            self.ledger.clear()
         raised: BaseException | None = None
         try:
             with FakeClock() as later:
@@ -164,10 +171,10 @@ class Trial:
         return result, raised
 
     async def _drive_to_end(self, store: Any, witness: Witness, later: FakeClock) -> TrialResult:
-        """Move the run on until there is nothing more to do for it."""
+        """Drive the run until there is nothing left to do."""
         storage = BuiltInStorage(store, retention=self.retention)
 
-        async def go_on(responses: Mapping[str, Any]) -> WorkflowRunResult:
+        async def resume(responses: Mapping[str, Any]) -> WorkflowRunResult:
             return await self._drive(witness, None, storage, **({"responses": responses} if responses else {}))
 
         result = await self._drive(witness, self.message, storage)
@@ -178,11 +185,11 @@ class Trial:
             elif not responses:
                 break
             if responses and isinstance(self.answer, ScriptedHuman):
-                result = await self.answer.give(responses, go_on, clock=later)
+                result = await self.answer.give(responses, resume, clock=later)
             else:
-                result = await go_on(responses)
+                result = await resume(responses)
             if witness.broken:
-                break  # it may go on like that for ever
+                break  # a run that repeats itself may never end
         else:
             witness.endless = True
         head = await storage.get_latest(run_id=_RUN)

@@ -64,13 +64,13 @@ def test_without_a_word_it_is_the_default_store(say: Say, tmp_path: Path, monkey
         ("sqlite:///other.db", 1, "is a database of another program"),
         ("sqlite://runs.db", 2, "three strokes"),
         ("sqlite:///", 2, "three strokes"),
-        ("sqlite:///:memory:", 2, "a SQLite store is a file"),
+        ("sqlite:///:memory:", 2, "a SQLite store needs a file"),
         ("nothing", 3, "nothing is not there"),
         ("folder", 3, "without runs"),
         ("text.txt", 2, "not a directory"),
         ("mysql://host/db", 2, "no kind of store"),
         ("postgresql://a:b@c@host/db", 2, "more than one @"),
-        ("postgresql://host/db?nonsense=1", 2, "no dsn of PostgreSQL"),
+        ("postgresql://host/db?nonsense=1", 2, "not a PostgreSQL dsn"),
     ],
 )
 @pytest.mark.parametrize("command", [["list"], ["requests"], ["show", "count-1"], ["events", "count-1"]])

@@ -1,1 +1,1 @@
-"""A schema of a PostgreSQL database."""
+"""A store in a schema of a PostgreSQL database, which many machines may use at once."""

@@ -1,9 +1,9 @@
-"""The shortest way to the server and back: a job that is alone is sent and answered in the event loop that waits.
+"""The fast path to the server: an event loop sends a single job and reads the answer itself.
 
-A thread in between would have to be woken, and would have to wake the loop. Whatever is not plain sailing is left to
-the thread that writes: several jobs at once, the first one of all, a large one, one from a thread without a loop, and
-everything that goes wrong. It also takes over the answer for which a loop is waiting as soon as anybody else wants to
-write: that loop may be busy for a long time, or closed.
+A thread in between would have to be woken, and would have to wake the loop. Everything else is left to
+the writer thread: several jobs at once, the very first job, large jobs, jobs from threads without an
+event loop, and all errors. The writer thread also takes over the answer that a loop is waiting for as
+soon as another caller wants to write: that loop may be busy for a long time, or closed.
 """
 
 from __future__ import annotations
@@ -26,45 +26,57 @@ from stepwell.stores.postgres.link import Link
 from stepwell.stores.postgres.sender import Statement
 from stepwell.stores.thread_work import Awaited
 
-SMALL = 32 * 2**10  # characters; more might have to wait for room on the line
+# Characters. A larger job might fill the socket's buffer, and sending the rest would block the
+# event loop.
+SMALL = 32 * 2**10
 
 
 class Sign(enum.Enum):
-    """What the thread is told beside jobs."""
+    """Messages to the writer thread besides jobs."""
 
-    TAKE_OVER = enum.auto()
+    TAKE_OVER = enum.auto()  # finish sending what a loop has started to send, and read its answer
     END = enum.auto()
 
 
 class Direct:
-    """Decides who sends a job. At any time one statement is under way at most, a loop's or the thread's."""
+    """Decides who sends a job, an event loop or the writer thread.
+
+    At most one statement is under way at any time. That keeps jobs in the order in which they were
+    submitted.
+    """
 
     def __init__(self, link: Link, work: Statement) -> None:
         self.jobs: queue.SimpleQueue[Job | Sign] = queue.SimpleQueue()  # for the thread
         self._link, self._work = link, work
-        self._lock = threading.Lock()  # never held while somebody waits for the server
-        self._behind = 0  # what the thread has to do
-        self._sent: _Sent | None = None  # by a loop; whoever takes it out reads the answer
+        self._lock = threading.Lock()  # never held while waiting for the server
+        self._behind = 0  # how many jobs and signs the thread has yet to handle
+        # The job that a loop has sent. Loop and thread compete for it under the lock: the one that
+        # takes it out reads the answer.
+        self._sent: _Sent | None = None
 
     def submit(self, job: Job) -> None:
+        """Send the job from the running event loop if possible; otherwise queue it for the thread."""
         with self._lock:
             if self._behind or self._sent is not None or not self._send(job):
                 self._leave_to_thread(job)
 
     def take_over(self) -> Job | None:
-        """Wait for what a loop has sent, and give the job if it was not done. For the thread, before it sends."""
+        """Wait for the answer to what a loop has sent; return the job if it must be sent again.
+
+        The writer thread calls this before it sends anything.
+        """
         with self._lock:
             sent, self._sent = self._sent, None
         if sent is None:
             return None
-        sent.have_it_look_away()
+        sent.unwatch_threadsafe()
         if not self._read(sent, sent.wait):
             return sent.job
         settle_jobs([sent.job])
         return None
 
-    def did(self, count: int) -> None:
-        """The thread has done so much of what it had to do."""
+    def note_done(self, count: int) -> None:
+        """Note that the thread has handled so many jobs and signs."""
         with self._lock:
             self._behind -= count
 
@@ -73,7 +85,10 @@ class Direct:
         self.jobs.put(what)
 
     def _send(self, job: Job) -> bool:
-        """Whether it is on its way. Called in the loop of whoever waits for it."""
+        """Send a job without waiting; False if the thread must do it.
+
+        Called in the loop of the caller.
+        """
         if not isinstance(job.waiting, Awaited) or job.load > SMALL:
             return False
         db = self._link.idle(self._is_ready_on)
@@ -81,52 +96,60 @@ class Direct:
             return False
         sent = _Sent(job, db, job.waiting.loop)
         try:
-            sent.look(self._hear)
-        except (NotImplementedError, OSError):  # a loop that looks at no sockets, as on Windows; too many open files
+            sent.watch(self._on_readable)
+        except (NotImplementedError, OSError):  # a loop without `add_reader`, as on Windows; too many open files
             self._link.take_back(db)
             return False
         db.line.begin()
         try:
-            all_of_it = self._work.send(db, job)
+            is_complete = self._work.send(db, job)
         except psycopg.Error as error:
-            sent.look_away()
+            sent.unwatch()
             job.again = self._link.is_in_doubt(db, error)
             return False
         self._sent = sent
-        if not all_of_it:
+        # The socket's buffer is full: sending the rest would block the loop.
+        if not is_complete:
             self._leave_to_thread(Sign.TAKE_OVER)
         return True
 
     def _is_ready_on(self, db: Ours) -> bool:
-        """Whether a job can be sent there without waiting: it is prepared, or goes whole."""
+        """Return whether a job can be sent at once: preparing the statement takes a round trip."""
         return db.is_pooled or self._work.is_prepared_on(db)
 
-    def _hear(self, sent: _Sent) -> None:
-        """Called by the loop: the server said something, or the line broke."""
+    def _on_readable(self, sent: _Sent) -> None:
+        """Read what the server has sent, or notice that the connection broke.
+
+        Called by the loop.
+        """
         with self._lock:
-            if self._sent is not sent or self._behind:  # the thread reads the answer, now or soon
-                sent.look_away()
+            # The thread is reading the answer, or will as soon as it gets to its next job.
+            if self._sent is not sent or self._behind:
+                sent.unwatch()
                 return
-            done = self._read(sent, sent.listen)
+            done = self._read(sent, sent.read_arrived)
             if done is None:
                 return
             self._sent = None
-            sent.look_away()
+            sent.unwatch()
             if not done:
                 self._leave_to_thread(sent.job)
                 return
         settle_here(sent.job)
 
     def _read(self, sent: _Sent, how: Callable[[], bool]) -> bool | None:
-        """Whether the job was done; None if that is not known yet. The connection is given back if it is."""
+        """Return whether the job was done, None if the answer is not complete yet.
+
+        If it was done, the connection is returned to the pool; if not, it is closed.
+        """
         try:
             if not how():
                 return None
-            (answer,) = self._work.understood(sent.db, sent.result)
+            (answer,) = self._work.read_answer(sent.db, sent.result)
         except psycopg.Error as error:
             sent.job.again = self._link.is_in_doubt(sent.db, error)
             return False
-        except Exception as error:  # noqa: BLE001 - whatever it was, whoever waits must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get an error, not wait forever
             sent.db.close()
             sent.job.fail(StoreUnavailable(repr(error)))
             return True
@@ -137,10 +160,11 @@ class Direct:
 
 
 class _Sent:
-    """A job on its way, and the loop that listens for the answer.
+    """A job that was sent, and the event loop that waits for its answer.
 
-    The loop looks at a descriptor of its own for the same line: the connection may be closed in another thread while
-    the loop still has it in its books, and the next one opened would then have the same number.
+    The loop watches a duplicate of the socket's descriptor. Another thread may close the connection
+    while the loop still has the descriptor registered, and the next file opened would get the same
+    number.
     """
 
     def __init__(self, job: Job, db: Ours, loop: asyncio.AbstractEventLoop) -> None:
@@ -149,32 +173,38 @@ class _Sent:
         self._loop = loop
         self._line = -1
 
-    def look(self, hear: Callable[[_Sent], None]) -> None:
-        """To be called in the loop. Raises NotImplementedError or OSError if that cannot be."""
+    def watch(self, on_readable: Callable[[_Sent], None]) -> None:
+        """Register with the loop, from the loop.
+
+        Raises NotImplementedError or OSError if not possible.
+        """
         self._line = os.dup(self.db.pgconn.socket)
         try:
-            self._loop.add_reader(self._line, hear, self)
+            self._loop.add_reader(self._line, on_readable, self)
         except BaseException:
             os.close(self._line)
             raise
 
-    def look_away(self) -> None:
-        """To be called in the loop, any number of times."""
+    def unwatch(self) -> None:
+        """Unregister from the loop, from the loop. May be called any number of times."""
         line, self._line = self._line, -1
         if line >= 0:
             if not self._loop.is_closed():
                 self._loop.remove_reader(line)
             os.close(line)
 
-    def have_it_look_away(self) -> None:
-        """The same from another thread."""
+    def unwatch_threadsafe(self) -> None:
+        """Unregister from the loop, from another thread."""
         try:
-            self._loop.call_soon_threadsafe(self.look_away)
-        except RuntimeError:  # the loop is closed, and its books with it
-            self.look_away()
+            self._loop.call_soon_threadsafe(self.unwatch)
+        except RuntimeError:  # the loop is closed, so nothing is registered any more
+            self.unwatch()
 
-    def listen(self) -> bool:
-        """Whether the answer is complete: only then is it committed, or not. Waits for nothing."""
+    def read_arrived(self) -> bool:
+        """Read what has arrived, without waiting; return whether the answer is complete.
+
+        Only the end of the answer says whether the statement was committed.
+        """
         server = self.db.pgconn
         server.consume_input()
         while not server.is_busy():
@@ -185,9 +215,12 @@ class _Sent:
         return False
 
     def wait(self) -> bool:
-        """The same when it is complete. For a thread that may wait; libpq itself would let no other thread work."""
+        """Wait until the answer is complete, in a thread.
+
+        Waits in a selector, because `get_result` would hold the GIL while it blocks.
+        """
         server = self.db.pgconn
-        while not self.listen():
+        while not self.read_arrived():
             wanted = EVENT_READ | EVENT_WRITE if server.flush() else EVENT_READ
             with DefaultSelector() as line:
                 line.register(server.socket, wanted)

@@ -1,4 +1,4 @@
-"""What the driver raises, in our words: what happened, and what to do."""
+"""Classification of the driver's errors, and their translation into errors that say what to do."""
 
 from __future__ import annotations
 
@@ -10,63 +10,69 @@ from psycopg import errors
 from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
 
 UNDONE = (errors.SerializationFailure, errors.DeadlockDetected)
-"""Nothing was done, for no fault of ours: to be done again."""
+"""The server rolled the statement back because of a concurrent one: send it again."""
 
 GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
-"""The server ends the connection, or is about to."""
+"""The server has closed the connection, or is about to."""
 
 CROWDED = ("too many clients", "remaining connection slots", "too many connections", "no more connections")
-"""What a server says that takes no more connections just now. While connecting, its words are all there is."""
+"""Messages of a server that has no free connection right now.
+
+libpq reports no SQLSTATE while connecting.
+"""
 
 REFUSED = {
-    "password authentication failed": "the password of the dsn is not that of the user",
+    "password authentication failed": "check the user and the password in the dsn",
     "no password supplied": "add a password to the dsn, or set PGPASSWORD",
-    "no pg_hba.conf entry": "the server lets nobody in like this; ask for a line in its pg_hba.conf",
-    "pg_hba.conf rejects": "the server lets nobody in like this; ask for another line in its pg_hba.conf",
-    "is not permitted to log in": "name a user that may, or ALTER ROLE ... LOGIN",
+    "no pg_hba.conf entry": "the server does not allow such connections; have a line added to its pg_hba.conf",
+    "pg_hba.conf rejects": "the server does not allow such connections; have its pg_hba.conf changed",
+    "is not permitted to log in": "use another user, or ALTER ROLE ... LOGIN",
     '" does not exist': "create it, or correct the dsn",
 }
-"""What a server says that will say so again, and what to do. While connecting, its words are all there is."""
+"""Messages of a server that will refuse us again, with advice.
 
-ONES_OWN = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
-"""What one job is to blame for, not the server: others may be done."""
+libpq reports no SQLSTATE while connecting.
+"""
+
+JOB_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+"""Errors in the data of one job: the other jobs of the batch may succeed without it."""
 
 DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 
 ADVICE: dict[type[psycopg.Error], str] = {
-    errors.InsufficientPrivilege: "grant it to the user of the dsn, or name a schema that user owns",
-    errors.ReadOnlySqlTransaction: "this server takes no writes; name the primary, or add "
+    errors.InsufficientPrivilege: "grant it to the user of the dsn, or choose a schema which that user owns",
+    errors.ReadOnlySqlTransaction: "this server is read-only; connect to the primary, or add "
     "target_session_attrs=read-write to the dsn",
-    errors.DiskFull: "the disk of the server is full; make room, then resume",
-    errors.OutOfMemory: "the server has no memory left; give it more, then resume",
+    errors.DiskFull: "the disk of the server is full; free some space, then resume",
+    errors.OutOfMemory: "the server is out of memory; give it more, then resume",
     errors.UndefinedTable: "tables of the store were removed by hand; restore them from a backup",
-    errors.UndefinedFunction: "functions of the store were removed, or its schema was renamed by hand; "
+    errors.UndefinedFunction: "functions of the store were removed, or its schema was renamed, by hand; "
     "restore them from a backup, or rename it back",
     errors.InvalidSchemaName: "the schema was removed by hand; restore it from a backup",
-    errors.ProgramLimitExceeded: "a run, workflow, checkpoint or request has an id that is too long",
-    errors.QueryCanceled: "somebody, or a statement_timeout of the server, stopped the statement; resume",
+    errors.ProgramLimitExceeded: "the id of a run, workflow, checkpoint or request is too long",
+    errors.QueryCanceled: "a statement_timeout of the server, or an administrator, cancelled the statement; resume",
 }
 
 
 class Passing(Exception):
-    """Trouble that passes: the server went away, or could not do it just now."""
+    """A transient error: the server went away, or could not do it right now."""
 
     def __init__(self, cause: psycopg.Error, *, sent: bool, since: float | None = None) -> None:
         super().__init__(str(cause))
         self.cause = cause
-        self.sent = sent  # a statement was sent, and nobody said how it went
-        self.since = time.monotonic() if since is None else since  # when the server was missed
+        self.sent = sent  # a statement was sent, and its outcome is unknown
+        self.since = time.monotonic() if since is None else since  # since when the server does not answer
 
 
 def passing(error: psycopg.Error, *, broken: bool) -> Passing | None:
-    """The error of a statement as trouble that passes; None if it stays."""
+    """Return the error of a statement as a transient one, None if it is permanent."""
     if isinstance(error, UNDONE):
         return Passing(error, sent=False)
     return Passing(error, sent=True) if broken or isinstance(error, GONE) else None
 
 
 def translate(error: psycopg.Error, where: str) -> DurabilityError:
-    """The error of a statement that stays however often it is sent."""
+    """Return the Stepwell error for a permanent error of a statement."""
     message = first_line(error)
     if isinstance(error, DAMAGED):
         return CheckpointCorrupt(f"{where} is damaged ({message}); restore it from a backup")
@@ -75,13 +81,16 @@ def translate(error: psycopg.Error, where: str) -> DurabilityError:
 
 
 def is_refused_for_good(error: psycopg.Error) -> bool:
-    """Whether a server has refused us in words that leave no hope. Of several servers, another one may let us in."""
+    """Return whether the server has refused the connection permanently.
+
+    With several hosts in the dsn, another host may still accept it.
+    """
     message = str(error)
     return "Multiple connection attempts" not in message and any(phrase in message for phrase in REFUSED)
 
 
 def translate_refusal(error: psycopg.Error, where: str) -> StoreUnavailable:
-    """The error of a server that is there and does not let us in."""
+    """Return the Stepwell error for a server that is running and refuses the connection."""
     message = first_line(error)
     advice = next(
         (advice for phrase, advice in REFUSED.items() if phrase in message),
@@ -91,7 +100,10 @@ def translate_refusal(error: psycopg.Error, where: str) -> StoreUnavailable:
 
 
 def away(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> StoreUnavailable:
-    """The error of a server that has been away for too long. In doubt: something was sent, and not answered."""
+    """Return the error for a server that has been away too long.
+
+    `in_doubt`: a statement was sent and not answered.
+    """
     unknown = "; whether the last write was stored is not known, a resumed run finds out" if in_doubt else ""
     return StoreUnavailable(
         f"{where} could not be reached for {seconds:.1f} s: {first_line(cause)}; "
@@ -100,5 +112,5 @@ def away(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> Sto
 
 
 def first_line(error: Exception) -> str:
-    """What the server said, without the parts that repeat the statement and its values."""
+    """Return the first line of a message; the others repeat the statement and its values."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

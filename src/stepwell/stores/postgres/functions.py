@@ -1,60 +1,68 @@
-"""The writes, as functions of the database.
+"""The writes, as functions in the database.
 
-Whatever many runs want to write at one moment is one call of `work`: one statement, one journey, one commit, done
-in the order in which it was asked for, and no client can die in the middle of it with a lock in its hands. The
-database keeps the plans of its functions, also behind a pooler that hands out another connection each time.
+All writes that are waiting at one moment are one call of `work`: one statement, one round trip, one
+commit, applied in the order in which they were submitted. No client can die in the middle of it while
+it holds a lock. The database caches the plans of its functions, even behind a pooler that hands out
+another connection each time.
 
-Every job is a JSON object: what to `do` and with what. `sheet` is the body that goes with it. `again` is set if the
-job may have been done already, by a statement whose answer was lost: what was refused and is there, word for word,
-was done by that one. Whoever calls `work` says which format it writes: a program that was running when a newer one
-completed the schema is told so, and writes nothing.
+Every job is a JSON object: `do` names the function, the other keys are its arguments. The text that
+goes with it, such as the body of a record, is passed beside it, in `bodies`. `again` is set if the job
+may have been done already by a statement whose answer was lost: if it is refused, and exactly what it
+wanted to store is there, then that statement did it, and the answer is success.
 
-Most of what is written is a record after the first, alone, that brings nothing else. For that there is `add`: it takes
-the columns as they are, which costs both sides less.
+The caller passes the format it writes. A program that was already running when a newer one upgraded
+the schema is refused and writes nothing.
+
+Most writes are a single record after the first of its run, without further effects. For these there is
+`add`: it takes the columns as arguments, which costs both sides less than JSON.
 """
 
+# `{schema}` and `{format}` are replaced, not passed: the text of a function cannot have parameters.
+# The functions of one format must stay compatible with all programs of that format, which call them
+# by position.
 FUNCTIONS = r"""
-CREATE FUNCTION {schema}.work(format integer, jobs jsonb, sheets text[]) RETURNS jsonb[] LANGUAGE plpgsql
-    SET enable_seqscan = off SET plan_cache_mode = force_generic_plan  -- plans outlive the time when a table was small
+CREATE FUNCTION {schema}.work(format integer, jobs jsonb, bodies text[]) RETURNS jsonb[] LANGUAGE plpgsql
+    SET enable_seqscan = off SET plan_cache_mode = force_generic_plan  -- a cached plan must not rely on small tables
 AS $stepwell$
 DECLARE
     job jsonb;
-    said jsonb;
+    answer jsonb;
     answers jsonb[] := '{}';
     n integer := 0;
 BEGIN
     IF format <> {format} THEN
-        RAISE EXCEPTION 'a newer Stepwell made it format {format} while this program ran; start that Stepwell instead';
+        RAISE EXCEPTION 'a newer Stepwell has upgraded the schema to format {format}; upgrade this program, too';
     END IF;
-    IF current_setting('synchronous_commit') = 'off' THEN  -- what is told as stored must outlive the server
+    IF current_setting('synchronous_commit') = 'off' THEN  -- a commit we report must survive a crash
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     FOR job IN SELECT jsonb_array_elements(jobs) LOOP
         n := n + 1;
         CASE job->>'do'
-            WHEN 'append' THEN said := {schema}.append(job, sheets[n]);
-            WHEN 'remember' THEN said := {schema}.remember(job, sheets[n]);
-            WHEN 'post' THEN said := {schema}.post(job, sheets[n]);
-            WHEN 'claim' THEN said := {schema}.claim(job);
-            WHEN 'renew' THEN said := {schema}.renew(job);
-            WHEN 'release' THEN said := {schema}.release(job);
-            WHEN 'put' THEN said := {schema}.put(job, sheets[n]);
-            WHEN 'remove' THEN said := {schema}.remove(job, sheets[n]);
-            WHEN 'thin_out' THEN said := {schema}.thin_out(job, sheets[n]);
-            WHEN 'drop' THEN said := {schema}.drop(job);
-            WHEN 'finish' THEN said := {schema}.finish(job, sheets[n]);
+            WHEN 'append' THEN answer := {schema}.append(job, bodies[n]);
+            WHEN 'remember' THEN answer := {schema}.remember(job, bodies[n]);
+            WHEN 'post' THEN answer := {schema}.post(job, bodies[n]);
+            WHEN 'claim' THEN answer := {schema}.claim(job);
+            WHEN 'renew' THEN answer := {schema}.renew(job);
+            WHEN 'release' THEN answer := {schema}.release(job);
+            WHEN 'put' THEN answer := {schema}.put(job, bodies[n]);
+            WHEN 'remove' THEN answer := {schema}.remove(job, bodies[n]);
+            WHEN 'thin_out' THEN answer := {schema}.thin_out(job, bodies[n]);
+            WHEN 'drop' THEN answer := {schema}.drop(job);
+            WHEN 'finish' THEN answer := {schema}.finish(job, bodies[n]);
         END CASE;
-        answers[n] := said;
+        answers[n] := answer;
     END LOOP;
     RETURN answers;
 END $stepwell$;
 
-CREATE FUNCTION {schema}.append(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
+CREATE FUNCTION {schema}.append(job jsonb, new_body text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     entry {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);
     claimed bigint := coalesce((job->>'fence')::bigint, 9223372036854775807);
 BEGIN
-    IF entry.number = 0 THEN
+    -- The check and the lock in one: only a run that is where the writer saw it is updated.
+    IF entry.number = 0 THEN  -- the run may have a row already, because it is leased
         INSERT INTO {schema}.runs AS r (run_id, workflow, latest, wake, fence, status, began)
         VALUES (entry.run_id, entry.workflow, 0, job->>'wake', coalesce((job->>'fence')::bigint, 0), entry.status,
                 entry.at)
@@ -69,13 +77,13 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM FROM {schema}.commits AS c
         WHERE job ? 'again' AND c.run_id = entry.run_id AND c.number = entry.number
-            AND c.checkpoint_id = entry.checkpoint_id AND c.at = entry.at AND c.body = sheet;
+            AND c.checkpoint_id = entry.checkpoint_id AND c.at = entry.at AND c.body = new_body;
         RETURN CASE WHEN FOUND THEN 'true' ELSE {schema}.standing(entry.run_id) END;
     END IF;
     INSERT INTO {schema}.commits
         (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body)
     VALUES (entry.run_id, entry.number, entry.checkpoint_id, entry.workflow, entry.status, entry.iteration, entry.at,
-            entry.frame, entry.outputs, entry.fleeting, sheet);
+            entry.frame, entry.outputs, entry.fleeting, new_body);
     IF job ? 'settled' THEN
         DELETE FROM {schema}.memory WHERE run_id = entry.run_id AND place <= (job->>'settled')::bigint;
     END IF;
@@ -83,23 +91,24 @@ BEGIN
         DELETE FROM {schema}.requests
         WHERE run_id = entry.run_id AND request_id IN (SELECT jsonb_array_elements_text(job->'closed'));
     END IF;
-    IF job ?| '{consumed, asked, about, drop_below, reduced}' THEN  -- seldom
+    IF job ?| '{consumed, asked, about, drop_below, reduced}' THEN  -- rare, so kept out of the common path
         PERFORM {schema}.along(entry.run_id, job);
     END IF;
     RETURN 'true';
 END $stepwell$;
 
--- What `append` does for a record after the first that brings nothing but what is told here. Says what `work` would.
+-- Does what `append` does for a record after the first that has no effects but these arguments. Returns what `work`
+-- would.
 CREATE FUNCTION {schema}.add(
     format integer, of_run text, n bigint, checkpoint text, of_workflow text, now_status text, iterations bigint,
-    made_at text, is_frame boolean, has_outputs boolean, is_fleeting boolean, sheet text, settled bigint,
+    made_at text, is_frame boolean, has_outputs boolean, is_fleeting boolean, new_body text, settled bigint,
     wake_at text, claim bigint
 ) RETURNS text LANGUAGE plpgsql
     SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $stepwell$
 BEGIN
     IF format <> {format} THEN
-        RAISE EXCEPTION 'a newer Stepwell made it format {format} while this program ran; start that Stepwell instead';
+        RAISE EXCEPTION 'a newer Stepwell has upgraded the schema to format {format}; upgrade this program, too';
     END IF;
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
@@ -112,14 +121,14 @@ BEGIN
     INSERT INTO {schema}.commits
         (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body)
     VALUES (of_run, n, checkpoint, of_workflow, now_status, iterations, made_at, is_frame, has_outputs, is_fleeting,
-            sheet);
+            new_body);
     IF settled IS NOT NULL THEN
         DELETE FROM {schema}.memory WHERE run_id = of_run AND place <= settled;
     END IF;
     RETURN '[true]';
 END $stepwell$;
 
-CREATE FUNCTION {schema}.put(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
+CREATE FUNCTION {schema}.put(job jsonb, new_body text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     entry {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);
     run {schema}.runs;
@@ -127,7 +136,7 @@ DECLARE
 BEGIN
     INSERT INTO {schema}.runs AS r (run_id, latest, fence)
     VALUES (entry.run_id, -1, coalesce((job->>'fence')::bigint, 0))
-    ON CONFLICT (run_id) DO UPDATE SET latest = r.latest  -- changes nothing, and nobody else does until we are done
+    ON CONFLICT (run_id) DO UPDATE SET latest = r.latest  -- changes nothing, but locks the row
     RETURNING * INTO run;
     IF run.workflow <> entry.workflow OR run.fence > (job->>'fence')::bigint THEN
         RETURN {schema}.standing(entry.run_id);
@@ -138,11 +147,12 @@ BEGIN
         status = CASE WHEN newest THEN entry.status ELSE status END,
         wake = CASE WHEN newest THEN job->>'wake' ELSE wake END
     WHERE run_id = entry.run_id;
+    -- Deleted and inserted, not updated: the record gets a new `seq` and so counts as committed now.
     DELETE FROM {schema}.commits WHERE run_id = entry.run_id AND number = entry.number;
     INSERT INTO {schema}.commits
         (run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting, body)
     VALUES (entry.run_id, entry.number, entry.checkpoint_id, entry.workflow, entry.status, entry.iteration, entry.at,
-            entry.frame, entry.outputs, entry.fleeting, sheet);
+            entry.frame, entry.outputs, entry.fleeting, new_body);
     IF job ? 'settled' THEN
         DELETE FROM {schema}.memory WHERE run_id = entry.run_id AND place <= (job->>'settled')::bigint;
     END IF;
@@ -153,7 +163,7 @@ BEGIN
     RETURN 'true';
 END $stepwell$;
 
--- What seldom goes along with a record.
+-- The rarer effects of a record.
 CREATE FUNCTION {schema}.along(run text, job jsonb) RETURNS void LANGUAGE plpgsql AS $stepwell$
 BEGIN
     IF job ? 'consumed' THEN
@@ -186,8 +196,8 @@ BEGIN
     END IF;
 END $stepwell$;
 
--- What is in the job is the follower, if there is a sheet; `gone` is the number of the record that goes.
-CREATE FUNCTION {schema}.remove(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
+-- The entry in the job is the follower, if there is a body; `gone` is the number of the record to remove.
+CREATE FUNCTION {schema}.remove(job jsonb, new_body text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     follower {schema}.commits := jsonb_populate_record(NULL::{schema}.commits, job);
     gone bigint := job->>'gone';
@@ -201,16 +211,16 @@ BEGIN
         RETURN to_jsonb(job ? 'again');
     END IF;
     SELECT * INTO next FROM {schema}.commits WHERE run_id = follower.run_id AND number = gone + 1;
-    IF FOUND AND sheet IS NULL AND NOT next.frame THEN
+    IF FOUND AND new_body IS NULL AND NOT next.frame THEN
         RETURN '"based"';
-    ELSIF FOUND AND sheet IS NOT NULL THEN
+    ELSIF FOUND AND new_body IS NOT NULL THEN
         IF follower.workflow <> run.workflow THEN
             RETURN {schema}.standing(follower.run_id);
         END IF;
         UPDATE {schema}.commits SET
             checkpoint_id = follower.checkpoint_id, status = follower.status, iteration = follower.iteration,
             at = follower.at, frame = follower.frame, outputs = follower.outputs, fleeting = follower.fleeting,
-            body = sheet
+            body = new_body
         WHERE run_id = follower.run_id AND number = gone + 1;
     END IF;
     DELETE FROM {schema}.commits WHERE run_id = follower.run_id AND number = gone;
@@ -219,7 +229,7 @@ BEGIN
     IF last.number IS NULL THEN
         PERFORM {schema}.forget(follower.run_id);
         DELETE FROM {schema}.runs WHERE run_id = follower.run_id AND until IS NULL;
-        UPDATE {schema}.runs SET  -- whoever drives it still does
+        UPDATE {schema}.runs SET  -- it is leased, so the row stays
             latest = -1, workflow = NULL, status = NULL, began = NULL, wake = NULL, caller = NULL, called = false
         WHERE run_id = follower.run_id;
         RETURN 'true';
@@ -234,14 +244,15 @@ BEGIN
     RETURN 'true';
 END $stepwell$;
 
--- `gone` are the numbers of the records that go; the sheet is a list of records that take the place of others. Says how
--- many went, or why none did.
-CREATE FUNCTION {schema}.thin_out(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
+-- `gone` are the numbers of the records to remove; `replacing` is a JSON list of records that replace stored ones.
+-- Returns how many were removed, or why none was.
+CREATE FUNCTION {schema}.thin_out(job jsonb, replacing text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     run {schema}.runs;
     going bigint[] := ARRAY(SELECT jsonb_array_elements_text(job->'gone')::bigint);
-    whole {schema}.commits[] := ARRAY(SELECT w FROM json_populate_recordset(NULL::{schema}.commits, sheet::json) AS w);
-    given bigint[] := ARRAY(SELECT (w).number FROM unnest(whole) AS w);
+    whole {schema}.commits[] := ARRAY(
+        SELECT w FROM json_populate_recordset(NULL::{schema}.commits, replacing::json) AS w);
+    replaced bigint[] := ARRAY(SELECT (w).number FROM unnest(whole) AS w);
     based bigint;
     count bigint;
 BEGIN
@@ -256,7 +267,7 @@ BEGIN
     FROM unnest(going) AS g (number)
     JOIN {schema}.commits AS c ON c.run_id = run.run_id AND c.number = g.number
     JOIN {schema}.commits AS next ON next.run_id = run.run_id AND next.number = g.number + 1
-    WHERE NOT next.frame AND next.number <> ALL (going) AND next.number <> ALL (given) LIMIT 1;
+    WHERE NOT next.frame AND next.number <> ALL (going) AND next.number <> ALL (replaced) LIMIT 1;
     IF FOUND THEN
         RETURN jsonb_build_object('based', based);
     END IF;
@@ -291,7 +302,7 @@ BEGIN
     RETURN 'true';
 END $stepwell$;
 
--- What lies beside the records of a run.
+-- Deletes everything that belongs to a run besides its records.
 CREATE FUNCTION {schema}.forget(run text) RETURNS void LANGUAGE plpgsql AS $stepwell$
 BEGIN
     DELETE FROM {schema}.memory WHERE run_id = run;
@@ -300,61 +311,62 @@ BEGIN
     DELETE FROM {schema}.tags WHERE run_id = run;
 END $stepwell$;
 
--- Where a run stands: why something was refused.
+-- Returns the state of a run, which says why a write was refused.
 CREATE FUNCTION {schema}.standing(run text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
-    found {schema}.runs;
+    state {schema}.runs;
 BEGIN
-    SELECT * INTO found FROM {schema}.runs WHERE run_id = run;
-    RETURN jsonb_build_object('latest', coalesce(found.latest, -1), 'workflow', found.workflow, 'fence', found.fence);
+    SELECT * INTO state FROM {schema}.runs WHERE run_id = run;
+    RETURN jsonb_build_object('latest', coalesce(state.latest, -1), 'workflow', state.workflow, 'fence', state.fence);
 END $stepwell$;
 
--- Says whether it was kept, or that the run was claimed by somebody else.
-CREATE FUNCTION {schema}.remember(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
+-- Returns whether it was stored, or 'fenced' if another process has acquired the run.
+CREATE FUNCTION {schema}.remember(job jsonb, new_body text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     wanted {schema}.memory := jsonb_populate_record(NULL::{schema}.memory, job);
     claimed bigint;
 BEGIN
-    IF job ? 'fence' THEN  -- locked, so that nobody claims the run before this is there
+    IF job ? 'fence' THEN  -- locked, so that nobody acquires the run before this commits
         SELECT fence INTO claimed FROM {schema}.runs WHERE run_id = wanted.run_id FOR NO KEY UPDATE;
     END IF;
     IF claimed > (job->>'fence')::bigint THEN
         PERFORM FROM {schema}.memory
-        WHERE job ? 'again' AND run_id = wanted.run_id AND place = wanted.place AND key = wanted.key AND body = sheet;
+        WHERE job ? 'again' AND run_id = wanted.run_id AND place = wanted.place AND key = wanted.key
+            AND body = new_body;
         RETURN CASE WHEN FOUND THEN 'true' ELSE '"fenced"' END;
     END IF;
-    INSERT INTO {schema}.memory (run_id, place, key, body) VALUES (wanted.run_id, wanted.place, wanted.key, sheet)
+    INSERT INTO {schema}.memory (run_id, place, key, body) VALUES (wanted.run_id, wanted.place, wanted.key, new_body)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND AND job ? 'again' THEN
         PERFORM FROM {schema}.memory
-        WHERE run_id = wanted.run_id AND place = wanted.place AND key = wanted.key AND body = sheet;
+        WHERE run_id = wanted.run_id AND place = wanted.place AND key = wanted.key AND body = new_body;
     END IF;
     RETURN to_jsonb(FOUND);
 END $stepwell$;
 
--- Remembers at the end of somebody else's transaction, or spoils it.
-CREATE FUNCTION {schema}.finish(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
+-- Stores the result of a step at the end of the step's own transaction, or makes that transaction fail.
+CREATE FUNCTION {schema}.finish(job jsonb, new_body text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     kept jsonb;
 BEGIN
     IF current_setting('stepwell.step', true) IS DISTINCT FROM job->>'step' THEN
-        RAISE EXCEPTION 'this is not the transaction that was begun for the step' USING ERRCODE = 'HF003';
+        RAISE EXCEPTION 'this is not the transaction that was started for the step' USING ERRCODE = 'HF003';
     END IF;
-    kept := {schema}.remember(job, sheet);
+    kept := {schema}.remember(job, new_body);
     IF kept = '"fenced"' THEN
-        RAISE EXCEPTION 'the run was claimed by somebody else' USING ERRCODE = 'HF001';
+        RAISE EXCEPTION 'another process has acquired the run' USING ERRCODE = 'HF001';
     ELSIF kept = 'false' THEN
-        RAISE EXCEPTION 'the step was done already' USING ERRCODE = 'HF002';
+        RAISE EXCEPTION 'the step was done before' USING ERRCODE = 'HF002';
     END IF;
     RETURN kept;
 END $stepwell$;
 
-CREATE FUNCTION {schema}.post(job jsonb, sheet text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
+CREATE FUNCTION {schema}.post(job jsonb, new_body text) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     wanted {schema}.mail := jsonb_populate_record(NULL::{schema}.mail, job);
 BEGIN
     INSERT INTO {schema}.mail (run_id, key, consumed, posting, body)
-    VALUES (wanted.run_id, wanted.key, false, wanted.posting, sheet) ON CONFLICT DO NOTHING;
+    VALUES (wanted.run_id, wanted.key, false, wanted.posting, new_body) ON CONFLICT DO NOTHING;
     IF NOT FOUND AND job ? 'again' THEN
         PERFORM FROM {schema}.mail
         WHERE run_id = wanted.run_id AND key = wanted.key AND posting = wanted.posting;
@@ -362,28 +374,29 @@ BEGIN
     RETURN to_jsonb(FOUND);
 END $stepwell$;
 
--- Says the number of the claim, or who holds the run and for how many seconds, or null if that one let go just now.
--- `ahead` is by how many seconds the clock of a test is ahead; `dead` is an owner who is known to be gone.
+-- Returns the fence of the lease; or who holds the run and for how many seconds; or null if the run was released just
+-- now. `ahead` is by how many seconds the clock of a test is ahead; `dead` is an owner whose process is gone.
 CREATE FUNCTION {schema}.claim(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     moment timestamptz := clock_timestamp() + make_interval(secs => (job->>'ahead')::float8);
     ends timestamptz := moment + make_interval(secs => (job->>'seconds')::float8);
-    given bigint;
+    new_fence bigint;
     holder jsonb;
 BEGIN
     INSERT INTO {schema}.runs AS held (run_id, latest, owner, until) VALUES (job->>'run_id', -1, job->'owner', ends)
+    -- DEFAULT takes the next number of the sequence, which is higher than every fence before.
     ON CONFLICT (run_id) DO UPDATE SET fence = DEFAULT, owner = excluded.owner, until = excluded.until
     WHERE held.until IS NULL OR held.until < moment OR held.owner IN (job->'owner', job->'dead')
-    RETURNING fence INTO given;
+    RETURNING fence INTO new_fence;
     IF FOUND THEN
-        RETURN to_jsonb(given);
+        RETURN to_jsonb(new_fence);
     END IF;
     SELECT r.owner || jsonb_build_object('left', extract(epoch FROM r.until - moment)) INTO holder
     FROM {schema}.runs AS r WHERE r.run_id = job->>'run_id';
     RETURN coalesce(holder, 'null');
 END $stepwell$;
 
--- Says which runs have been claimed since.
+-- Returns the runs that another process has acquired since.
 CREATE FUNCTION {schema}.renew(job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $stepwell$
 DECLARE
     lost jsonb;

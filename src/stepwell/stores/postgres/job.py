@@ -1,4 +1,4 @@
-"""Something to write, and those who wait for it."""
+"""Jobs: single writes, each with the caller that waits for it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stepwell.errors import DurabilityError
 from stepwell.stores.thread_work import Awaited, wake_up
 
 Line = bytes | Callable[[], bytes]
-"""The JSON object that says what to do, or what makes it if the job does not go by its columns."""
+"""The job as a JSON object for `work`, or a function that makes it, if it is seldom needed."""
 Columns = Sequence[bytes | None]
-"""What `add` wants to know, as text."""
+"""The arguments of `add`, as text."""
 
 
 class Job:
-    """Something to write, who waits for it, and how it went."""
+    """A write, the caller that waits for it, and its result."""
 
     __slots__ = ("_error", "_line", "_result", "again", "asked", "best_effort", "body", "columns", "waiting")
 
@@ -30,25 +30,27 @@ class Job:
         *,
         best_effort: bool = False,
     ) -> None:
-        """With `columns` it is a record that `add` may add, if the job is alone.
+        """Create a job. With `columns` it is a record that `add` may append if the job is alone.
 
-        A best-effort job does not wait for a server that was given up already.
+        A best-effort job does not wait for a server that was already given up.
         """
         self._line, self.body, self.waiting, self.columns = line, body, waiting, columns
         self.asked, self.best_effort = time.monotonic(), best_effort
-        self.again = False  # it was sent before, and nobody said how it went
+        # It was sent before and the answer was lost. The server then checks whether it was done
+        # already.
+        self.again = False
         self._result: object = None
         self._error: Exception | None = None
 
     @property
     def line(self) -> bytes:
-        """What to do, for `work`."""
+        """The job as JSON, for `work`."""
         line = self._line if isinstance(self._line, bytes) else self._line()
         return b'{"again":true,' + line[1:] if self.again else line
 
     @property
     def load(self) -> int:
-        """How much is to be sent; of what has columns, only the body may be long."""
+        """How many characters are sent. With columns, only the body can be long."""
         return len(self.body or "") + (len(self._line) if isinstance(self._line, bytes) else 0)
 
     def is_wanted(self) -> bool:
@@ -58,12 +60,15 @@ class Job:
         self._result = result
 
     def fail(self, error: DurabilityError) -> None:
-        """Each job gets an error of its own: one that is raised in several tasks would mix their tracebacks."""
+        """Set the error.
+
+        It is copied: one exception raised in several tasks would mix their tracebacks.
+        """
         self._error = type(error)(str(error))
         self._error.__cause__ = error
 
     def settle(self) -> None:
-        """Let what waits have what came of it."""
+        """Hand the result or the error to the caller. Does not wake it."""
         if self._error is not None:
             self.waiting.set_exception(self._error)
         else:
@@ -71,7 +76,7 @@ class Job:
 
 
 def settle_jobs(jobs: Iterable[Job]) -> None:
-    """Let those who wait know how it went. From any thread."""
+    """Hand the results to the callers and wake them, from any thread."""
     settled = list(jobs)
     for job in settled:
         job.settle()
@@ -79,7 +84,7 @@ def settle_jobs(jobs: Iterable[Job]) -> None:
 
 
 def settle_here(job: Job) -> None:
-    """The same in the loop in which somebody waits for it."""
+    """Hand the result to the caller and wake it, from the caller's own event loop."""
     job.settle()
     if isinstance(job.waiting, Awaited):
         job.waiting.wake_up_here()

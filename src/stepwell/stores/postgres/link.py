@@ -1,4 +1,4 @@
-"""Connections to one server that may go away and come back."""
+"""A pool of connections to a server that may go away and come back."""
 
 from __future__ import annotations
 
@@ -33,38 +33,48 @@ from stepwell.stores.postgres.silence import Probe, Watch
 T = TypeVar("T")
 C = TypeVar("C", bound=Watched)
 Work = Callable[[Ours, bool], T]
-"""Done on a connection. The second argument says that it may have been done already, and the answer was lost."""
+"""Work on a connection.
 
-UNLESS_SAID_OTHERWISE = {
+The second argument is True if it may have been done already: the answer was lost.
+"""
+
+# Unless the dsn or the environment sets them.
+DEFAULT_OPTIONS = {
     "connect_timeout": "10",
     "keepalives": "1",
-    "keepalives_idle": "5",  # with the next two: a server whose machine is gone is noticed after 11 seconds
+    # The next three: the loss of the server's machine is noticed after 5 + 3 * 2 = 11 seconds.
+    "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "3",
     "tcp_user_timeout": "11000",
     "fallback_application_name": "stepwell",
 }
-IN_THE_ENVIRONMENT = {"connect_timeout": "PGCONNECT_TIMEOUT", "fallback_application_name": "PGAPPNAME"}
-HASTE = 2  # seconds, the shortest time that libpq knows
-ATTEMPTS = 3  # a server that is there and refuses us so often means it
-SHORTEST, LONGEST = 0.02, 0.5  # seconds between two looks whether the server is back
+ENVIRONMENT_VARIABLES = {"connect_timeout": "PGCONNECT_TIMEOUT", "fallback_application_name": "PGAPPNAME"}
+PING_TIMEOUT = 2  # seconds, the shortest that libpq accepts
+ATTEMPTS = 3  # a running server that refuses so often is believed
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two attempts to reach a server that is away
 
 
 class Link:
-    """Open connections, each lent to one user at a time."""
+    """A pool of connections, each lent to one user at a time, that outlives outages of the server."""
 
     def __init__(self, dsn: str, schema: str, patience: float) -> None:
-        """Raises ValueError if that cannot be a dsn or a schema. Connects at the first use."""
+        """Check the settings; connects at the first use.
+
+        Raises ValueError for a bad dsn or schema.
+        """
         quote_schema(schema)
         try:
-            said = conninfo_to_dict(dsn)
-        except psycopg.ProgrammingError:  # its words may show a part of the dsn, and that may be the password
+            options = conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError:
+            # Neither the message nor the dsn is repeated, and no cause is kept: they may contain
+            # the password.
             raise ValueError(
-                "that is no dsn of PostgreSQL: it looks like 'postgresql://user:password@host/database' "
+                "this is not a PostgreSQL dsn; write 'postgresql://user:password@host/database' "
                 "or 'host=... dbname=... user=... password=...'"
             ) from None
-        self.where = _where(said, schema)
-        self._dsn = make_conninfo(dsn, **{k: v for k, v in UNLESS_SAID_OTHERWISE.items() if not _is_said(k, said)})
+        self.where = _where(options, schema)
+        self._dsn = make_conninfo(dsn, **{k: v for k, v in DEFAULT_OPTIONS.items() if not _is_set(k, options)})
         self._schema, self._patience = schema, Patience(patience)
         probing = make_conninfo(self._dsn, application_name="stepwell probe")
         self._watch = Watch(
@@ -72,14 +82,15 @@ class Link:
         )
         self._lock = threading.Lock()
         self._idle: list[Ours] = []
-        self._closed = self._known = self._pooled = False
+        self._closed = self._was_prepared = self._pooled = False
 
     def use(self, work: Work[T], *, asked: float | None = None, best_effort: bool = False, in_doubt: bool = False) -> T:
-        """What the work gives; done again on another connection if the server went away meanwhile.
+        """Return what `work` returns; retry it on another connection if the server goes away.
 
-        Raises StoreUnavailable if it stays away longer than our patience. Errors of the driver come out translated.
-        `asked` is when the work was asked for. A best-effort call has no patience of its own.
-        `in_doubt`: some of it was sent before, and nobody said how that went.
+        Raises StoreUnavailable if the server stays away longer than our patience. Errors of the driver
+        are raised translated. `asked` is when the caller asked for the work. A best-effort call does
+        not wait for a server that was already given up. `in_doubt`: some of the work was sent before,
+        and its outcome is unknown.
         """
 
         def on_a_connection(again: bool) -> T:
@@ -89,7 +100,7 @@ class Link:
         return self._patiently(on_a_connection, asked=asked, best_effort=best_effort, in_doubt=in_doubt)
 
     def guest(self) -> Guest:
-        """A connection for one use that is not ours: as the driver makes it, and nothing is set."""
+        """Return a new connection for the user's statements, with the driver's defaults."""
         guest = self._patiently(lambda again: self._reach(Guest))
         guest.line.backend = None if self._pooled else guest.pgconn.backend_pid
         return guest
@@ -109,7 +120,7 @@ class Link:
         again, since, pause = False, None, 0.0
         while True:
             try:
-                found = work(again)
+                result = work(again)
             except Passing as trouble:
                 again = again or trouble.sent
                 since = trouble.since if since is None else since
@@ -118,12 +129,14 @@ class Link:
                     raise away(trouble.cause, self.where, lasted, in_doubt=again or in_doubt) from trouble.cause
             else:
                 self._patience.note_answer()
-                return found
+                return result
+            # With jitter, so that many processes do not all knock at the same moment when a server
+            # comes back.
             time.sleep(pause * random.uniform(0.5, 1))
-            pause = min(max(pause * 1.5, SHORTEST), LONGEST)
+            pause = min(max(pause * 1.5, SHORTEST_PAUSE), LONGEST_PAUSE)
 
     def close(self) -> None:
-        """Close every connection that is not in use; those that are, when they come back."""
+        """Close every idle connection now, and those in use when they are returned."""
         with self._lock:
             self._closed = True
         self._forget_idle()
@@ -137,29 +150,33 @@ class Link:
         try:
             yield db
         except psycopg.Error as error:
-            trouble = self._part_with(db, error)
+            trouble = self._discard(db, error)
             if trouble is None:
                 raise translate(error, self.where) from error
             raise trouble from error
         except BaseException:
-            db.close()  # in the midst of something
+            db.close()  # interrupted in the middle of a statement, so it cannot be reused
             raise
         self.take_back(db)
 
     def idle(self, suits: Callable[[Ours], bool]) -> Ours | None:
-        """One that is open and suits, without waiting. To be given back, or parted with."""
+        """Take an idle connection that suits, without waiting; None if there is none.
+
+        The caller returns it with `take_back`, or discards it with `is_in_doubt`.
+        """
         with self._lock:
-            found = next((db for db in self._idle if suits(db)), None)
-            if found is not None:
-                self._idle.remove(found)
-            return found
+            suitable = next((db for db in self._idle if suits(db)), None)
+            if suitable is not None:
+                self._idle.remove(suitable)
+            return suitable
 
     def is_in_doubt(self, db: Ours, error: psycopg.Error) -> bool:
-        """Part with a connection on which something failed. Whether it was sent, and nobody said how it went."""
-        trouble = self._part_with(db, error)
+        """Discard a connection after an error; return whether the outcome is unknown."""
+        trouble = self._discard(db, error)
         return trouble is not None and trouble.sent
 
-    def _part_with(self, db: Ours, error: psycopg.Error) -> Passing | None:
+    def _discard(self, db: Ours, error: psycopg.Error) -> Passing | None:
+        # If our own watch has cut the connection, its reason says more than the driver's error.
         if db.line.lost is not None:
             error = psycopg.OperationalError(db.line.lost)
         trouble = passing(error, broken=db.closed or db.line.lost is not None)
@@ -167,10 +184,11 @@ class Link:
             trouble.since = db.line.silent_since
         db.close()
         if trouble is not None and trouble.sent:
-            self._forget_idle()  # they are of the same age, and most likely broken too
+            self._forget_idle()  # they are as old as this one, and most likely broken too
         return trouble
 
     def take_back(self, db: Ours) -> None:
+        """Return a connection to the pool."""
         with self._lock:
             if not self._closed:
                 self._idle.append(db)
@@ -184,26 +202,26 @@ class Link:
             db.close()
 
     def _connect(self) -> Ours:
-        """A connection in autocommit mode that prepares nothing by itself: a pooler may stand in between."""
+        """Return a new connection to a schema that is ready for use."""
         db = self._reach(Ours)
         try:
-            db.adapters.register_dumper(list, ListBinaryDumper)  # as text, every quote in a body would be escaped
-            db.served_by(prepare(db, self._schema, self.where, known=self._known))
+            db.adapters.register_dumper(list, ListBinaryDumper)  # as text, each quote in a body would be escaped
+            db.note_backend(prepare(db, self._schema, self.where, must_exist=self._was_prepared))
         except psycopg.Error as error:
-            trouble = self._part_with(db, error)
+            trouble = self._discard(db, error)
             if trouble is None:
                 raise translate(error, self.where) from error
-            trouble.sent = False  # what was sent was the preparing, and that is done anew
+            trouble.sent = False  # only the preparation was sent, not the caller's work
             raise trouble from error
         except BaseException:
             db.close()
             raise
-        self._known, self._pooled = True, db.is_pooled
+        self._was_prepared, self._pooled = True, db.is_pooled
         self._patience.note_answer()
         return db
 
     def _reach(self, kind: type[C]) -> C:
-        """A new connection. An attempt takes as long as there is patience left, at most."""
+        """Return a new connection. Waits no longer than the patience that is left."""
         for attempt in range(ATTEMPTS):
             now = time.monotonic()
             try:
@@ -211,27 +229,30 @@ class Link:
             except psycopg.Error as error:
                 if is_refused_for_good(error):
                     raise translate_refusal(error, self.where) from error
-                if not self._is_there(error) or any(words in str(error) for words in CROWDED):
+                # No server, or one without a free connection: transient. A running server that
+                # refuses may be starting up or failing over, so it is asked a few times before the
+                # refusal is believed.
+                if not self._is_there(error) or any(phrase in str(error) for phrase in CROWDED):
                     raise Passing(error, sent=False, since=now) from error
                 if attempt == ATTEMPTS - 1:
                     raise translate_refusal(error, self.where) from error
         raise AssertionError
 
     def _is_there(self, error: psycopg.Error) -> bool:
-        """Whether there is a server behind the failure of an attempt to connect."""
+        """Return whether a server is running although the attempt to connect failed."""
         if isinstance(error, errors.ConnectionTimeout):
             return False
-        hasty = make_conninfo(self._dsn, connect_timeout=HASTE).encode()
-        return PGconn.ping(hasty) in (Ping.OK, Ping.NO_ATTEMPT)
+        ping_dsn = make_conninfo(self._dsn, connect_timeout=PING_TIMEOUT).encode()
+        return PGconn.ping(ping_dsn) in (Ping.OK, Ping.NO_ATTEMPT)
 
 
-def _where(said: dict[str, Any], schema: str) -> str:
-    """The store in words. Not the dsn: that holds a password."""
-    host, name = said.get("host") or said.get("hostaddr"), said.get("dbname")
+def _where(options: dict[str, Any], schema: str) -> str:
+    """Describe the store for error messages. Not by its dsn, which may contain a password."""
+    host, name = options.get("host") or options.get("hostaddr"), options.get("dbname")
     database = "the PostgreSQL database" + (f" {name!r}" if name else "") + (f" on {host}" if host else "")
     return f"schema {schema!r} of {database}"
 
 
-def _is_said(name: str, said: dict[str, Any]) -> bool:
-    """Whether somebody has set an option: in the dsn, or in the environment."""
-    return name in said or IN_THE_ENVIRONMENT.get(name, "") in os.environ
+def _is_set(name: str, options: dict[str, Any]) -> bool:
+    """Return whether the user has set an option, in the dsn or in the environment."""
+    return name in options or ENVIRONMENT_VARIABLES.get(name, "") in os.environ

@@ -1,7 +1,7 @@
-"""Jobs on their way to the server: one statement, sent without the detours of the driver's cursors.
+"""Sending jobs to the server as one statement, past the driver's cursors.
 
-A cursor of psycopg waits in Python, with several turns for each statement. A thread that has nothing else to do than to
-wait lets libpq do that; an event loop sends, and listens when there is something to hear.
+A cursor of psycopg waits in Python, with several steps for each statement. The writer thread has
+nothing else to do, so it lets libpq wait; an event loop sends and reads when the socket is readable.
 """
 
 from __future__ import annotations
@@ -21,40 +21,45 @@ from psycopg.pq.abc import PGresult
 from stepwell.stores.postgres.job import Job
 from stepwell.stores.postgres.schema import Connection
 
-_TEXT = 25  # the oid of the type
+_TEXT = 25  # the oid of the type `text`
 _AS_TEXT, _AS_BYTES = 0, 1
 _FORMATS = [_AS_TEXT, _AS_BYTES]
-_PREPARED_ALREADY, _NOT_PREPARED = b"42P05", b"26000"
+_PREPARED_ALREADY, _NOT_PREPARED = b"42P05", b"26000"  # SQLSTATEs
 _decode = msgspec.json.Decoder(list[object]).decode
 
 
 class Statement:
-    """One that is sent again and again, by one thread at a time, so the server prepares it once for each connection.
+    """A statement that is sent often, by one thread at a time, prepared once per connection.
 
-    Behind a pooler each is sent whole: it may hand what follows to another session, which knows of no such statement. A
-    pooler that was not recognised is found out when that happens; then nothing was done. The name says what the
-    statement is: one that is there under that name is the same.
-    What is sent without waiting may have a shorter form, with columns for values, which is prepared along with it.
+    Behind a pooler the text is sent each time: the next call may reach another session, which does not
+    have the prepared statement. A pooler that was not recognised is noticed when that happens; nothing
+    was executed then. The name of a prepared statement is a hash of its text, so one that already
+    exists under that name is the same.
+
+    `shorter` is an alternative for a single job, with columns instead of JSON.
     """
 
     def __init__(self, query: bytes, shorter: bytes | None = None) -> None:
         self._query = query
         self._name = _name_of(query)
         self._shorter = None if shorter is None else (_name_of(shorter), shorter)
-        self._prepared_on: weakref.WeakSet[Connection] = weakref.WeakSet()  # readers and the writer share connections
-        self._whole = False
+        # By connection, because readers and the writer share connections: not every one has seen
+        # this statement.
+        self._prepared_on: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._unprepared = False  # once a pooler was noticed
 
-    def answers(
-        self, db: Connection, jobs: bytes, sheets: Sequence[str | None], *, whole: bool = False
+    def call(
+        self, db: Connection, jobs: bytes, bodies: Sequence[str | None], *, unprepared: bool = False
     ) -> list[object]:
-        """What the function says to each of the jobs. Raises what a cursor would."""
-        return self._read(db, self._send(db, [jobs, _array(sheets)], whole))
+        """Return the result of each job, waiting for it. Raises what a cursor would."""
+        return self._read(db, self._send(db, [jobs, _array(bodies)], unprepared))
 
     def is_prepared_on(self, db: Connection) -> bool:
         return db in self._prepared_on
 
     def send(self, db: Connection, job: Job) -> bool:
-        """Without waiting, prepared or whole. Whether all of it is on its way; if not, somebody has to wait."""
+        """Send a job without waiting. False if the rest has yet to be flushed."""
+        # A job that may have been done already goes by JSON: only `work` can look whether it was.
         if self._shorter is not None and job.columns is not None and not job.again:
             (name, query), values, formats = self._shorter, list(job.columns), None
         else:
@@ -66,37 +71,39 @@ class Statement:
             db.pgconn.send_query_params(query, values, param_formats=formats, result_format=_AS_TEXT)
         return db.pgconn.flush() == 0
 
-    def understood(self, db: Connection, result: PGresult | None) -> list[object]:
-        """What the function says to what was sent without waiting. Raises what a cursor would."""
+    def read_answer(self, db: Connection, result: PGresult | None) -> list[object]:
+        """Return the result of what `send` has sent. Raises what a cursor would."""
         if result is None:
-            raise psycopg.OperationalError("the server said nothing")
+            raise psycopg.OperationalError("the server sent no result")
         if _code(result) == _NOT_PREPARED:
-            self._whole = True
+            self._unprepared = True
             self._prepared_on.clear()
         return self._read(db, result)
 
     def _read(self, db: Connection, result: PGresult) -> list[object]:
         if result.status != ExecStatus.TUPLES_OK:
-            if _code(result) is None:  # not the server says so: the line is broken
-                said = result.get_error_message()
+            if _code(result) is None:  # without an SQLSTATE it is an error of libpq: the connection is broken
+                message = result.get_error_message()
                 db.close()
-                raise psycopg.OperationalError(said)
+                raise psycopg.OperationalError(message)
             raise errors.error_from_result(result)
         return _decode(result.get_value(0, 0) or b"[]")
 
-    def _send(self, db: Connection, values: list[Buffer], whole: bool) -> PGresult:
+    def _send(self, db: Connection, values: list[Buffer], unprepared: bool) -> PGresult:
         server = db.pgconn
-        if not (whole or self._whole):
+        if not (unprepared or self._unprepared):
             if not self.is_prepared_on(db):
                 for name, query in ((self._name, self._query), *([self._shorter] if self._shorter else [])):
-                    made = server.prepare(name, query)
-                    if made.status != ExecStatus.COMMAND_OK and _code(made) != _PREPARED_ALREADY:
-                        return made
+                    prepared = server.prepare(name, query)
+                    if prepared.status != ExecStatus.COMMAND_OK and _code(prepared) != _PREPARED_ALREADY:
+                        return prepared
                 self._prepared_on.add(db)
             result = server.exec_prepared(self._name, values, param_formats=_FORMATS, result_format=_AS_TEXT)
             if _code(result) != _NOT_PREPARED:
                 return result
-            self._whole = True
+            # There is a pooler after all. Nothing was executed, so the same call may be sent again
+            # as text.
+            self._unprepared = True
             self._prepared_on.clear()
         return server.exec_params(self._query, values, param_formats=_FORMATS, result_format=_AS_TEXT)
 
@@ -106,12 +113,15 @@ def _name_of(query: bytes) -> bytes:
 
 
 def _code(result: PGresult) -> bytes | None:
-    """What the server calls its error, None if it reported none."""
+    """Return the SQLSTATE of the server's error, None if it reported none."""
     return result.error_field(DiagnosticField.SQLSTATE) if result.status != ExecStatus.TUPLES_OK else None
 
 
 def _array(texts: Sequence[str | None]) -> bytes:
-    """An array of texts as PostgreSQL sends it in binary: as text, every quote in a body would have to be escaped."""
+    """Return an array of texts in PostgreSQL's binary format: as text, each quote would be escaped.
+
+    The header is: dimensions, has-nulls flag, element type, length, lower bound.
+    """
     parts = [struct.pack("!iiIii", 1, int(None in texts), _TEXT, len(texts), 1)]
     for text in texts:
         body = None if text is None else text.encode()

@@ -1,4 +1,8 @@
-"""Runs in a PostgreSQL database. Light: the driver is loaded when a storage is made, not when Stepwell is imported."""
+"""Storage for runs in a PostgreSQL database.
+
+This module does not import the driver: it is loaded when a storage is created, so that Stepwell can be
+imported without it.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,14 @@ from stepwell.storage.system import require_posix
 
 
 class PostgresCheckpointStorage(BuiltInStorage):
-    """Runs kept in a schema of a PostgreSQL database, shared by any number of processes on any number of machines.
+    """Storage for runs in a schema of a PostgreSQL database, shared by any number of machines.
 
-    `dsn` is a connection string of libpq; what it leaves out comes from the environment (`PGHOST`, ...). The
-    schema and its tables are created at the first use. `patience` says how many seconds a server may be away or silent
-    before StoreUnavailable is raised, `connections` how many are open at most: one writes, the others read. Steps that
-    are done in a transaction have as many for themselves.
+    `dsn` is a connection string of libpq; what it leaves out comes from the environment (`PGHOST`,
+    ...). The schema and its tables are created at the first use. `patience` is how many seconds the
+    server may be away or silent before StoreUnavailable is raised. `connections` is how many are open
+    at most: one writes, the others read. Steps that run in a transaction have as many of their own.
+    `seal` encrypts what is stored, `retention` says how much of a run's history is kept, and `lease`
+    is how many seconds a silent process keeps its runs.
     """
 
     def __init__(
@@ -31,10 +37,11 @@ class PostgresCheckpointStorage(BuiltInStorage):
     ) -> None:
         require_posix(f"the PostgreSQL store with schema {schema!r}", "sockets that can be duplicated")
         try:
+            # Imported here: psycopg is an optional dependency.
             from stepwell.stores.postgres.store import PostgresStore
         except ImportError as missing:
             raise ImportError(
-                "PostgresCheckpointStorage needs the driver psycopg: pip install 'stepwell[postgres]'"
+                "PostgresCheckpointStorage needs the driver psycopg; run: pip install 'stepwell[postgres]'"
             ) from missing
         store = PostgresStore(dsn, schema=schema, patience=patience, connections=connections)
         super().__init__(store, seal=seal, retention=retention, lease=lease)

@@ -1,4 +1,7 @@
-"""The port on PostgreSQL: what is written goes to functions of the database as JSON, what is read comes by queries."""
+"""The store port on PostgreSQL.
+
+Writes are JSON jobs for functions of the database, reads are queries.
+"""
 
 from __future__ import annotations
 
@@ -64,25 +67,28 @@ _COLUMNS = {
 
 
 class PostgresStore:
-    """Keeps everything in one schema of the database, which is created at the first use.
+    """A store in one schema of the database. The schema is created at the first use.
 
-    Any number of processes on any number of machines may use it at once, also through a pooler that gives each
-    transaction another connection. Claims are timed by the clock of the database alone. A schema that holds
-    something else, or was written by a newer Stepwell, is refused and left as it is.
+    Any number of processes on any number of machines may use it at once, even through a pooler that
+    gives each transaction another connection. Leases are timed by the clock of the database alone. A
+    schema that holds something else, or was written by a newer Stepwell, is refused and not changed.
     """
 
-    in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
+    in_order = True  # writes are applied in the order of the calls, many of them in one transaction
 
     def __init__(self, dsn: str, *, schema: str = "stepwell", patience: float = 30.0, connections: int = 5) -> None:
         self._db = PostgresDatabase(dsn, schema, patience, connections)
         self._schema = quote_schema(schema)
+
+    # ---------------------------------------------------------------- writing records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
 
         def line() -> bytes:
             job = {"do": "append", **_plain(entry), **_effects(effects)}
-            if effects.closed or effects.asked:  # what is asked again is the last one asked
+            # A request that is asked again is closed first, so that it becomes the last one asked.
+            if effects.closed or effects.asked:
                 job["closed"] = list({*map(escape, effects.closed), *(escape(p.request_id) for p in effects.asked)})
             return _encode(job)
 
@@ -94,9 +100,11 @@ class PostgresStore:
             or effects.drop_below
             or effects.reduced
         )
+        # `add` handles only the plain case: not the first record, no further effects, numbers of at
+        # most 64 bits.
         if more or not 0 < entry.number <= entry.iteration + entry.number <= NO_LIMIT:
             answer = await self._db.append(line(), record.body.decode())
-        else:  # all that is said in the line is in the columns, too, so it can be made if it is needed
+        else:  # the JSON is made only if the job cannot go by its columns
             answer = await self._db.append(line, record.body.decode(), _columns(record, effects))
         if answer is not True:
             raise _refusal(entry, answer, effects.fence)
@@ -148,6 +156,8 @@ class PostgresStore:
     async def drop(self, run_id: str) -> bool:
         return bool(await self._db.write(_encode({"do": "drop", "run_id": escape(run_id)})))
 
+    # ---------------------------------------------------------------- reading runs and records
+
     async def runs(
         self,
         *,
@@ -160,7 +170,9 @@ class PostgresStore:
         limit: int | None = None,
     ) -> list[RunEntry]:
         values = QueryValues()
-        query = runs_query(values, workflow, status, tags or {}, inner, past, limit, run_filter)
+        query = runs_query(
+            values, workflow, status=status, tags=tags or {}, inner=inner, past=past, limit=limit, run_filter=run_filter
+        )
         return [_run_entry(row) for row in await self._read(query, *values.bound)]
 
     async def run(self, run_id: str) -> RunEntry | None:
@@ -177,14 +189,12 @@ class PostgresStore:
             return []
         if not chain[0].entry.is_snapshot:
             raise CheckpointCorrupt(
-                f"commit {number} of run {run_id!r} cannot be read: it tells only what changed since the commits "
-                f"before it, and none of those that are stored stands alone"
+                f"cannot read commit {number} of run {run_id!r}: it is a delta, and no snapshot before it is stored"
             )
         missing = set(range(chain[0].entry.number, number)) - {link.entry.number for link in chain}
         if missing:
             raise CheckpointCorrupt(
-                f"commit {number} of run {run_id!r} cannot be read: it builds on commit {min(missing)}, "
-                f"which is not stored"
+                f"cannot read commit {number} of run {run_id!r}: it is based on commit {min(missing)}, which is missing"
             )
         return chain
 
@@ -220,13 +230,19 @@ class PostgresStore:
     async def _newest(
         self, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
     ) -> list[Entry]:
-        """Those committed last, the last one first."""
+        """Return the entries committed last, latest first."""
+        # With a run id, the workflow is checked afterwards: in the query it might lead the planner
+        # to a worse index.
         wanted = {"run_id = {value}": run_id, PLACE: before}
         if run_id is None:
             wanted["workflow = {value}"] = workflow
         rows = await self._search(NEWEST, wanted, limit=limit)
         entries = [_entry(row) for row in rows]
-        return [entry for entry in entries if workflow in (None, entry.workflow)]  # a run is of one workflow
+        # All records of a run have the same workflow, so with a run id the limit is not affected by
+        # this filter.
+        return [entry for entry in entries if workflow in (None, entry.workflow)]
+
+    # ---------------------------------------------------------------- superstep log
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         job = {"do": "remember", "run_id": escape(run_id), "place": place, "key": escape(key)}
@@ -238,7 +254,7 @@ class PostgresStore:
         return bool(answer)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> PostgresTransaction:
-        """As `Transacting` says; the connection is a `psycopg.Connection`."""
+        """Return a transaction for a step, as `Transacting` promises, with a `psycopg.Connection`."""
         job = {"run_id": escape(run_id), "place": place, "key": escape(key)}
         if fence is not None:
             job["fence"] = fence
@@ -246,6 +262,8 @@ class PostgresStore:
 
     async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         return {unescape(key): body for key, body in await self._read(RECALL, run_id, place)}
+
+    # ---------------------------------------------------------------- signals, requests, wake-up times
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
         job = {"do": "post", "run_id": escape(run_id), "key": escape(key), "posting": uuid.uuid4().hex}
@@ -279,14 +297,17 @@ class PostgresStore:
         )
         return [Wake(*unescape_row(row)) for row in rows]
 
+    # ---------------------------------------------------------------- leases
+
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         job = {"do": "claim", "run_id": escape(run_id), "owner": asdict(owner), "seconds": seconds, "ahead": _ahead()}
         while not isinstance(held := await self._db.write(_encode(job)), int):
-            if held is None:  # whoever held it let go just now
+            if held is None:  # released between the two statements of the function: try again
                 continue
             lease = _lease(run_id, held)
             if not lease.is_over():
                 raise lease.busy_error(run_id)
+            # The server cannot see that a process is gone; we can, if it ran on this machine.
             job["dead"] = held
         return held
 
@@ -296,11 +317,16 @@ class PostgresStore:
         return [unescape(run_id) for run_id in self._db.write_blocking(_encode(job))]
 
     async def release(self, run_id: str, owner: Owner) -> None:
+        # Best effort: if the server is away, the lease expires by itself.
         await self._db.write_best_effort(_encode({"do": "release", "run_id": escape(run_id), "owner": asdict(owner)}))
+
+    # ---------------------------------------------------------------- maintenance
 
     async def compact(self) -> int:
         before = await self._size()
         tables = ", ".join(f"{self._schema}.{table}" for table in TABLES)
+        # Plain VACUUM, not FULL: that would lock the tables against everybody while it rewrites
+        # them.
         await self._db.tidy(f"VACUUM {tables}".encode())
         return before - await self._size()
 
@@ -316,7 +342,7 @@ class PostgresStore:
     async def _search(
         self, query: str, conditional: dict[str, str | None], *conditions: str, limit: int | None = None
     ) -> list[Row]:
-        """The rows that meet the conditions, and those for which a value is given."""
+        """Return the rows that meet all `conditions`, and those of `conditional` that have a value."""
         values = QueryValues()
         wanted = {condition: value for condition, value in conditional.items() if value is not None}
         met = [*conditions, *(condition.replace("{value}", values(value)) for condition, value in wanted.items())]
@@ -331,7 +357,7 @@ class PostgresStore:
 
 
 def _effects(effects: CommitEffects) -> dict[str, Any]:
-    """What goes along with a record, without what does not."""
+    """Return the effects of a record as keys of a job, without those that are empty."""
     requests = {p.request_id: _plain(p) for p in effects.asked}
     parts = {
         "settled": effects.settled,
@@ -347,7 +373,7 @@ def _effects(effects: CommitEffects) -> dict[str, Any]:
 
 
 def _columns(record: Record, effects: CommitEffects) -> tuple[bytes | None, ...]:
-    """A record, and what most often goes along with it, as `add` wants to know them."""
+    """Return a record and its most frequent effects as the arguments of `add`."""
     entry = record.entry
     return (
         escape(entry.run_id).encode(),
@@ -373,13 +399,13 @@ def _about(metadata: RunMetadata) -> dict[str, Any]:
 
 
 def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -> CommitConflict:
-    """The error for a record that was not taken, and where its run stands."""
+    """Return the error for a record that was refused, from the state of its run."""
     if fence is not None and (standing["fence"] or 0) > fence:
         return fence_error(entry.run_id, fence)
     workflow = standing["workflow"] and unescape(standing["workflow"])
     if workflow not in (None, entry.workflow):
         return CommitConflict(
-            f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot go on as one of "
+            f"run {entry.run_id!r} belongs to workflow {workflow!r} and cannot continue as a run of "
             f"{entry.workflow!r}; give the new run another id"
         )
     return CommitConflict(
@@ -389,15 +415,15 @@ def _refusal(entry: Entry, standing: dict[str, Any], fence: int | None = None) -
 
 
 def _ahead() -> float:
-    """By how many seconds somebody has moved our clock on: a test. Nothing, but for rounding, if nobody has.
+    """Return by how many seconds a test has advanced our clock; without a test, about zero.
 
-    Claims are timed by the clock of the database, which is one for all machines. This is added to it.
+    Leases are timed by the clock of the database, the same for all machines. This is added to it.
     """
     return clock.seconds() - time.time()
 
 
 def _plain(value: Entry | Pending) -> dict[str, Any]:
-    """The fields, each as it is stored."""
+    """Return the fields, with escaped texts."""
     fields = {column: getattr(value, name) for name, column in _COLUMNS[type(value)].items()}
     return {name: escape(field) if isinstance(field, str) else field for name, field in fields.items()}
 
@@ -411,13 +437,13 @@ def _entry(row: Row) -> Entry:
 
 
 def _lease(run_id: str, held: Any) -> Lease:
-    """Who holds a run, for how long by our own clock, as `Lease` reads it."""
+    """Return the lease that the server reported, with its end by the clock of the owner."""
     try:
         left = held.pop("left")
         owner = msgspec.convert(held, Owner)
         return Lease(owner, owner.clock() + left)
     except (AttributeError, TypeError, KeyError, ValueError) as error:
-        raise damage_error(f"the claim on run {run_id!r}", error) from error
+        raise damage_error(f"the lease of run {run_id!r}", error) from error
 
 
 def _run_entry(row: Row) -> RunEntry:

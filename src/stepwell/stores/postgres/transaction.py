@@ -1,8 +1,8 @@
-"""A transaction on the database of the store in which somebody else writes, and the store remembers what that came to.
+"""A transaction for a user's step: it writes to the user's tables and logs the step's result.
 
-The last statement remembers and commits, in one message: whoever dies or is paused before it has done nothing, and
-nobody can be left with the row of the run locked. The key of the memory is unique, so of two that do the same only
-one can commit, whatever became of the other's connection.
+The last message to the server logs the result and commits. A process that dies or is paused before
+that has changed nothing and holds no lock on the run. The key in the superstep log is unique, so of
+two processes that do the same step only one can commit, whatever happens to their connections.
 """
 
 from __future__ import annotations
@@ -25,28 +25,37 @@ from stepwell.stores.postgres.connection import Guest
 from stepwell.stores.postgres.errors import first_line
 from stepwell.stores.postgres.tables import FORMAT
 
-KNOWN = "SELECT convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2 AND key = $3"
-FENCED, REMEMBERED, ENDED, SPOILT = "HF001", "HF002", "HF003", "25P02"  # the first three are our own
+LOGGED_RESULT = "SELECT convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2 AND key = $3"
+# SQLSTATEs. The first three are our own, raised by the function `finish`; the last one means that a
+# statement of this transaction has failed.
+FENCED, REMEMBERED, ENDED, ABORTED = "HF001", "HF002", "HF003", "25P02"
 
 
 class PostgresTransaction:
-    """One use of a connection that was opened for it."""
+    """One transaction, on a connection that is opened for it alone."""
 
     def __init__(self, db: PostgresDatabase, schema: str, run_id: str, job: dict[str, Any], fence: int | None) -> None:
-        """`schema` is quoted, and what is in the job is as it is stored."""
+        """Prepare a transaction. `schema` is quoted already, and the texts in `job` are escaped."""
         self._db, self._schema = db, schema
         self._run_id, self._job, self._fence = run_id, job, fence
         self._given_up = threading.Event()
         self._cancel: Callable[[], None] | None = None
 
     def do(self, work: Callable[[Any], bytes]) -> bytes | None:
+        """Call `work` in the transaction and commit it with its result.
+
+        Returns None, or the stored result if the step was done before. Raises CommitConflict if the
+        lease was lost, and StoreUnavailable if the transaction could not be committed.
+        """
         result = self._find_result()
         if result is not None:
             return result
         with self._db.guest() as guest:
             self._cancel = guest.canceller()
+            # A mark that ends with this transaction. If it is missing at the end, the step has
+            # committed by itself and we are in another transaction.
             step = uuid.uuid4().hex
-            self._go_on(guest, f"BEGIN; SET LOCAL stepwell.step = '{step}'".encode())  # gone with this transaction
+            self._execute(guest, f"BEGIN; SET LOCAL stepwell.step = '{step}'".encode())
             body = self._run_work(work, guest)
             return self._finish(guest, step, body)
 
@@ -61,25 +70,34 @@ class PostgresTransaction:
             ) from error
 
     def give_up(self) -> None:
+        """Cancel the running statement and let nothing be committed.
+
+        May be called from any thread.
+        """
         self._given_up.set()
         if self._cancel is not None:
-            threading.Thread(target=_quietly, args=(self._cancel,), daemon=True).start()
+            # In a thread of its own, because cancelling connects to the server and may take a
+            # while.
+            threading.Thread(target=_cancel_quietly, args=(self._cancel,), daemon=True).start()
 
-    def _go_on(self, guest: Guest, statements: bytes) -> None:
+    def _execute(self, guest: Guest, statements: bytes) -> None:
         if self._given_up.is_set():
-            raise StoreUnavailable(f"{self} was given up, and all of it was undone")
+            raise StoreUnavailable(f"{self} was given up and undone")
         with guest.line:
             result = guest.pgconn.exec_(statements)
         if result.status != ExecStatus.COMMAND_OK:
             error = psycopg.errors.error_from_result(result, guest.info.encoding)
-            raise StoreUnavailable(f"{self} could not be done in a transaction: {first_line(error)}") from error
+            raise StoreUnavailable(f"{self} could not run in a transaction: {first_line(error)}") from error
 
     def _finish(self, guest: Guest, step: str, body: bytes) -> bytes | None:
         jobs = msgspec.json.encode([{"do": "finish", "step": step, **self._job}])
         if guest.pgconn.parameter_status(b"client_encoding") != b"UTF8":
-            self._go_on(guest, b"SET client_encoding = 'UTF8'")
+            self._execute(guest, b"SET client_encoding = 'UTF8'")
         if self._given_up.is_set():
-            raise StoreUnavailable(f"{self} came too late, and all of it was undone")
+            raise StoreUnavailable(f"{self} finished after it was given up, and was undone")
+        # One message with both statements: between two messages this process could be paused, with
+        # the row of the run locked. Several statements in one message cannot have parameters, so
+        # the values are quoted.
         quoted = Escaping(guest.pgconn).escape_literal
         work = f"SELECT {self._schema}.work({FORMAT}, ".encode()
         with guest.line:
@@ -96,13 +114,13 @@ class PostgresTransaction:
             raise fence_error(self._run_id, self._fence)
         if state == ENDED:
             raise RuntimeError(
-                f"{self} ended its transaction by itself: what it committed stands, and may be done again; "
-                f"leave COMMIT and ROLLBACK out"
+                f"{self} ended its transaction by itself: what it committed stays, and the next attempt may repeat "
+                f"it; remove COMMIT and ROLLBACK from the step"
             )
-        if state == SPOILT:
+        if state == ABORTED:
             raise RuntimeError(
-                f"{self} went on after a statement had failed, so all of it was undone; put what may fail into "
-                f"`with connection.transaction():`"
+                f"{self} continued after a statement had failed, so all of it was undone; put statements that may "
+                f"fail into `with connection.transaction():`"
             )
         stored = self._find_result() if state == REMEMBERED else None
         if stored is None:
@@ -110,27 +128,30 @@ class PostgresTransaction:
         return stored
 
     def _find_outcome(self, guest: Guest, body: bytes) -> bytes | None:
-        """What became of a commit whose answer was lost."""
+        """Find out what became of a commit whose answer was lost: None if it was made."""
         stored = self._find_result(best_effort=True)
         if stored is None:
             reason = guest.line.lost or guest.pgconn.error_message.decode("utf-8", "replace").strip()
             raise StoreUnavailable(
-                f"the connection broke when {self} was being committed ({reason}); "
-                f"all of it was undone, or the next attempt finds it done"
+                f"the connection broke while {self} was being committed ({reason}); "
+                f"either all of it was undone, or the next attempt finds it done"
             )
         return None if stored == body else stored
 
     def _find_result(self, *, best_effort: bool = False) -> bytes | None:
         place = [self._job["run_id"], self._job["place"], self._job["key"]]
         read = self._db.read_best_effort if best_effort else self._db.read_blocking
-        rows = read(KNOWN.replace("{schema}", self._schema).encode(), place)
+        rows = read(LOGGED_RESULT.replace("{schema}", self._schema).encode(), place)
         return bytes(rows[0][0]) if rows else None
 
     def __str__(self) -> str:
         return f"the step {self._job['key']!r} of run {self._run_id!r}"
 
 
-def _quietly(cancel: Callable[[], None]) -> None:
-    """Stop the statement that is under way, if there is one. Otherwise all is undone when the function comes back."""
+def _cancel_quietly(cancel: Callable[[], None]) -> None:
+    """Cancel the running statement, if there is one.
+
+    Without one, the step is undone when it returns.
+    """
     with suppress(psycopg.Error):
         cancel()

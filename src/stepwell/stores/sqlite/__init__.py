@@ -1,1 +1,1 @@
-"""A SQLite file, which several processes may use at once."""
+"""A store in a SQLite file, which several processes of one machine may use at once."""

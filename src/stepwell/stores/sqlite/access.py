@@ -1,16 +1,14 @@
-"""One SQLite file, used from any event loop, thread and process: one thread writes, a few read.
+"""Access to one SQLite file from any event loop, thread and process: one thread writes, a few read.
 
-The writer takes every piece of work that is waiting and commits it as one transaction, so that many
-runs share one wait for the disk. Whoever waits is told only after COMMIT.
+The writer takes all jobs that are waiting and commits them as one transaction, so that many runs
+share one wait for the disk (group commit). A caller gets its result only after COMMIT.
 
-Where no event loop runs, what is awaited is there when `await` returns, without one: a program that only looks
-something up need not load asyncio, which takes longer than the looking up.
+The async methods also work without an event loop: they block and return. A program that only looks
+something up, such as the command line, need not load asyncio, which takes longer than the query.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
 import queue
 import sqlite3
 import sys
@@ -23,38 +21,48 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.storage.permissions import OWNER_ONLY
+from stepwell.stores import fork_hooks
 from stepwell.stores.sqlite.connections import FOREIGN, Connections, Prepare, patiently, translate
 
 if TYPE_CHECKING:
     from stepwell.stores.thread_work import Awaited
 
-READERS = 4
-GOODBYE = 2.0  # seconds for the writer to finish when the program ends
-BATCH = 1000  # a bound on one transaction, not a goal
+READERS = 4  # threads
+EXIT_GRACE = 2.0  # seconds for the writer to finish when the program ends
+BATCH = 1000  # most jobs in one transaction, so that the first of them does not wait for too many others
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 
 class SQLiteDatabase:
-    """Runs work on the file. Opens, starts threads and creates folders at the first use, and again after `close`."""
+    """Runs reads and writes on the file.
+
+    Folders, connections and threads are created at the first use, and again at the first use after
+    `close`.
+    """
 
     def __init__(self, path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> None:
-        """`prepare` readies a new connection. It is called again when it meets a lock, so it must be repeatable.
-        `mode` is that of a file that is new."""
+        """Set the path; nothing is opened yet.
+
+        `prepare` sets up a new connection. It is called again if the file is locked, so it must be
+        repeatable. `mode` is the permissions of a newly created file.
+        """
         self._path, self._prepare, self._mode = path, prepare, mode
         self._lock = threading.Lock()
-        self._lanes: _SQLiteLanes | None = None
+        self._workers: _SQLiteWorkers | None = None
         self._exiting = False
-        _DATABASES.add(self)
+        fork_hooks.register(self)
 
     async def write(self, work: Work[T]) -> T:
-        """What `work` returns, once it is committed. What it raises undoes it, and nobody else's work.
+        """Return what `work` returns, once it is committed.
 
-        Whoever is cancelled meanwhile is so when it is done.
+        If `work` raises, its own changes are undone, and nobody else's. A cancelled caller is
+        cancelled when the work is done, so that it knows the write was made.
         """
-        if not _in_a_loop():
+        if not _in_event_loop():
             return self.write_blocking(work)
+        # Here and below: imported late, because it loads asyncio (see the top of this module).
         from stepwell.stores.thread_work import Awaited
 
         waiting: Awaited[T] = Awaited(unbroken=True)
@@ -62,82 +70,92 @@ class SQLiteDatabase:
         return await waiting
 
     def write_blocking(self, work: Work[T]) -> T:
-        """The same from a thread without an event loop."""
+        """Do the same as `write` from a thread without an event loop."""
         waiting: Future[T] = Future()
         self._submit(_Job(work, waiting))
         return waiting.result()
 
     async def read(self, work: Work[T]) -> T:
-        """What `work` finds. Everything that was committed before is seen."""
-        if not _in_a_loop():
+        """Return what `work` returns. It sees everything that was committed before the call."""
+        if not _in_event_loop():
             return self.read_blocking(work)
         from asyncio import wrap_future
 
         return await wrap_future(self._start_reading(work))
 
     def read_blocking(self, work: Work[T]) -> T:
-        """The same from a thread without an event loop."""
+        """Do the same as `read` from a thread without an event loop."""
         return self._start_reading(work).result()
 
     async def close(self) -> None:
-        lanes = self._give_up_lanes()
-        if lanes is None:
+        """Finish what is under way and close all connections. The next call opens them again."""
+        workers = self._detach_workers()
+        if workers is None:
             return
-        if not _in_a_loop():
-            lanes.close()
+        if not _in_event_loop():
+            workers.close()
             return
         from asyncio import to_thread
 
-        await to_thread(lanes.close)
+        await to_thread(workers.close)
 
     def close_at_exit(self) -> None:
-        """Close what the program left open: its readers have ended, and the writer has a moment to finish."""
-        self._exiting = True
-        if (lanes := self._give_up_lanes()) is not None:
-            lanes.end_writing(GOODBYE)
+        """Let the writer finish for a moment.
 
-    def _give_up_lanes(self) -> _SQLiteLanes | None:
+        The readers have ended before exit hooks are called.
+        """
+        self._exiting = True
+        if (workers := self._detach_workers()) is not None:
+            workers.end_writing(EXIT_GRACE)
+
+    def _detach_workers(self) -> _SQLiteWorkers | None:
         with self._lock:
-            lanes, self._lanes = self._lanes, None
-            if lanes is not None:
-                lanes.if_abandoned.detach()
-        return lanes
+            workers, self._workers = self._workers, None
+            if workers is not None:
+                workers.end_if_abandoned.detach()
+        return workers
 
     def _start_reading(self, work: Work[T]) -> Future[T]:
         with self._lock:
-            lanes = self._open_lanes()
+            workers = self._open_workers()
             try:
-                return lanes.readers.submit(lanes.read, work)
-            except RuntimeError as error:  # Python starts no work any more when it is about to end
-                raise StoreUnavailable(f"the program is ending, so nothing is read any more: {error}") from error
+                return workers.readers.submit(workers.read, work)
+            except RuntimeError as error:  # the interpreter is shutting down and its pools accept no work
+                raise StoreUnavailable(f"cannot read from the store while the program is exiting: {error}") from error
 
     def _submit(self, job: _Job) -> None:
+        # Under the lock: otherwise `close` could send the end marker first, and the job would wait
+        # forever.
         with self._lock:
-            self._open_lanes().jobs.put(job)
+            self._open_workers().jobs.put(job)
 
-    def _open_lanes(self) -> _SQLiteLanes:
+    def _open_workers(self) -> _SQLiteWorkers:
         if self._exiting:
-            raise StoreUnavailable("the program is ending, so the store is not used any more")
-        if self._lanes is None:
-            self._lanes = _SQLiteLanes(self._path, self._prepare, self._mode, self)
-        return self._lanes
+            raise StoreUnavailable("cannot use the store while the program is exiting")
+        if self._workers is None:
+            self._workers = _SQLiteWorkers(self._path, self._prepare, self._mode, self)
+        return self._workers
+
+    # SQLite tracks its file locks per process. A child that inherited open connections would rely
+    # on locks it does not hold, even on connections it opens itself, and commits could be lost. So
+    # no connection is open while the process forks.
 
     def before_fork(self) -> None:
         self._lock.acquire()
-        if self._lanes is not None:
-            self._lanes.pause()
+        if self._workers is not None:
+            self._workers.pause()
 
     def after_fork(self, *, in_child: bool) -> None:
-        if in_child:  # the threads have stayed in the parent
-            self._lock, self._lanes = threading.Lock(), None
+        if in_child:  # threads are not inherited, so the workers are useless here
+            self._lock, self._workers = threading.Lock(), None
             return
-        if self._lanes is not None:
-            self._lanes.resume()
+        if self._workers is not None:
+            self._workers.resume()
         self._lock.release()
 
 
-class _SQLiteLanes:
-    """The threads and connections of a database from its first use to its closing."""
+class _SQLiteWorkers:
+    """The threads and connections of a database, from its first use until it is closed."""
 
     def __init__(self, path: str, prepare: Prepare, mode: int, owner: SQLiteDatabase) -> None:
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -145,16 +163,15 @@ class _SQLiteLanes:
         self._for_reading = Connections(path, prepare, mode)
         self._for_writing = Connections(path, prepare, mode)
         self._writer = threading.Thread(
-            target=_write_for_ever,
+            target=_write_until_closed,
             args=(self.jobs, self._for_writing, self._for_reading),
             name="stepwell-sqlite-write",
             daemon=True,
         )
         self._writer.start()
-        self.if_abandoned = weakref.finalize(
-            owner, self.jobs.put, None
-        )  # a database that nobody closed ends its writer
-        self.if_abandoned.atexit = False  # that is done by `_close_at_exit`, which waits for it
+        # A database that is garbage collected without `close` still ends its writer thread.
+        self.end_if_abandoned = weakref.finalize(owner, self.jobs.put, None)
+        self.end_if_abandoned.atexit = False  # at exit, `close_at_exit` ends the writer and waits for it
 
     def read(self, work: Work[T]) -> T:
         with self._for_reading.lend() as db:
@@ -165,7 +182,7 @@ class _SQLiteLanes:
         self.end_writing()
 
     def end_writing(self, patience: float | None = None) -> None:
-        """Let the writer finish what is waiting, and close every connection."""
+        """Let the writer finish all queued jobs and close every connection."""
         self.jobs.put(None)
         self._writer.join(patience)
 
@@ -179,7 +196,7 @@ class _SQLiteLanes:
 
 
 class _Job:
-    """A piece of work for the writer, who waits for it, and how it went."""
+    """A piece of work for the writer, the caller that waits for it, and its result."""
 
     __slots__ = ("_error", "_result", "_work", "waiting")
 
@@ -189,17 +206,25 @@ class _Job:
         self._error: Exception | None = None
 
     def do(self, db: sqlite3.Connection) -> None:
-        """Do the work inside the open transaction. May be called again if the transaction is given up."""
+        """Do the work inside the open transaction.
+
+        Called again if that transaction is rolled back.
+        """
         self._result = self._work(db)
 
     def attempt(self, db: sqlite3.Connection, path: str, *, alone: bool) -> None:
-        """Do the work inside the open transaction, wholly or not at all. Alone, it may give up the transaction."""
+        """Do the work inside the open transaction, all or nothing, and keep its error if it fails.
+
+        A job that is `alone` rolls back the whole transaction; others use a savepoint.
+        """
         if not alone:
             db.execute("SAVEPOINT job")
         try:
             self.do(db)
         except Exception as error:
-            if not db.in_transaction:  # a full disk makes SQLite give up the whole transaction, not only this work
+            # On some errors, such as a full disk, SQLite itself rolls back the whole transaction.
+            # Then the other jobs of the batch are undone too, and the batch must fail as a whole.
+            if not db.in_transaction:
                 raise
             db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
             self._error = translate(error, path) if isinstance(error, FOREIGN) else error
@@ -216,18 +241,21 @@ class _Job:
             self.waiting.set_result(self._result)
 
 
-def _write_for_ever(jobs: queue.SimpleQueue[_Job | None], connections: Connections, for_reading: Connections) -> None:
-    """The writer thread. Ends at a None, when everything before it is done, and closes all connections.
+def _write_until_closed(
+    jobs: queue.SimpleQueue[_Job | None], connections: Connections, for_reading: Connections
+) -> None:
+    """Run the writer thread: commit jobs until a None arrives, then close all connections.
 
-    It does that, and not the finalizer of the database: a finalizer may run in any thread, in the midst of anything.
+    The thread closes them, not the finalizer of the database: a finalizer may run in any thread, in
+    the middle of anything.
     """
-    going_on = True
-    while going_on:
+    is_open = True
+    while is_open:
         waiting: list[_Job | None] = [jobs.get()]
         with suppress(queue.Empty):
             while len(waiting) < BATCH:
                 waiting.append(jobs.get_nowait())
-        going_on = None not in waiting
+        is_open = None not in waiting
         batch = [job for job in waiting if job is not None]
         if batch:
             _commit(batch, connections)
@@ -240,13 +268,16 @@ def _commit(batch: list[_Job], connections: Connections) -> None:
     try:
         with connections.lend() as db:
             _begin(db)
+            # First all jobs in one go; only if that fails, each one under a savepoint.
             if len(batch) == 1 or not _do_all(batch, db):
                 for job in batch:
                     job.attempt(db, connections.path, alone=len(batch) == 1)
-            if db.in_transaction:  # else the only job gave it up
+            if db.in_transaction:  # otherwise the only job failed and was rolled back
                 db.execute("COMMIT")
-    except Exception as error:  # noqa: BLE001 - whatever it was: nothing is applied, and the writer must live on
-        for job in batch:  # each its own: an exception raised in several tasks would mix their tracebacks
+    except Exception as error:  # noqa: BLE001 - nothing was committed, and the writer thread must survive
+        # Each job gets its own error: one exception raised in several tasks would mix their
+        # tracebacks.
+        for job in batch:
             own_error = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))
             own_error.__cause__ = error
             job.fail(own_error)
@@ -257,14 +288,14 @@ def _begin(db: sqlite3.Connection) -> None:
 
 
 def _do_all(batch: list[_Job], db: sqlite3.Connection) -> bool:
-    """Whether all jobs were done; if not, none was, and the transaction is a new one.
+    """Do all jobs without savepoints. False if one failed: none is done, in a new transaction.
 
-    Mostly none is refused. So what it takes to undo one of them alone is not done before that is needed.
+    Jobs rarely fail, so the cost of a savepoint for each is paid only after one has.
     """
     try:
         for job in batch:
             job.do(db)
-    except Exception:  # noqa: BLE001 - which one it was and what it means is found out when each is done apart
+    except Exception:  # noqa: BLE001 - the caller runs each job by itself, and that shows which one fails and why
         if db.in_transaction:
             db.execute("ROLLBACK")
         _begin(db)
@@ -282,46 +313,7 @@ def _settle_all(batch: list[_Job]) -> None:
         wake_up(awaited)
 
 
-def _in_a_loop() -> bool:
-    """Whether an event loop runs in this thread. It cannot, where asyncio was never loaded."""
+def _in_event_loop() -> bool:
+    """Return whether an event loop runs in this thread. Does not load asyncio to find out."""
     running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     return running is not None and running() is not None
-
-
-# SQLite books its locks per process. A child that inherited open connections would believe in locks it does
-# not have, even on connections of its own, and commits could be lost. So nothing is open while we fork.
-_DATABASES: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
-_forking = threading.Lock()
-_stopped: list[SQLiteDatabase] = []
-
-
-def _before_fork() -> None:
-    _forking.acquire()
-    _stopped[:] = list(_DATABASES)
-    for database in _stopped:
-        database.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for database in _stopped:
-        database.after_fork(in_child=False)
-    _stopped.clear()
-    _forking.release()
-
-
-def _after_fork_in_child() -> None:
-    global _forking
-    _forking = threading.Lock()
-    for database in _stopped:
-        database.after_fork(in_child=True)
-    _stopped.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
-
-
-@atexit.register
-def _close_at_exit() -> None:
-    for database in list(_DATABASES):
-        database.close_at_exit()

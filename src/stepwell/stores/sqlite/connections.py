@@ -1,4 +1,4 @@
-"""Connections to one SQLite file, each lent to one thread at a time, and what their errors mean."""
+"""A pool of connections to one SQLite file, and the translation of their errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ PATIENCE = 30.0  # seconds to wait for other processes on the same file
 T = TypeVar("T")
 Prepare = Callable[[sqlite3.Connection, str], None]
 
-FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # what is not ours: the last, of a number beyond 64 bits
+# Errors of the driver. UnicodeDecodeError: a stored text is damaged. OverflowError: an integer
+# beyond 64 bits.
+FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 
 
 class Connections:
-    """Open connections, each lent to one user at a time."""
+    """A pool of open connections, each lent to one user at a time."""
 
     def __init__(self, path: str, prepare: Prepare, mode: int) -> None:
         self.path, self._prepare, self._mode = path, prepare, mode
@@ -34,7 +36,10 @@ class Connections:
 
     @contextmanager
     def lend(self) -> Iterator[sqlite3.Connection]:
-        """A connection. Errors of SQLite come out translated, and a connection that saw one is not lent again."""
+        """Lend a connection for the body of a `with` statement.
+
+        Errors of SQLite are raised translated, and a connection that saw one is closed.
+        """
         with self._change:
             self._change.wait_for(lambda: not self._paused)
             db = self._idle.pop() if self._idle else None
@@ -52,8 +57,10 @@ class Connections:
                 reusable = sound and not self._retired
                 if db is not None and reusable:
                     self._idle.append(db)
+            # Outside the lock, because closing may write to the disk; but before the count goes
+            # down, because `pause` promises that no connection is open when it returns.
             if db is not None and not reusable:
-                db.close()  # rolls back what is open
+                db.close()  # rolls back an open transaction
             with self._change:
                 self._lent -= 1
                 self._change.notify_all()
@@ -67,12 +74,13 @@ class Connections:
                 self._idle.pop().close()
 
     def resume(self) -> None:
+        """Lend connections again after `pause`."""
         with self._change:
             self._paused = False
             self._change.notify_all()
 
     def retire(self) -> None:
-        """Close every connection that is not in use, and the others when they are given back."""
+        """Close every idle connection now, and those in use when they are returned."""
         with self._change:
             self._retired = True
             while self._idle:
@@ -80,15 +88,20 @@ class Connections:
 
 
 def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite3.Connection:
-    """A connection in autocommit mode, prepared. The file and the folders above it are created."""
+    """Return a new connection in autocommit mode, set up by `prepare`.
+
+    Creates the file and its folders. Raises StoreUnavailable if that is not possible.
+    """
     try:
         make_folder(os.path.dirname(path), folder_mode(mode))
     except OSError as error:
-        raise StoreUnavailable(f"the folder of the store {path} cannot be created: {error}") from error
+        raise StoreUnavailable(f"cannot create the folder of the store {path}: {error}") from error
     try:
         make_file(path, mode)
     except OSError as error:
-        raise StoreUnavailable(f"the store {path} cannot be created: {error}") from error
+        raise StoreUnavailable(f"cannot create the store {path}: {error}") from error
+    # Autocommit, because the callers send BEGIN and COMMIT themselves. The pool takes care of
+    # threads.
     db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
         patiently(lambda: prepare(db, path))
@@ -99,7 +112,11 @@ def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite
 
 
 def patiently(action: Callable[[], T]) -> T:
-    """Do it again while other processes lock the file: SQLite's own waiting leaves out a few such moments."""
+    """Return what `action` returns, and retry while another process locks the file.
+
+    SQLite waits for locks by itself, but not in every situation: switching a file to WAL mode, for
+    example, fails at once.
+    """
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -111,30 +128,30 @@ def patiently(action: Callable[[], T]) -> T:
 
 
 def flaws(db: sqlite3.Connection) -> list[str]:
-    """What SQLite finds when it compares its pages, tables and indexes with each other; not all, if it is much."""
+    """List what SQLite finds wrong with its pages, tables and indexes, at most 20 problems."""
     path = db.execute("PRAGMA database_list").fetchone()[2]
     findings = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
     return [] if findings == ["ok"] else [_damage_text(path, " ".join(finding.split())) for finding in findings]
 
 
 def _damage_text(path: str, why: object) -> str:
-    sentence = f"the database {path} is damaged ({why}); restore it from a backup, "
-    return f"{sentence}or save what can be read with the sqlite3 command `.recover`"
+    advice = "restore it from a backup, or recover what is readable with the sqlite3 command `.recover`"
+    return f"the database {path} is damaged ({why}); {advice}"
 
 
 def translate(error: Exception, path: str) -> DurabilityError:
-    """The error in our words, with SQLite's own."""
+    """Return the error of SQLite as an error of Stepwell that says what to do."""
     is_not_text = isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode to UTF-8")
     if is_not_text or _code(error) == sqlite3.SQLITE_CORRUPT:
         return CheckpointCorrupt(_damage_text(path, error))
     if _code(error) == sqlite3.SQLITE_NOTADB:
-        return StoreUnavailable(f"{path} is not a SQLite database; it was left as it is. Name another file")
-    return StoreUnavailable(f"the store {path} cannot be used: {error}")
+        return StoreUnavailable(f"{path} is not a SQLite database and was not changed; choose another file")
+    return StoreUnavailable(f"cannot use the store {path}: {error}")
 
 
 def _code(error: Exception) -> int | None:
-    code: int | None = getattr(error, "sqlite_errorcode", None)  # absent where Python itself complains
-    return None if code is None else code & 0xFF  # without the details of the extended codes
+    code: int | None = getattr(error, "sqlite_errorcode", None)  # absent if Python's module raised the error
+    return None if code is None else code & 0xFF  # the primary code, without the extended bits
 
 
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)

@@ -1,4 +1,4 @@
-"""The file of a SQLite store and the folders above it, before SQLite opens it."""
+"""Creation of the file of a SQLite store and of its folders, before SQLite opens it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from contextlib import suppress
 from stepwell.storage.permissions import create, make_one_folder
 from stepwell.storage.system import sync_folder
 
-_MAKING = threading.Lock()
+# POSIX drops all locks of a process on a file when the process closes *any* descriptor of that
+# file. A thread that closed the new file while another one already had it open in SQLite would take
+# SQLite's locks away. Global, because two stores of one process may use the same file.
+_CREATING = threading.Lock()
 
 
 def make_file(path: str, mode: int) -> None:
-    """Create an empty file, if there is none. SQLite gives those that it makes beside it the same permissions.
+    """Create an empty file with these permissions, unless there is one.
 
-    One at a time: the system takes all locks of a process away from a file when it closes any handle of it.
+    SQLite gives the files it creates next to it (`-wal`, `-shm`) the same permissions.
     """
-    with _MAKING, suppress(FileExistsError):
+    with _CREATING, suppress(FileExistsError):
         os.close(create(os.path.realpath(path), os.O_RDWR, mode))
 
 
 def make_folder(folder: str, mode: int) -> None:
-    """Create a folder and those above it, so that they survive a power failure."""
+    """Create a folder and its parents, durably: they survive a power failure."""
     if os.path.isdir(folder):
         return
-    above = os.path.dirname(folder)
-    make_folder(above, mode)
-    with suppress(FileExistsError):  # another process was faster; a file of that name fails at the opening
+    parent = os.path.dirname(folder)
+    make_folder(parent, mode)
+    # Another process may be faster. If the name belongs to a file, opening the store fails later.
+    with suppress(FileExistsError):
         make_one_folder(folder, mode)
-    sync_folder(above)
+    sync_folder(parent)

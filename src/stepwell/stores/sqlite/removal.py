@@ -1,4 +1,4 @@
-"""Taking many records out of a SQLite file, and giving the space of what is gone back."""
+"""Removal of many records from a SQLite file, and compaction of the file afterwards."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from stepwell.stores.sqlite.rows import refuse_another_workflow, row_of
 
 
 def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], rewritten: Sequence[Record]) -> int:
-    """As the port says, inside a transaction."""
+    """Do what `Store.thin_out` promises, inside the open transaction."""
     run = db.execute(queries.STANDING, (run_id,)).fetchone()
     if run is None:
         return 0
     latest, workflow = run[:2]
+    # One more than the highest: the record after the last removed one may be a delta that is based
+    # on it.
     span = (min(numbers), max(numbers) + 1) if numbers else (0, -1)
     stored = dict(db.execute(queries.FRAMES, (run_id, *span)).fetchall())
     going = set(numbers) & stored.keys()
     if latest in going:
         raise newest_error(run_id, latest)
     replacements = {record.entry.number: record for record in rewritten}
+    # Check everything before anything is changed.
     for number in going:
         if number + 1 in stored and number + 1 not in going | replacements.keys() and not stored[number + 1]:
             raise follower_error(run_id, number)
@@ -37,7 +40,10 @@ def thin_out(db: sqlite3.Connection, run_id: str, numbers: Sequence[int], rewrit
 
 
 def compact_file(db: sqlite3.Connection) -> int:
-    """Write the file anew without what is free in it, outside of any transaction. How many bytes smaller it is."""
+    """Rewrite the file without its free pages; return by how many bytes it shrank.
+
+    Must be called outside any transaction.
+    """
     path = db.execute("PRAGMA database_list").fetchone()[2]
     before = _size(path)
     patiently(lambda: db.execute("VACUUM"))
@@ -46,12 +52,15 @@ def compact_file(db: sqlite3.Connection) -> int:
 
 
 def _empty_log(db: sqlite3.Connection, path: str) -> None:
-    """Write the log back and cut it to nothing. Until then it, and the pages it is to replace, hold what is gone."""
-    busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()  # waits for others as long as the timeout says
+    """Copy the write-ahead log into the database and truncate it.
+
+    Until then deleted values are still on the disk, in the log and in the pages it will replace.
+    """
+    busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()  # waits for readers up to the busy timeout
     if busy:
         raise StoreUnavailable(
-            f"the store {path} was compacted, but deleted values are still in its log: another program keeps reading "
-            f"the file; call compact() again when it has stopped"
+            f"the store {path} was compacted, but its log still holds deleted values, because another program is "
+            f"reading the file; call compact() again when that program has stopped"
         )
 
 

@@ -1,5 +1,7 @@
-"""The lists of runs and of questions in a SQLite file: how they are searched, and what is noted of runs. Triggers keep
-the rest of it true."""
+"""Searches in the lists of runs and of open requests of a SQLite file, and the metadata of runs.
+
+The other columns of the list of runs are maintained by triggers; see `schema`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from stepwell.stores.sqlite.queries import (
 )
 
 _read_tags = msgspec.json.Decoder(dict[str, str]).decode
-NO_END = -1  # a LIMIT that is none
+NO_END = -1  # what SQLite reads as no LIMIT
 
 
 def list_runs(
@@ -38,9 +40,11 @@ def list_runs(
     past: RunEntry | None,
     limit: int | None,
 ) -> list[RunEntry]:
-    """The runs whose columns and tags are those asked for, those that began last first."""
+    """Return the runs that match, latest start first, as `Store.runs` promises."""
     query, values = search(columns, tags, past, run_filter)
-    sides = (0, 1) if inner else (0,)  # apart, so that each is read from an index in its order
+    # One query for runs without and one for runs with a caller: each reads an index in order and
+    # stops at the limit. A single query over both would have to sort all runs.
+    sides = (0, 1) if inner else (0,)
     end = NO_END if limit is None else limit
     rows = [row for called in sides for row in db.execute(query, (*values, called, end))]
     runs = [_run(row) for row in rows]
@@ -50,7 +54,7 @@ def list_runs(
 
 
 def run_of(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
-    """The run of that id."""
+    """Return the run with that id, None if there is none."""
     row = db.execute(RUN_OF, (run_id,)).fetchone()
     return None if row is None else _run(row)
 
@@ -58,9 +62,12 @@ def run_of(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
 def search(
     columns: Mapping[str, str | None], tags: Mapping[str, str], past: RunEntry | None, run_filter: RunFilter = ANY_RUN
 ) -> tuple[str, list[Any]]:
-    """The query and its values, up to the last two: whether the runs have callers, and the limit."""
-    order = "tags" if tags else "runs"  # where they are read in order; the first tag leads, the others are looked up
-    # those that begin so are found by their ids: the plus keeps every other index out
+    """Return the query for runs and its values, except the last two: `called` and the limit."""
+    # The table that is read in order. With tags, the index of the first tag leads and the others
+    # are looked up.
+    order = "tags" if tags else "runs"
+    # An id prefix is searched in the primary key: the unary plus keeps SQLite from choosing another
+    # index.
     plus = "+" if run_filter.prefix and not tags else ""
     conditions: list[str] = [HAS_TAG] * (len(tags) - 1)
     values: list[Any] = [text for tag in tags.items() for text in tag]
@@ -79,6 +86,7 @@ def search(
     if run_filter.text is not None:
         conditions.append(HAS_TEXT)
         values += [fold_case(run_filter.text)] * 4
+    # By position, not by offset: runs that start or are removed between two pages shift nothing.
     if past is not None:
         conditions.append(f"({order}.began, {order}.run_id) < (?, ?)")
         values += [past.began, past.run_id]
@@ -89,7 +97,7 @@ def search(
 def inbox(
     columns: Mapping[str, str | None], asked_by: str | None, due_by: str | None, past: Pending | None
 ) -> tuple[str, list[Any]]:
-    """The query for open questions and its values, up to the last one: the limit."""
+    """Return the query for open requests and its values, except the last one: the limit."""
     order = "at" if due_by is None else "deadline"
     conditions = ["TRUE"] if due_by is None else ["deadline IS NOT NULL"]
     values: list[Any] = []
@@ -110,11 +118,22 @@ def inbox(
 def _run(row: tuple[Any, ...]) -> RunEntry:
     run_id, workflow, status, number, checkpoint_id, iteration, at, began, caller, tags = row
     metadata = RunMetadata(decode_stored(_read_tags, tags.encode(), f"the tags of run {run_id!r}"), caller)
-    return RunEntry(run_id, workflow, status, number, checkpoint_id, iteration, at, began, metadata)
+    return RunEntry(
+        run_id,
+        workflow,
+        status=status,
+        number=number,
+        checkpoint_id=checkpoint_id,
+        iteration=iteration,
+        at=at,
+        began=began,
+        metadata=metadata,
+    )
 
 
-def note(db: sqlite3.Connection, run_id: str, metadata: RunMetadata, *, is_new: bool) -> None:
-    """What is known of the run from now on, in place of what was."""
+def set_metadata(db: sqlite3.Connection, run_id: str, metadata: RunMetadata, *, is_new: bool) -> None:
+    """Replace the metadata of a run."""
+    # The trigger has just created the row of a new run with these very defaults.
     if is_new and metadata == RunMetadata():
         return
     db.execute(SET_ABOUT, (metadata.caller, metadata.caller is not None, json.dumps(dict(metadata.tags)), run_id))

@@ -1,4 +1,4 @@
-"""What is in the SQLite file: its tables, what tells it from other files, and how an older one is completed."""
+"""The tables of the SQLite file, how our files are recognised, and how an older file is upgraded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stepwell.errors import NewerFormat, StoreUnavailable
 
-APPLICATION = 0x53746570  # "Step": tells our files from those of other programs
+APPLICATION = 0x53746570  # "Step": the application id in the header of our files
 
 FIRST = """
 CREATE TABLE commits (
@@ -22,7 +22,7 @@ CREATE TABLE commits (
     frame         INTEGER NOT NULL,
     outputs       INTEGER NOT NULL,
     fleeting      INTEGER NOT NULL,
-    body          TEXT NOT NULL,                      -- last, so that the columns before it are read without it
+    body          TEXT NOT NULL,                      -- last, so that reading the others does not load its pages
     UNIQUE (run_id, number)
 ) STRICT;
 CREATE INDEX commits_by_checkpoint ON commits (checkpoint_id);
@@ -50,10 +50,10 @@ CREATE TABLE leases (
 ) STRICT;
 
 CREATE TABLE mail (
-    seq      INTEGER PRIMARY KEY,                     -- the order of posting
+    seq      INTEGER PRIMARY KEY,                     -- the order of sending
     run_id   TEXT NOT NULL,
     key      TEXT NOT NULL,
-    consumed INTEGER NOT NULL,                        -- then it stays, so that the key is taken for ever
+    consumed INTEGER NOT NULL,                        -- a consumed signal stays: its key is never reused
     body     TEXT NOT NULL,
     UNIQUE (run_id, key)
 ) STRICT;
@@ -85,21 +85,21 @@ CREATE TABLE wakes (
 ) STRICT;
 CREATE INDEX wakes_by_time ON wakes (at, run_id);
 
--- kept by the triggers below, so that it is true whatever writes to `commits`
+-- maintained by the triggers below, so that it always agrees with `commits`
 CREATE TABLE runs (
     run_id        TEXT PRIMARY KEY,
     workflow      TEXT NOT NULL,
-    status        TEXT NOT NULL,                      -- of the newest record, as all that follows up to `at`
+    status        TEXT NOT NULL,                      -- of the newest record, like the columns down to `at`
     number        INTEGER NOT NULL,
     checkpoint_id TEXT NOT NULL,
     iteration     INTEGER NOT NULL,
     at            TEXT NOT NULL,
     began         TEXT NOT NULL,                      -- `at` of the first record that was stored
-    caller        TEXT,                               -- the run it works for
+    caller        TEXT,                               -- the run that called this one as a sub-workflow
     called        INTEGER NOT NULL DEFAULT 0,         -- 1 if there is a caller
     tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
-    swept         INTEGER NOT NULL DEFAULT 0,         -- before this number there are only records with outputs
-    mixed         INTEGER NOT NULL DEFAULT 0          -- 1 if its numbers may not be in the order of commits
+    swept         INTEGER NOT NULL DEFAULT 0,         -- below this number only records with outputs are left
+    mixed         INTEGER NOT NULL DEFAULT 0          -- 1 if its numbers may differ from the order of commits
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX runs_by_age ON runs (called, began, run_id);
 CREATE INDEX runs_by_workflow ON runs (workflow, called, began, run_id);
@@ -122,7 +122,7 @@ CREATE TRIGGER commit_added AFTER INSERT ON commits BEGIN
         ON CONFLICT (run_id) DO UPDATE SET number = excluded.number, checkpoint_id = excluded.checkpoint_id,
             iteration = excluded.iteration, at = excluded.at
         WHERE excluded.number >= number;
-    -- apart, so that the indexes with the status are touched only if it changes
+    -- a separate statement, so that the indexes on the status are touched only if it changes
     UPDATE runs SET status = new.status
         WHERE run_id = new.run_id AND number = new.number AND status <> new.status;
 END;
@@ -144,20 +144,31 @@ CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN
 END;
 """
 
-STEPS = (FIRST,)  # a file of format n has gone the first n
+# The upgrade steps, oldest first: a file of format n has had the first n of them applied.
+STEPS = (FIRST,)
 FORMAT = len(STEPS)
 
 
 def prepare(db: sqlite3.Connection, path: str) -> None:
-    """Make sure that the file is ours, and create or complete its tables. Nothing is changed before that is sure."""
-    if db.in_transaction:  # left by an attempt that met a lock
+    """Set up a new connection, and create or upgrade the tables.
+
+    Raises StoreUnavailable or NewerFormat, and changes nothing, if the file is not ours to use.
+    """
+    # A first attempt that met a lock may have left a transaction open: this function is retried.
+    if db.in_transaction:
         db.execute("ROLLBACK")
     version = _format(db, path)
     if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-        raise StoreUnavailable(f"the store {path} is on a file system without the locks that SQLite's WAL mode needs")
+        raise StoreUnavailable(
+            f"the file system of the store {path} does not support SQLite's WAL mode (a network drive?); "
+            f"put the store on a local disk"
+        )
+    # Explicitly: some builds of SQLite default to NORMAL, which in WAL mode may lose commits in a
+    # power failure.
     db.execute("PRAGMA synchronous = FULL")
-    # pages: a log that is written anew is synced in half the time that one takes which grows, so it may not grow long;
-    # in a much shorter one, pages that every commit changes would be copied too often
+    # In pages. Syncing a log that is overwritten takes half as long as syncing one that grows, so
+    # the log must not get long. With a much shorter one, pages that change in every commit would be
+    # copied back too often.
     db.execute("PRAGMA wal_autocheckpoint = 1000")
     if version < FORMAT:
         db.execute("BEGIN IMMEDIATE")
@@ -166,8 +177,9 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
 
 
 def _format(db: sqlite3.Connection, path: str) -> int:
-    """The version of our format in the file, 0 for an empty file. Raises for every file that is not ours to use."""
-    db.execute("BEGIN")  # the answers must be of one moment: another process may be creating the store
+    """Return the format of the file, 0 for an empty one. Raises if the file is not ours to use."""
+    # One transaction, so that the three answers agree: another process may be creating the store.
+    db.execute("BEGIN")
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -175,16 +187,18 @@ def _format(db: sqlite3.Connection, path: str) -> int:
     if application == 0 and version == 0 and tables == 0:
         return 0
     if application != APPLICATION:
-        raise StoreUnavailable(f"{path} is a database of another program; it was left as it is. Name another file")
+        raise StoreUnavailable(f"{path} is a database of another program and was not changed; choose another file")
     _refuse_newer(version, path)
     return version
 
 
 def _bring_up_to_date(db: sqlite3.Connection, path: str) -> None:
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]  # again: another process may have been faster
+    # Read again under the write lock: another process may have upgraded the file meanwhile.
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
     _refuse_newer(version, path)
     for step in STEPS[version:]:
-        for statement in _statements(step):  # not executescript, which would commit first
+        # One by one, because `executescript` would commit the transaction first.
+        for statement in _statements(step):
             db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION}")
     db.execute(f"PRAGMA user_version = {FORMAT}")
@@ -194,7 +208,7 @@ def _statements(step: str) -> Iterator[str]:
     statement = ""
     for line in step.splitlines(keepends=True):
         statement += line
-        if sqlite3.complete_statement(statement):  # it knows that there are semicolons inside a trigger
+        if sqlite3.complete_statement(statement):  # not fooled by the semicolons inside a trigger
             yield statement
             statement = ""
 
@@ -202,6 +216,6 @@ def _statements(step: str) -> Iterator[str]:
 def _refuse_newer(version: int, path: str) -> None:
     if version > FORMAT:
         raise NewerFormat(
-            f"the store {path} was written by a newer Stepwell (format {version}, this one knows {FORMAT}); "
-            f"it was left as it is. Upgrade Stepwell to use it"
+            f"the store {path} was written by a newer Stepwell (format {version}, this one knows {FORMAT}) "
+            f"and was not changed; upgrade Stepwell to use it"
         )

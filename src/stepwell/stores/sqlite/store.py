@@ -1,4 +1,7 @@
-"""Everything in one SQLite file, which several processes may use at once. Bodies are text: read them with `sqlite3`."""
+"""The store port on one SQLite file, which several processes may use at once.
+
+Bodies are stored as text, so that a run can be inspected with the `sqlite3` command.
+"""
 
 from __future__ import annotations
 
@@ -34,34 +37,37 @@ from stepwell.stores.sqlite.access import SQLiteDatabase
 from stepwell.stores.sqlite.connections import flaws
 from stepwell.stores.sqlite.removal import compact_file, thin_out
 from stepwell.stores.sqlite.rows import entry_in, refuse_another_workflow, row_of
-from stepwell.stores.sqlite.run_list import inbox, list_runs, note, run_of
+from stepwell.stores.sqlite.run_list import inbox, list_runs, run_of, set_metadata
 from stepwell.stores.sqlite.schema import prepare
 from stepwell.stores.sqlite.survey import list_flaws, numbers, survey
 
 
 class SQLiteStore:
-    """Keeps everything in the file at `path`, which is created at the first use, with the folders above it.
+    """A store in the SQLite file at `path`. The file and its folders are created at the first use.
 
-    Any number of processes of one machine may use the file at once. A file of another program, or of a
-    newer Stepwell, is refused and left as it is.
+    Any number of processes on one machine may use the file at once. A file of another program, or of
+    a newer Stepwell, is refused and not changed.
     """
 
-    unbroken = True  # a write that was begun is finished, also if whoever waits for it is cancelled
-    in_order = True  # writes that are begun one after the other are done so, many of them in one transaction
+    unbroken = True  # a write that was started is finished, even if the caller is cancelled
+    in_order = True  # writes are applied in the order of the calls, many of them in one transaction
 
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         if os.fspath(path) == ":memory:":
             raise ValueError(
-                "a SQLite store is a file; for runs that need not outlive the process: InMemoryCheckpointStorage()"
+                "a SQLite store needs a file, not ':memory:'; for runs that need not outlive the process, "
+                "use InMemoryCheckpointStorage()"
             )
         self._db = SQLiteDatabase(os.path.abspath(os.fspath(path)), prepare, validate_mode(mode))
 
+    # ---------------------------------------------------------------- writing records
+
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         entry = record.entry
-        row = row_of(record)
+        row = row_of(record)  # built here, not in `work`: the writer thread is shared by all runs
 
         def work(db: sqlite3.Connection) -> None:
-            run = _standing(db, entry, effects.fence)
+            run = _find_standing(db, entry, effects.fence)
             if entry.number != run.latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {run.latest}, so commit {entry.number} cannot be added: "
@@ -70,9 +76,11 @@ class SQLiteStore:
             db.execute(queries.ADD, row)
             _settle(db, entry, effects, run)
             _sweep(db, entry.run_id, run.swept, effects.drop_below)
+            # Closed before opened: one record may close a request and ask it again under the same
+            # id.
             if effects.closed:
                 db.executemany(queries.CLOSE, [(entry.run_id, request_id) for request_id in effects.closed])
-            _open(db, entry.run_id, entry.workflow, effects, sleeps=run.sleeps)
+            _set_requests_and_wake(db, entry.run_id, entry.workflow, effects, sleeps=run.sleeps)
 
         await self._db.write(work)
 
@@ -81,17 +89,22 @@ class SQLiteStore:
         row = row_of(record)
 
         def work(db: sqlite3.Connection) -> None:
-            run = _standing(db, entry, effects.fence)
+            run = _find_standing(db, entry, effects.fence)
             db.execute(queries.PUT, row)
             _settle(db, entry, effects, run)
-            if entry.number < run.swept:  # the next sweep has to begin with it
+            # A record put below the sweep mark lowers the mark; otherwise no later sweep would find
+            # the record.
+            if entry.number < run.swept:
                 db.execute(queries.SWEPT, (entry.number, entry.run_id))
             _sweep(db, entry.run_id, min(entry.number, run.swept), effects.drop_below)
+            # An old record is now the last one committed, so this run's numbers are out of commit
+            # order. Otherwise the record is the newest of its run and decides which requests are
+            # open.
             if entry.number < run.latest:
                 db.execute(queries.MIX, (entry.run_id,))
             else:
                 db.execute(queries.CLOSE_ALL, (entry.run_id,))
-                _open(db, entry.run_id, entry.workflow, effects)
+                _set_requests_and_wake(db, entry.run_id, entry.workflow, effects)
 
         await self._db.write(work)
 
@@ -108,20 +121,24 @@ class SQLiteStore:
             if db.execute(queries.REMOVE, (run_id, number)).rowcount == 0:
                 return False
             after = db.execute(queries.IS_FRAME, (run_id, number + 1)).fetchone()
+            # The next record is a delta based on the removed one: without a follower it would
+            # become unreadable. An exception undoes the removal above.
             if after is not None and follower is None and not after[0]:
                 raise follower_error(run_id, number)
             if after is not None and follower is not None:
-                _standing(db, follower.entry, None)
+                _find_standing(db, follower.entry, None)
                 db.execute(queries.REPLACE, row_of(follower))
             row = db.execute(queries.STANDING, (run_id,)).fetchone()
             if row is None:
-                _clear(db, run_id)
+                _clear_leftovers(db, run_id)
                 return True
             latest, workflow = row[:2]
             db.execute(queries.FORGET_AFTER, (run_id, latest))
+            # The newest record was removed: the caller says what is open now, because only it can
+            # read the bodies.
             if latest < number:
                 db.execute(queries.CLOSE_ALL, (run_id,))
-                _open(db, run_id, workflow, CommitEffects(asked=asked, wake=wake))
+                _set_requests_and_wake(db, run_id, workflow, CommitEffects(asked=asked, wake=wake))
             return True
 
         return await self._db.write(work)
@@ -131,15 +148,18 @@ class SQLiteStore:
 
     async def drop(self, run_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
-            # the row of the run first: then no record that goes is its newest, for which another would be looked for
+            # The row of the run goes first. Otherwise the trigger on `commits` would look for a new
+            # latest record each time the current one is deleted.
             if db.execute(queries.DROP_RUN, (run_id,)).rowcount == 0:
                 return False
             for query in queries.DROP_RECORDS:
                 db.execute(query, (run_id,))
-            _clear(db, run_id)
+            _clear_leftovers(db, run_id)
             return True
 
         return await self._db.write(work)
+
+    # ---------------------------------------------------------------- reading runs and records
 
     async def runs(
         self,
@@ -153,7 +173,11 @@ class SQLiteStore:
         limit: int | None = None,
     ) -> list[RunEntry]:
         columns = {"workflow": workflow, "status": status}
-        return await self._db.read(lambda db: list_runs(db, columns, tags or {}, inner, run_filter, past, limit))
+        return await self._db.read(
+            lambda db: list_runs(
+                db, columns, tags=tags or {}, inner=inner, run_filter=run_filter, past=past, limit=limit
+            )
+        )
 
     async def run(self, run_id: str) -> RunEntry | None:
         return await self._db.read(lambda db: run_of(db, run_id))
@@ -168,14 +192,12 @@ class SQLiteStore:
             return []
         if not chain[0].entry.is_snapshot:
             raise CheckpointCorrupt(
-                f"commit {number} of run {run_id!r} cannot be read: it tells only what changed since the commits "
-                f"before it, and none of those that are stored stands alone"
+                f"cannot read commit {number} of run {run_id!r}: it is a delta, and no snapshot before it is stored"
             )
         missing = set(range(chain[0].entry.number, number)) - {link.entry.number for link in chain}
         if missing:
             raise CheckpointCorrupt(
-                f"commit {number} of run {run_id!r} cannot be read: it builds on commit {min(missing)}, "
-                f"which is not stored"
+                f"cannot read commit {number} of run {run_id!r}: it is based on commit {min(missing)}, which is missing"
             )
         return chain
 
@@ -202,12 +224,15 @@ class SQLiteStore:
         before: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        # of a run, which has one workflow, the workflow is no help in finding: the plus keeps its index out
+        # All records of a run have the same workflow, so its index would not narrow the search. The
+        # unary plus keeps SQLite from choosing that index.
         by_workflow = "workflow = ?" if run_id is None else "+workflow = ?"
         where, values = _where({by_workflow: workflow, "run_id = ?": run_id, queries.BEFORE: before})
         end = queries.NO_LIMIT if limit is None else limit
 
         def work(db: sqlite3.Connection) -> list[Entry]:
+            # Within one run, the order of numbers is the order of commits, unless `put` stored an
+            # older record. The index on numbers is the cheaper one.
             mixed = run_id is None or db.execute(queries.MIXED, (run_id,)).fetchone() == (1,)
             query = (queries.ENTRIES if mixed else queries.ENTRIES_OF_RUN).format(where=where)
             return [entry_in(row) for row in db.execute(query, (*values, end))][::-1]
@@ -218,19 +243,24 @@ class SQLiteStore:
         entries = await self.entries(workflow=workflow, run_id=run_id, limit=1)
         return entries[0] if entries else None
 
+    # ---------------------------------------------------------------- superstep log
+
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         row = {"run_id": run_id, "place": place, "key": key, "body": body.decode(), "fence": fence}
 
         def work(db: sqlite3.Connection) -> bool:
             if db.execute(queries.REMEMBER, row).rowcount == 1:
                 return True
-            _check(run_id, fence, _fence(db, run_id))
+            # Nothing was inserted: the lease is lost (raises), or the key is there already.
+            _check_fence(run_id, fence, _current_fence(db, run_id))
             return False
 
         return await self._db.write(work)
 
     async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
         return await self._db.read(lambda db: dict(db.execute(queries.RECALL, (run_id, place)).fetchall()))
+
+    # ---------------------------------------------------------------- signals, requests, wake-up times
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
         row = (run_id, key, body.decode())
@@ -262,14 +292,18 @@ class SQLiteStore:
         query = queries.WAKES.format(where=where)
         return await self._db.read(lambda db: [Wake(*row) for row in db.execute(query, values)])
 
+    # ---------------------------------------------------------------- leases
+
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         def work(db: sqlite3.Connection) -> int:
             row = db.execute(queries.LEASE, (run_id,)).fetchone()
             lease = Lease(Owner(*row[:-2]), row[-2]) if row else None
             if lease is not None and lease.owner != owner and not lease.is_over():
                 raise lease.busy_error(run_id)
+            # Also for the same owner: what it wrote under the old fence and is still under way must
+            # be refused.
             fence: int = row[-1] + 1 if row else 1
-            db.execute(queries.CLAIM, (run_id, *_fields(owner), owner.clock() + seconds, fence))
+            db.execute(queries.CLAIM, (run_id, *_owner_columns(owner), owner.clock() + seconds, fence))
             return fence
 
         return await self._db.write(work)
@@ -278,30 +312,35 @@ class SQLiteStore:
         def work(db: sqlite3.Connection) -> list[str]:
             until = lease_end(seconds)
             db.executemany(queries.RENEW, [(until, run_id, fence) for run_id, fence in fences.items()])
-            return [run_id for run_id, fence in fences.items() if _fence(db, run_id) > fence]
+            return [run_id for run_id, fence in fences.items() if _current_fence(db, run_id) > fence]
 
         return self._db.write_blocking(work)
 
     async def release(self, run_id: str, owner: Owner) -> None:
         def work(db: sqlite3.Connection) -> None:
-            db.execute(queries.RELEASE, (run_id, *_fields(owner)))
+            db.execute(queries.RELEASE, (run_id, *_owner_columns(owner)))
             db.execute(queries.FORGET_CLAIM, {"run_id": run_id})
 
         await self._db.write(work)
+
+    # ---------------------------------------------------------------- maintenance
 
     async def compact(self) -> int:
         return await self._db.read(compact_file)
 
     async def flaws(self) -> list[str]:
-        """What is wrong with the file itself, in words: a list that leaves something out is found nowhere else."""
+        """List what is wrong with the file itself, one sentence each.
+
+        Only this finds a run that is missing from an index: every other method relies on the indexes.
+        """
         return await self._db.read(lambda db: [*flaws(db), *list_flaws(db)])
 
     async def survey(self) -> Survey:
-        """All runs, even if some of them cannot be listed."""
+        """Return all runs, even if some of them are damaged."""
         return await self._db.read(survey)
 
     async def numbers(self, run_id: str) -> list[int]:
-        """The numbers of the records of a run, even if some of them cannot be read."""
+        """Return the numbers of a run's records, even if some of them are damaged."""
         return await self._db.read(lambda db: numbers(db, run_id))
 
     async def close(self) -> None:
@@ -314,39 +353,45 @@ class SQLiteStore:
 
 
 class _Standing(NamedTuple):
-    """Where a run stands, as somebody is about to add a record to it."""
+    """The state of a run just before a record is added to it."""
 
     latest: int  # the highest number, -1 if there is none
-    swept: int  # before this number there are only records with outputs
-    remembers: bool  # there is memory of a superstep
-    sleeps: bool  # it wants to be woken
+    swept: int  # below this number only records with outputs are left
+    remembers: bool  # it has a superstep log
+    sleeps: bool  # it has a wake-up time
 
 
-def _standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _Standing:
-    """Raises CommitConflict if it is another workflow's run, or if it was claimed by somebody else since `fence`."""
+def _find_standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _Standing:
+    """Return the state of the entry's run.
+
+    Raises CommitConflict if the run belongs to another workflow, or if another process has acquired
+    it after `fence`.
+    """
     row = db.execute(queries.STANDING, (entry.run_id,)).fetchone()
     if row is None:
-        _check(entry.run_id, fence, _fence(db, entry.run_id))
-        return _Standing(-1, 0, remembers=True, sleeps=True)  # or so it may be: nobody has looked
+        _check_fence(entry.run_id, fence, _current_fence(db, entry.run_id))
+        # A new run may have a superstep log, too. It is not looked up: deleting what is not there
+        # is harmless.
+        return _Standing(-1, 0, remembers=True, sleeps=True)
     latest, workflow, claimed, swept, remembers, sleeps = row
-    _check(entry.run_id, fence, claimed or 0)
+    _check_fence(entry.run_id, fence, claimed or 0)
     refuse_another_workflow(workflow, entry)
     return _Standing(latest, swept, remembers, sleeps)
 
 
-def _fence(db: sqlite3.Connection, run_id: str) -> int:
+def _current_fence(db: sqlite3.Connection, run_id: str) -> int:
     row = db.execute(queries.FENCE, (run_id,)).fetchone()
     return row[0] if row else 0
 
 
-def _check(run_id: str, fence: int | None, claimed: int) -> None:
-    """Refuse whoever writes under a claim that somebody else's has followed."""
+def _check_fence(run_id: str, fence: int | None, claimed: int) -> None:
+    """Raise CommitConflict if a newer lease than the writer's was given out."""
     if fence is not None and claimed > fence:
         raise fence_error(run_id, fence)
 
 
 def _settle(db: sqlite3.Connection, entry: Entry, effects: CommitEffects, run: _Standing) -> None:
-    """Forget the memory and consume the mail that led to a record, and note what it says of its run."""
+    """Apply the effects of a record on the superstep log, signals, old records and metadata."""
     if effects.settled is not None and run.remembers:
         db.execute(queries.SETTLE, (entry.run_id, effects.settled))
     if effects.consumed:
@@ -355,34 +400,39 @@ def _settle(db: sqlite3.Connection, entry: Entry, effects: CommitEffects, run: _
         e = record.entry
         db.execute(queries.REDUCE, (e.is_snapshot, record.body.decode(), e.run_id, e.number, e.checkpoint_id))
     if effects.metadata is not None:
-        note(db, entry.run_id, effects.metadata, is_new=run.latest < 0)
+        set_metadata(db, entry.run_id, effects.metadata, is_new=run.latest < 0)
 
 
 def _sweep(db: sqlite3.Connection, run_id: str, swept: int, below: int | None) -> None:
-    """Let records before a number go, except those with outputs. What was swept before is not looked at again."""
+    """Delete the records below a number, except those with outputs.
+
+    Starts at the `swept` mark of the run, so that kept outputs are not scanned again in each sweep.
+    """
     if below is not None and below > swept:
         db.execute(queries.SWEEP, (run_id, swept, below))
         db.execute(queries.SWEPT, (below, run_id))
 
 
-def _open(db: sqlite3.Connection, run_id: str, workflow: str, effects: CommitEffects, *, sleeps: bool = True) -> None:
-    """Open the questions that came with a record, and set the alarm or take away the one that there is."""
+def _set_requests_and_wake(
+    db: sqlite3.Connection, run_id: str, workflow: str, effects: CommitEffects, *, sleeps: bool = True
+) -> None:
+    """Store the requests that came with a record, and set or clear the wake-up time of the run."""
     if effects.asked:
-        _ask(db, effects.asked)
+        _insert_requests(db, effects.asked)
     if effects.wake is not None:
         db.execute(queries.WAKE, (run_id, workflow, effects.wake))
     elif sleeps:
         db.execute(queries.LET_SLEEP, (run_id,))
 
 
-def _clear(db: sqlite3.Connection, run_id: str) -> None:
-    """Forget what lies beside a run that is gone. A claim that is held stays."""
+def _clear_leftovers(db: sqlite3.Connection, run_id: str) -> None:
+    """Delete everything else that belongs to a run without records. A lease that is held stays."""
     for query in queries.DROP_BESIDE:
         db.execute(query, (run_id,))
     db.execute(queries.FORGET_CLAIM, {"run_id": run_id})
 
 
-def _ask(db: sqlite3.Connection, requests: tuple[Pending, ...]) -> None:
+def _insert_requests(db: sqlite3.Connection, requests: tuple[Pending, ...]) -> None:
     rows = [
         (p.run_id, p.request_id, p.workflow, p.executor, p.request_type, p.response_type, p.schema, p.at, p.deadline)
         for p in requests
@@ -391,24 +441,26 @@ def _ask(db: sqlite3.Connection, requests: tuple[Pending, ...]) -> None:
 
 
 def _escape_nul(run_id: str) -> str:
-    """The id without NULs, and never the same for two ids."""
+    """Return the id without NULs, in a form that is different for different ids."""
     return run_id.replace("~", "~1").replace("\0", "~0")
 
 
-def _fields(owner: Owner) -> tuple[str | int, ...]:
+def _owner_columns(owner: Owner) -> tuple[str | int, ...]:
     return (owner.host, owner.machine, owner.pid, owner.started, owner.drive)
 
 
 def _where(conditions: dict[str, str | None]) -> tuple[str, list[str]]:
-    """The WHERE of a search, and its values."""
+    """Return the WHERE clause of the conditions that have a value, and the values."""
     wanted = {condition: value for condition, value in conditions.items() if value is not None}
     return (f"WHERE {' AND '.join(wanted)}" if wanted else ""), list(wanted.values())
 
 
 class SQLiteCheckpointStorage(BuiltInStorage):
-    """Runs kept in one SQLite file, fully durable, shared by any number of processes of one machine.
+    """Durable storage for runs in one SQLite file, shared by the processes of one machine.
 
-    A new file, and those beside it, have the permissions `mode`; one that is there keeps those it has.
+    A new file and the files SQLite creates next to it get the permissions `mode`; an existing file
+    keeps its own. `seal` encrypts what is stored, `retention` says how much of a run's history is
+    kept, and `lease` is how many seconds a silent process keeps its runs.
     """
 
     def __init__(

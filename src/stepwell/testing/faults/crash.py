@@ -1,4 +1,4 @@
-"""A store that dies on request: before or after its n-th durable write."""
+"""A store that simulates the crash of its process, before or after its n-th durable write."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from stepwell.testing.faults.wrapped_store import Call, WrappedStore
 
 
 class Crash(BaseException):
-    """The process is gone. Not an Exception: nothing may catch it and carry on."""
+    """A simulated crash of the process.
+
+    Not an Exception, so that no handler catches it and carries on.
+    """
 
 
 class CrashingStore(WrappedStore):
-    """Passes everything on to another store. Its n-th write is its last act, done (`after`) or not done.
+    """Forwards every call to another store, until its n-th durable write raises Crash.
 
-    Without `at` it never dies, and only counts: `writes`.
+    With `after` that write is made, otherwise it is not. All later writes raise Crash, too. Without
+    `at` it never crashes. `writes` counts the durable writes.
     """
 
     def __init__(self, inner: Any, at: int | None = None, *, after: bool = False) -> None:
@@ -22,7 +26,9 @@ class CrashingStore(WrappedStore):
         self.at, self._after = at, after
 
     async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
-        dying = self.at is not None and self.writes >= self.at  # the dead write nothing more
+        # `>=`, because a process that is dead writes nothing more, although its tasks still run in
+        # this one.
+        dying = self.at is not None and self.writes >= self.at
         if dying and not (self._after and self.writes == self.at):
             raise Crash
         result = await call()

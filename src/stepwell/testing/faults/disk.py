@@ -1,4 +1,4 @@
-"""A disk that is full, or can only be read: for whatever Python writes below a folder."""
+"""A full or read-only disk, simulated for everything that Python writes below a folder."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_MAKING = ("mkdir", "rename", "replace", "link", "symlink")  # by path; they need room for a name
-_TAKING = ("unlink", "remove", "rmdir")  # by path; they need none
-_FILLING = ("write", "pwrite", "fsync", "ftruncate")  # by handle
+# Functions of `os`. The first two groups take a path, the third an open handle.
+_MAKING = ("mkdir", "rename", "replace", "link", "symlink")  # need room for a directory entry
+_TAKING = ("unlink", "remove", "rmdir")  # need no room, so they work on a full disk
+_FILLING = ("write", "pwrite", "fsync", "ftruncate")
 _NEW = os.O_CREAT
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class FailingDisk:
-    """Inside `with FailingDisk(folder, at=3):` what is written below the folder fails from the third operation on.
+    """A failing disk: `with FailingDisk(folder, at=3):` fails from the third operation on.
 
-    It fails as a full disk does, with ENOSPC: a file gets the first half of what is written to it, and nothing more.
-    With `read_only` as one that can only be read, with EROFS: nothing can be deleted either. An operation is a file or
-    a folder that is created, a write, a sync, a renaming or, with `read_only`, a deletion. With `once` only that one
-    fails. `operations` counts; without `at` none fails. A sync that does not fail is not made: it would only take time.
+    It fails like a full disk, with ENOSPC: a file gets the first half of what is written to it. With
+    `read_only` it fails like a read-only disk, with EROFS, and files cannot be deleted either. An
+    operation is the creation of a file or folder, a write, a sync, a rename or, with `read_only`, a
+    deletion. With `once` only operation `at` fails; without `at` none does. `operations` and `failures`
+    count. A sync that does not fail is skipped, to save time.
 
-    It works for what Python writes in this process, by `open` and `os`, from any thread: for the store of files, and
-    for one of your own. One at a time in a process.
+    It affects what Python writes in this process with `open` and `os`, from any thread: the file store,
+    and a store of your own. Only one may be active in a process.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class FailingDisk:
         self._lock = threading.Lock()
         self._real: dict[str, Callable[..., Any]] = {}
         self._real_open: Any = open
-        self._files: dict[int, str] = {}  # open below the folder, by handle
+        self._files: dict[int, str] = {}  # open files below the folder, by handle
         self.operations = 0
         self.failures = 0
 
@@ -62,7 +64,7 @@ class FailingDisk:
             setattr(os, name, real)
 
     def meet(self, path: str) -> None:
-        """One more operation. Raises OSError if it is one that fails."""
+        """Count an operation; raise OSError if it is one that fails."""
         with self._lock:
             self.operations += 1
             fails = self._at is not None and (
@@ -88,6 +90,7 @@ class FailingDisk:
 
     def _by_handle(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(handle: int, *args: Any) -> Any:
+            # A full disk can still truncate a file.
             if handle not in self._files or (name == "ftruncate" and not self._read_only):
                 return real(handle, *args)
             self.meet(self._files[handle])
@@ -113,7 +116,7 @@ class FailingDisk:
         if set(mode) <= set("rbt") or not self._is_below(file):
             return self._real_open(file, mode, *args, **kwargs)
         opener = kwargs.pop("opener", None)
-        if opener is None:  # else it opens the file by `os`, and that is the operation
+        if opener is None:  # an opener calls `os.open`, which counts the operation
             self.meet(os.fsdecode(file))
         raw = _File(self, file, mode.replace("b", "").replace("t", ""), opener)
         self._files[raw.fileno()] = os.fsdecode(file)
@@ -121,6 +124,7 @@ class FailingDisk:
         return buffered if "b" in mode else io.TextIOWrapper(buffered, **kwargs)
 
     def forget(self, handle: int) -> None:
+        """Note that a handle is closed: its number may be reused for another file."""
         self._files.pop(handle, None)
 
 
@@ -135,6 +139,7 @@ class _File(io.FileIO):
         try:
             self._disk.meet(str(self.name))
         except OSError as error:
+            # A full disk takes what fits, so a store must cope with a record that is cut off.
             if error.errno == errno.ENOSPC:
                 super().write(memoryview(data)[: len(memoryview(data)) // 2])
             raise

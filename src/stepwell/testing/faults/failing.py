@@ -1,4 +1,4 @@
-"""A store that cannot write now and then, or says so although it wrote."""
+"""A store whose writes fail, or succeed and report failure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ NEVER: tuple[int, ...] = ()
 
 
 class FailingStore(WrappedStore):
-    """Passes everything on to another store. Its n-th durable write raises StoreUnavailable, once.
+    """Forwards every call to another store, but its n-th durable write raises an error.
 
-    With `after` the write was done all the same and only its acknowledgement is lost: whoever wrote cannot know. `at`
-    is a number, or any container of numbers, such as `range(3, 9)`; without it no write fails, and `writes` counts.
+    The error is StoreUnavailable. With `after` the write is made and only its acknowledgement is
+    lost: the caller cannot tell. `at` is the number of the write, from 1, or a container of numbers
+    such as `range(3, 9)`; without it no write fails. `writes` counts the durable writes, `failed`
+    lists those that failed.
     """
 
     def __init__(self, inner: Any, at: int | Container[int] = NEVER, *, after: bool = False) -> None:
         super().__init__(inner)
         self._at: Container[int] = (at,) if isinstance(at, int) else at
         self._after = after
-        self.failed: list[tuple[str, tuple[Any, ...]]] = []  # the writes that did, by name and arguments
+        self.failed: list[tuple[str, tuple[Any, ...]]] = []  # name and arguments
 
     async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
         number = self.writes
@@ -30,7 +32,7 @@ class FailingStore(WrappedStore):
             return await call()
         if not self._after:
             self.failed.append((name, args))
-            raise StoreUnavailable(f"write {number} ({name}) failed, as a test wants it; nothing was written")
+            raise StoreUnavailable(f"write {number} ({name}) failed on purpose; nothing was written")
         await call()
         self.failed.append((name, args))
-        raise StoreUnavailable(f"write {number} ({name}) was done, and a test wants its acknowledgement lost")
+        raise StoreUnavailable(f"write {number} ({name}) was made, but its acknowledgement was lost on purpose")

@@ -1,4 +1,4 @@
-"""A store that takes its time, so that what was begun first need not be done first."""
+"""A slow store, whose operations overtake each other."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stepwell.testing.faults.wrapped_store import Call, WrappedStore
 
 
 class SlowStore(WrappedStore):
-    """Passes everything on to another store, late, and what it answered later still.
+    """Forwards every call to another store, after a delay, and delays its answer.
 
-    `turns` says how many turns of the event loop each operation waits before it is passed on, and as many again
-    before it is answered; what is asked for meanwhile may overtake it. A list is gone through again and again:
-    `[9, 0, 4]` makes the second operation overtake the first. With a `clock`, each operation also takes so many
-    `seconds` of its time.
+    `turns` is how many iterations of the event loop each operation waits before it is forwarded, and
+    again before it is answered; later operations may overtake it. A list is repeated: `[9, 0, 4]` lets
+    the second operation overtake the first. With a `clock`, each operation also takes so many `seconds`
+    of that clock.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class SlowStore(WrappedStore):
         return await self.use(name, call)
 
     async def use(self, name: str, call: Call) -> Any:
-        if name == "close":  # nothing is left to overtake it
+        if name == "close":  # called when nothing else is under way
             return await call()
         turns = next(self._turns)
         await _wait(turns)

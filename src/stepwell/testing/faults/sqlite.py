@@ -1,4 +1,7 @@
-"""A SQLite store whose file cannot grow, or can only be read."""
+"""A SQLite store on a full or read-only disk, simulated with limits of SQLite itself.
+
+`FailingDisk` cannot do this: SQLite writes its file without Python.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,15 @@ from stepwell.stores.sqlite.access import SQLiteDatabase, Work
 from stepwell.stores.sqlite.store import SQLiteStore
 
 T = TypeVar("T")
-_NO_LIMIT = 2**32 - 2  # pages: the most that SQLite has
+_NO_LIMIT = 2**32 - 2  # pages: the most that SQLite supports
 
 
 class ConfinedSQLiteStore(SQLiteStore):
-    """A SQLite store on a disk with little room: its file has at most `pages` pages, and then it is full.
+    """A SQLite store on a small disk: when its file has `pages` pages, the disk is full.
 
-    `read_only_at=3` makes its third write and all that follow fail as on a disk that can only be read. Both are
-    attributes, so that a test can make room again: `store.pages = None`. `writes` counts what was to be written.
+    `read_only_at=3` makes its third write and all later ones fail as on a read-only disk. Both are
+    attributes, so that a test can free the disk again: `store.pages = None`. `writes` counts the
+    attempts to write.
     """
 
     def __init__(
@@ -30,7 +34,7 @@ class ConfinedSQLiteStore(SQLiteStore):
 
 
 class _ConfinedDatabase(SQLiteDatabase):
-    """Does every piece of writing under the limits of its store."""
+    """Makes every write under the limits of its store."""
 
     def __init__(self, like: SQLiteDatabase, store: ConfinedSQLiteStore) -> None:
         super().__init__(like._path, like._prepare, like._mode)
@@ -47,11 +51,12 @@ class _ConfinedDatabase(SQLiteDatabase):
             store = self._store
             store.writes += 1
             read_only = store.read_only_at is not None and store.writes >= store.read_only_at
+            # Set before each write: the limits may have changed, and each connection has its own.
             db.execute(f"PRAGMA max_page_count = {store.pages or _NO_LIMIT}")
             db.execute(f"PRAGMA query_only = {int(read_only)}")
             try:
                 return work(db)
             finally:
-                db.execute("PRAGMA query_only = 0")  # for whoever gets the connection next
+                db.execute("PRAGMA query_only = 0")  # the connection is reused
 
         return work_within_limits

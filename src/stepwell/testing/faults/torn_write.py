@@ -1,4 +1,4 @@
-"""A write that was torn: a file that ends too early."""
+"""Torn writes: files that end too early."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 
 
 def torn(path: str | os.PathLike[str], *, start: int = 0, every: int = 1) -> Iterator[int]:
-    """Cut a file at each of its bytes from `start` on, or at one in so many; whole again afterwards.
+    """Truncate a file to every size from `start` on, or to one in `every`; restore it afterwards.
 
-    `for size in torn(path):` - inside the loop the file has only its first `size` bytes, at most all but one.
+    Inside `for size in torn(path):` the file has only its first `size` bytes, at least one too few.
     """
     file = Path(path)
-    whole, times = file.read_bytes(), file.stat()
+    content, times = file.read_bytes(), file.stat()
     try:
-        for size in range(start, len(whole), every):
-            file.write_bytes(whole[:size])
+        for size in range(start, len(content), every):
+            file.write_bytes(content[:size])
             yield size
     finally:
-        file.write_bytes(whole)
+        file.write_bytes(content)
+        # A reader may compare times to notice a change, and in the end nothing has changed.
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))

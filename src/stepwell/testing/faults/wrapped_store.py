@@ -1,4 +1,4 @@
-"""A store around another one: it passes everything on, and whoever derives from it may meddle with what it passes."""
+"""The base of the faulty stores: a wrapper that forwards all calls to another store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 WRITES = ("append", "put", "remove", "thin_out", "drop", "write_log", "send")
-"""What makes something durable. Everything else a store does can be done again."""
+"""The methods that make something durable. Everything else a store does can be repeated."""
 
 _DIRECT = ("runs_with_signals", "renew", "transaction")  # called from threads, not awaited
 
@@ -14,24 +14,29 @@ Call = Callable[[], Awaitable[Any]]
 
 
 class WrappedStore:
-    """Passes everything on to another store, and counts its durable `writes`."""
+    """Forwards every call to another store, `inner`, and counts its durable `writes`.
+
+    A subclass overrides `write` or `use` to inject faults.
+    """
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.writes = 0
 
     def __getattr__(self, name: str) -> Any:
-        if name == "inner":  # it is not there yet, or no more: asking for it again would never end
+        # Without `inner` (before __init__, or while unpickling) the lookup below would recurse
+        # without end.
+        if name == "inner":
             raise AttributeError(name)
         method = getattr(self.inner, name)
         return self._forward(name, method) if callable(method) and name not in _DIRECT else method
 
     async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
-        """A durable write: `call` makes it."""
+        """Make a durable write: `await call()` makes it, `name` and `args` say which it is."""
         return await call()
 
     async def use(self, name: str, call: Call) -> Any:
-        """Anything else that is awaited."""
+        """Make any other async call."""
         return await call()
 
     def _forward(self, name: str, method: Callable[..., Awaitable[Any]]) -> Any:

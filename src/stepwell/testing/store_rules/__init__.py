@@ -1,1 +1,1 @@
-"""The rules that every store keeps, chapter by chapter."""
+"""The rules that every store must keep, one module for each part of the store port."""

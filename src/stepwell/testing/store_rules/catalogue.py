@@ -1,4 +1,4 @@
-"""Every rule for stores, chapter by chapter."""
+"""`STORE_RULES`: all rules, collected from the modules of this package."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from importlib import import_module
 
 from stepwell.testing.store_rules.rule import Promise, StoreRule
 
+# In the order in which the tests run: simple promises first, so that the first failure is the most
+# telling one.
 _CHAPTERS = (
     "records",
     "reading",
@@ -25,7 +27,10 @@ _CHAPTERS = (
 
 def _promises_of(chapter: str) -> list[Promise]:
     name = f"{__package__}.{chapter}"
-    if "pytest" in sys.modules:  # to be told before it is loaded: a rule that is broken then says what was found
+    # Makes pytest show the values in a failed assert, as it does in test modules. It must know
+    # before the import, and pytest is not a dependency, so it is used only if the program has
+    # loaded it.
+    if "pytest" in sys.modules:
         sys.modules["pytest"].register_assert_rewrite(name)
     return [value for value in vars(import_module(name)).values() if isinstance(value, Promise)]
 
@@ -35,4 +40,7 @@ _PROMISES = [promise for chapter in _CHAPTERS for promise in _promises_of(chapte
 STORE_RULES: tuple[StoreRule, ...] = tuple(
     StoreRule(promise, manner) for promise in _PROMISES for manner in promise.manners
 )
-"""What is true of every store, in every manner of use: to parametrise a test with."""
+"""Every promise of the store port, in every manner of use.
+
+Parametrize a test with it, with `ids=str`.
+"""

@@ -1,4 +1,4 @@
-"""What is true of every store: the numbers of claims. Whoever was followed by somebody else cannot disturb."""
+"""Rules for fences, the numbers of leases: a driver that lost its lease cannot write any more."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from stepwell.testing.store_rules.samples import (
 
 
 @rule
-async def every_claim_has_a_higher_number_than_those_before(store: Store) -> None:
+async def every_lease_has_a_higher_fence_than_those_before(store: Store) -> None:
     mine, other = this_process("mine"), this_process("other")
     await fill(store, "r", 1)
     fences = [await store.acquire("r", mine, seconds=60), await store.acquire("r", mine, seconds=60)]
     await store.release("r", mine)
     fences.append(await store.acquire("r", other, seconds=60))
-    await store.close()
+    await store.close()  # fences survive a restart of the store
     with after(minutes=2):
         fences.append(await store.acquire("r", mine, seconds=60))
         await store.release("r", mine)
@@ -43,7 +43,7 @@ async def every_claim_has_a_higher_number_than_those_before(store: Store) -> Non
 
 
 @rule
-async def a_run_without_records_has_numbers_already(store: Store) -> None:
+async def a_run_without_records_has_fences(store: Store) -> None:
     first = await store.acquire("r", this_process("mine"), seconds=60)
     with after(minutes=2):
         second = await store.acquire("r", this_process("other"), seconds=60)
@@ -57,13 +57,14 @@ async def a_run_without_records_has_numbers_already(store: Store) -> None:
 
 
 @rule
-async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> None:
+async def a_fenced_driver_cannot_append(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.acquire("r", this_process("mine"), seconds=60)
     await store.append(record("r", 1), CommitEffects(fence=first))
     await store.send("r", "k", text(1))
     with after(minutes=2):
         second = await store.acquire("r", this_process("other"), seconds=60)
+    # None of these effects may happen, not even one.
     late = CommitEffects(fence=first, consumed=("k",), asked=(question("r", "q"),), wake=on(1), drop_below=2)
     with refused(CommitConflict, "acquired by another process"):
         await store.append(record("r", 2), replace(late, metadata=run_metadata(team="red")))
@@ -73,6 +74,7 @@ async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> N
     assert await store.wakes() == []
     assert await store.runs() == [run_entry(record("r", 1))]
     await store.append(record("r", 2), CommitEffects(fence=second))
+    # Without a fence nothing is checked but the number.
     await store.append(record("r", 3))
     with refused(CommitConflict):
         await store.put(record("r", 3, body="late"), CommitEffects(fence=first))
@@ -81,7 +83,7 @@ async def whoever_was_followed_by_somebody_else_cannot_append(store: Store) -> N
 
 
 @rule
-async def whoever_was_followed_by_somebody_else_cannot_remember(store: Store) -> None:
+async def a_fenced_driver_cannot_write_to_the_superstep_log(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.acquire("r", this_process("mine"), seconds=60)
     assert await store.write_log("r", 1, "a", text(1), fence=first)
@@ -97,7 +99,7 @@ async def whoever_was_followed_by_somebody_else_cannot_remember(store: Store) ->
 
 
 @rule
-async def who_claims_a_run_again_writes_under_the_new_number(store: Store) -> None:
+async def acquiring_again_replaces_the_old_fence(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
     first = await store.acquire("r", mine, seconds=60)
@@ -108,11 +110,12 @@ async def who_claims_a_run_again_writes_under_the_new_number(store: Store) -> No
 
 
 @rule
-async def who_let_go_may_write_until_somebody_else_claims(store: Store) -> None:
+async def a_released_fence_is_valid_until_the_next_lease(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
     first = await store.acquire("r", mine, seconds=60)
     await store.release("r", mine)
+    # Nobody has acquired the run since, so the fence is still the highest one.
     await store.append(record("r", 1), CommitEffects(fence=first))
     second = await store.acquire("r", this_process("other"), seconds=60)
     with refused(CommitConflict):
@@ -124,7 +127,7 @@ async def who_let_go_may_write_until_somebody_else_claims(store: Store) -> None:
 
 
 @rule
-async def a_claim_that_is_refused_takes_nothing_from_the_one_that_holds(store: Store) -> None:
+async def a_refused_acquire_leaves_the_holder_alone(store: Store) -> None:
     await fill(store, "r", 1)
     first = await store.acquire("r", this_process("mine"), seconds=60)
     with refused(RunBusy):
@@ -137,7 +140,7 @@ async def a_claim_that_is_refused_takes_nothing_from_the_one_that_holds(store: S
 
 
 @rule
-async def the_number_of_one_run_is_not_anothers(store: Store) -> None:
+async def fences_of_different_runs_are_independent(store: Store) -> None:
     await fill(store, "r", 1)
     await fill(store, "s", 1)
     mine = this_process("mine")
@@ -149,7 +152,7 @@ async def the_number_of_one_run_is_not_anothers(store: Store) -> None:
 
 
 @rule
-async def renewing_says_what_somebody_else_has_claimed(store: Store) -> None:
+async def renewing_reports_the_runs_that_were_lost(store: Store) -> None:
     mine, other = this_process("mine"), this_process("other")
     fences: dict[str, int] = {}
     for run_id in ("a", "b", "c", *ODD_IDS):
@@ -173,7 +176,7 @@ async def renewing_says_what_somebody_else_has_claimed(store: Store) -> None:
 
 
 @rule
-async def a_released_claim_is_not_brought_back_by_renewing(store: Store) -> None:
+async def renewing_does_not_revive_a_released_lease(store: Store) -> None:
     mine = this_process("mine")
     await fill(store, "r", 1)
     fence = await store.acquire("r", mine, seconds=60)
@@ -184,7 +187,7 @@ async def a_released_claim_is_not_brought_back_by_renewing(store: Store) -> None
 
 
 @rule
-async def of_many_claims_at_once_each_has_its_own_number(store: Store) -> None:
+async def concurrent_leases_have_different_fences(store: Store) -> None:
     await fill(store, "r", 1)
     mine = this_process("mine")
     fences = await asyncio.gather(*(store.acquire("r", mine, seconds=60) for _ in range(20)))

@@ -1,4 +1,4 @@
-"""What is true of every store whose texts are guarded: what was damaged, moved or not sealed is refused by name."""
+"""Rules for guarded stores: text that was damaged, moved or not sealed is refused by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = "the secret of the house"
 
 
 @rule_of_guards("sealed")
-async def nothing_of_a_text_can_be_read_in_a_sealed_store(store: VerifiedStore) -> None:
+async def a_sealed_store_reveals_no_text(store: VerifiedStore) -> None:
     for number in range(3):
         await store.append(record("r", number, body=SECRET, is_snapshot=number == 0))
     await store.put(record("s", 7, body=SECRET))
@@ -30,11 +30,11 @@ async def nothing_of_a_text_can_be_read_in_a_sealed_store(store: VerifiedStore) 
     bodies += [*(await inner.read_log("r", 3)).values(), *dict(await inner.pending_signals("r")).values()]
     assert len(bodies) == 5
     assert [body for body in bodies if b"secret" in body] == []
-    assert all(isinstance(json.loads(body), dict) for body in bodies)  # a store may count on it
+    assert all(isinstance(json.loads(body), dict) for body in bodies)  # sealed or not, a body is a JSON object
 
 
 @rule_of_guards("sealed")
-async def what_is_not_sealed_is_refused_in_a_sealed_store(store: VerifiedStore) -> None:
+async def a_sealed_store_refuses_unsealed_text(store: VerifiedStore) -> None:
     await fill(store.inner, "r", 1)
     await store.inner.write_log("r", 1, "k", text(1))
     await store.inner.send("r", "k", text(1))
@@ -46,10 +46,11 @@ async def what_is_not_sealed_is_refused_in_a_sealed_store(store: VerifiedStore) 
 
 
 @rule_of_guards("summed", "sealed")
-async def a_record_in_the_place_of_another_is_refused(store: VerifiedStore) -> None:
+async def a_record_moved_to_another_place_is_refused(store: VerifiedStore) -> None:
     for run_id in ("r", "s"):
         await store.append(record(run_id, 0, body="same"))
         await store.append(record(run_id, 1, body="same"))
+    # Each text is bound to its run, number and checkpoint: move it to another of each.
     first, second = await store.inner.history("r")
     await store.inner.put(Record(second.entry, first.body))
     await check_refusal(store, "r", number=1)
@@ -63,7 +64,7 @@ async def a_record_in_the_place_of_another_is_refused(store: VerifiedStore) -> N
 
 
 @rule_of_guards("summed", "sealed")
-async def mail_in_the_place_of_other_mail_is_refused(store: VerifiedStore) -> None:
+async def a_signal_moved_to_another_place_is_refused(store: VerifiedStore) -> None:
     await store.send("r", "k", text("yes"))
     ((_, body),) = await store.inner.pending_signals("r")
     await store.inner.send("s", "k", body)
@@ -75,7 +76,7 @@ async def mail_in_the_place_of_other_mail_is_refused(store: VerifiedStore) -> No
 
 
 @rule_of_guards("summed", "sealed")
-async def memory_in_the_place_of_another_is_refused(store: VerifiedStore) -> None:
+async def a_superstep_log_entry_moved_to_another_place_is_refused(store: VerifiedStore) -> None:
     await store.write_log("r", 1, "k", text("done"))
     body = (await store.inner.read_log("r", 1))["k"]
     for run_id, place, key in [("s", 1, "k"), ("r", 2, "k"), ("r", 3, "l")]:
@@ -86,7 +87,7 @@ async def memory_in_the_place_of_another_is_refused(store: VerifiedStore) -> Non
 
 
 @rule_of_guards("summed", "sealed")
-async def a_damaged_record_is_named_and_the_others_are_read(store: VerifiedStore) -> None:
+async def a_damaged_record_is_named_and_others_stay_readable(store: VerifiedStore) -> None:
     for run_id in ("r", "s"):
         await store.append(record(run_id, 0, body=SECRET))
     whole = await store.inner.head("r")
@@ -100,7 +101,7 @@ async def a_damaged_record_is_named_and_the_others_are_read(store: VerifiedStore
 
 
 async def check_refusal(store: VerifiedStore, run_id: str, *, number: int) -> None:
-    """However the record is read, the error says which it is."""
+    """Check that every way of reading the record raises an error that names it."""
     named = f"checkpoint {run_id}-{number} of run '{run_id}'"
     with refused(CheckpointCorrupt, named):
         await store.head(run_id)
@@ -111,7 +112,10 @@ async def check_refusal(store: VerifiedStore, run_id: str, *, number: int) -> No
 
 
 def make_damages(body: bytes) -> Iterator[bytes]:
-    """The text with one of its strings cut off, or with one letter changed. It stays JSON: a store may count on it."""
+    """Yield the text with one of its strings cut short, or with one letter changed.
+
+    The result is always JSON: a store may rely on that.
+    """
     for change in (_cut_short, _change_letter):
         for damaged in _change_strings(json.loads(body), change):
             yield text(damaged)

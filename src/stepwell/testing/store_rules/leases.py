@@ -1,4 +1,4 @@
-"""What is true of every store: who drives a run."""
+"""Rules for leases: who drives a run, and until when."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import after, fill, refused
 
 
-def somebody_else_alive(drive: str = "other") -> Owner:
+def another_live_owner(drive: str = "other") -> Owner:
+    # Another drive of this very process: it is certainly alive, so its lease is never taken over
+    # early.
     return this_process(drive)
 
 
 @rule
-async def a_run_is_driven_by_one_at_a_time(store: Store) -> None:
-    mine, other = this_process("mine"), somebody_else_alive()
+async def a_run_has_one_driver_at_a_time(store: Store) -> None:
+    mine, other = this_process("mine"), another_live_owner()
+    # The owner may acquire again: a driver that lost the answer retries.
     await store.acquire("r", mine, seconds=60)
     await store.acquire("r", mine, seconds=60)
     await store.acquire("s", other, seconds=60)
@@ -30,22 +33,22 @@ async def a_run_is_driven_by_one_at_a_time(store: Store) -> None:
 
 
 @rule
-async def a_claim_stays_with_a_run_that_comes_and_goes(store: Store) -> None:
+async def a_lease_survives_the_removal_of_the_run(store: Store) -> None:
     await store.acquire("r", this_process("mine"), seconds=60)
     await fill(store, "r", 1)
     with refused(RunBusy):
-        await store.acquire("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", another_live_owner(), seconds=60)
     await store.remove("r", 0)
     with refused(RunBusy):
-        await store.acquire("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", another_live_owner(), seconds=60)
     await fill(store, "r", 1, workflow="another")
     with refused(RunBusy):
-        await store.acquire("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", another_live_owner(), seconds=60)
 
 
 @rule
-async def a_released_run_is_free(store: Store) -> None:
-    mine, other = this_process("mine"), somebody_else_alive()
+async def a_released_run_can_be_acquired(store: Store) -> None:
+    mine, other = this_process("mine"), another_live_owner()
     await store.acquire("r", mine, seconds=60)
     await store.release("r", other)
     with refused(RunBusy):
@@ -56,17 +59,17 @@ async def a_released_run_is_free(store: Store) -> None:
 
 
 @rule
-async def a_claim_ends_by_itself(store: Store) -> None:
+async def a_lease_expires(store: Store) -> None:
     await store.acquire("r", this_process("mine"), seconds=60)
     with after(minutes=2):
-        await store.acquire("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", another_live_owner(), seconds=60)
         with refused(RunBusy):
             await store.acquire("r", this_process("mine"), seconds=60)
 
 
 @rule
-async def renewing_extends_a_claim_that_is_still_held(store: Store) -> None:
-    mine, other = this_process("mine"), somebody_else_alive()
+async def renewing_extends_a_lease_that_is_held(store: Store) -> None:
+    mine, other = this_process("mine"), another_live_owner()
     fence = await store.acquire("r", mine, seconds=60)
     await store.acquire("s", other, seconds=60)
     await asyncio.to_thread(store.renew, {"r": fence, "unknown": fence}, seconds=600)
@@ -78,6 +81,7 @@ async def renewing_extends_a_claim_that_is_still_held(store: Store) -> None:
 
 
 def another_process() -> subprocess.Popen[bytes]:
+    # Waits for input that never comes, so it lives until it is killed.
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
@@ -89,15 +93,17 @@ async def the_run_of_a_dead_process_is_taken_over_at_once(store: Store) -> None:
         with refused(RunBusy):
             await store.acquire("r", this_process("mine"), seconds=60)
         process.kill()
-        while process_start(process.pid):  # noqa: ASYNC110 - the dead tell nobody
+        while process_start(process.pid):  # noqa: ASYNC110 - a killed process gives no signal
             await asyncio.sleep(0.01)
         await store.acquire("r", this_process("mine"), seconds=60)
     with refused(RunBusy):
-        await store.acquire("r", somebody_else_alive(), seconds=60)
+        await store.acquire("r", another_live_owner(), seconds=60)
 
 
 @rule
-async def the_run_of_a_process_elsewhere_is_left_to_it(store: Store) -> None:
+async def the_run_of_a_process_on_another_machine_is_left_to_it(store: Store) -> None:
+    # Process 1 with a start time of "0" would count as dead here; on another machine nobody can
+    # know.
     await store.acquire("r", replace(this_process("x"), machine="elsewhere", pid=1, started="0"), seconds=60)
     with refused(RunBusy):
         await store.acquire("r", this_process("mine"), seconds=60)

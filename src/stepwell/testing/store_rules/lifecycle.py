@@ -1,4 +1,4 @@
-"""What is true of every store: loops, threads, opening and closing."""
+"""Rules for event loops, threads, closing and cancellation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwell.testing.store_rules.samples import fill, numbers, record
 
 
 @rule
-async def a_store_is_used_from_many_threads_and_loops(store: Store) -> None:
+async def a_store_works_from_many_threads_and_event_loops(store: Store) -> None:
     def drive(run_id: str) -> None:
         asyncio.run(fill(store, run_id, 5))
 
@@ -25,7 +25,7 @@ async def a_store_is_used_from_many_threads_and_loops(store: Store) -> None:
 
 
 @rule
-async def a_store_is_closed_twice_and_used_again(store: Store) -> None:
+async def a_store_can_be_closed_twice_and_used_again(store: Store) -> None:
     await store.close()
     await fill(store, "r", 1)
     await store.close()
@@ -35,9 +35,10 @@ async def a_store_is_closed_twice_and_used_again(store: Store) -> None:
 
 
 @rule
-async def a_waiter_that_is_cancelled_harms_nobody(store: Store) -> None:
+async def a_cancelled_caller_does_not_affect_others(store: Store) -> None:
     tasks = [asyncio.create_task(store.append(record(f"r{n}", 0))) for n in range(20)]
     await asyncio.sleep(0)
+    # Whether a cancelled append is stored is open; those beside it must be.
     for task in tasks[::2]:
         task.cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What is true of every store: its records, as they are read back."""
+"""Rules for reading records back: chains, history, entries and checkpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stepwell.testing.store_rules.samples import fill, numbers, places, record, 
 
 
 @rule
-async def a_chain_begins_with_the_last_frame(store: Store) -> None:
+async def a_chain_starts_with_the_last_snapshot(store: Store) -> None:
     for number, is_snapshot in enumerate([True, False, False, True, False]):
         await store.append(record("r", number, is_snapshot=is_snapshot))
     assert numbers(await store.chain("r", 0)) == [0]
@@ -20,7 +20,7 @@ async def a_chain_begins_with_the_last_frame(store: Store) -> None:
 
 
 @rule
-async def what_the_next_record_is_based_on_goes_only_with_a_follower(store: Store) -> None:
+async def the_base_of_a_delta_is_removed_only_with_a_follower(store: Store) -> None:
     for number, is_snapshot in enumerate([True, False, False, False]):
         await store.append(record("r", number, is_snapshot=is_snapshot))
     with refused(CommitConflict, "commit 2 is a delta to it"):
@@ -32,7 +32,7 @@ async def what_the_next_record_is_based_on_goes_only_with_a_follower(store: Stor
 
 
 @rule
-async def a_follower_does_not_bring_back_what_was_removed(store: Store) -> None:
+async def a_follower_does_not_restore_a_removed_record(store: Store) -> None:
     for number in range(3):
         await store.append(record("r", number, is_snapshot=True))
     assert await store.remove("r", 2)
@@ -41,7 +41,7 @@ async def a_follower_does_not_bring_back_what_was_removed(store: Store) -> None:
 
 
 @rule
-async def history_is_oldest_first_and_may_end_early(store: Store) -> None:
+async def history_is_oldest_first_up_to_a_number(store: Store) -> None:
     for number in range(5):
         await store.append(record("r", number, outputs=number in (1, 3)))
     assert numbers(await store.history("r")) == [0, 1, 2, 3, 4]
@@ -52,7 +52,7 @@ async def history_is_oldest_first_and_may_end_early(store: Store) -> None:
 
 
 @rule
-async def history_may_begin_late(store: Store) -> None:
+async def history_starts_after_a_number(store: Store) -> None:
     for number in range(5):
         await store.append(record("r", number, outputs=number in (1, 3)))
     assert numbers(await store.history("r", after=1)) == [2, 3, 4]
@@ -69,7 +69,7 @@ async def history_may_begin_late(store: Store) -> None:
 
 
 @rule
-async def entries_come_in_the_order_of_commits(store: Store) -> None:
+async def entries_are_listed_in_commit_order(store: Store) -> None:
     for run_id, number in [("b", 0), ("a", 0), ("b", 1), ("c", 0), ("a", 1)]:
         await store.append(record(run_id, number, workflow="odd" if run_id == "c" else "w"))
     assert places(await store.entries()) == [("b", 0), ("a", 0), ("b", 1), ("c", 0), ("a", 1)]
@@ -81,7 +81,7 @@ async def entries_come_in_the_order_of_commits(store: Store) -> None:
 
 
 @rule
-async def the_newest_is_what_was_committed_last(store: Store) -> None:
+async def the_newest_entry_was_committed_last(store: Store) -> None:
     for run_id, number, workflow in [("a", 0, "v"), ("b", 0, "w"), ("a", 1, "v"), ("c", 0, "w")]:
         await store.append(record(run_id, number, workflow=workflow))
     assert await store.newest() == record("c", 0).entry
@@ -101,7 +101,9 @@ async def a_checkpoint_is_located_by_its_id(store: Store) -> None:
 
 
 @rule
-async def a_chain_with_a_missing_link_is_named(store: Store) -> None:
+async def a_chain_with_a_missing_record_is_reported(store: Store) -> None:
+    # A delta without its base: a store that skipped the gap would return a state that never
+    # existed.
     await store.put(record("r", 0))
     await store.put(record("r", 2, is_snapshot=False))
     await store.put(record("r", 3, is_snapshot=False))

@@ -1,4 +1,4 @@
-"""What is true of every store: its records, as they are appended, put and removed."""
+"""Rules for appending, putting and removing records."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stepwell.testing.store_rules.samples import (
     text,
 )
 
-# -------------------------------------------------------------------- records
+# -------------------------------------------------------------------- appending
 
 
 @rule
-async def an_empty_store_knows_nothing(store: Store) -> None:
+async def an_empty_store_has_no_records(store: Store) -> None:
     assert await store.head("r") is None
     assert await store.chain("r", 0) == []
     assert await store.history("r") == []
@@ -35,7 +35,7 @@ async def an_empty_store_knows_nothing(store: Store) -> None:
 
 
 @rule
-async def what_was_appended_is_the_head(store: Store) -> None:
+async def the_last_appended_record_is_the_head(store: Store) -> None:
     first, second = record("r", 0), record("r", 1, status="done", outputs=True, is_snapshot=False)
     await store.append(first)
     assert meaning(await store.head("r")) == meaning(first)
@@ -44,7 +44,8 @@ async def what_was_appended_is_the_head(store: Store) -> None:
 
 
 @rule
-async def a_body_comes_back_as_it_was_written(store: Store) -> None:
+async def a_body_is_read_back_unchanged(store: Store) -> None:
+    # Everything that a round trip through a JSON parser, or through jsonb, would change.
     body = '{"b":1.10,"a":-0.0,"big":123456789012345678901234567890,"e":1e400,"n":[null,[],{}],'
     body += '"u":"é\\u00e9日\\ud83d\\ude00"}'
     await store.append(Record(record("r", 0).entry, body.encode()))
@@ -54,30 +55,30 @@ async def a_body_comes_back_as_it_was_written(store: Store) -> None:
 
 
 @rule
-async def a_large_body_comes_back(store: Store) -> None:
+async def a_large_body_is_read_back_unchanged(store: Store) -> None:
     large = record("r", 0, body=["x" * 1000] * 3000)
     await store.append(large)
     assert meaning(await store.head("r")) == meaning(large)
 
 
 @rule
-async def a_number_is_taken_once(store: Store) -> None:
+async def a_record_number_is_used_once(store: Store) -> None:
     await fill(store, "r", 2)
-    for number in (0, 1, 3):
+    for number in (0, 1, 3):  # taken, taken, and one that leaves a gap
         with refused(CommitConflict, "'r'"):
             await store.append(record("r", number, body="other"))
     assert meanings(await store.history("r")) == meanings([record("r", 0), record("r", 1)])
 
 
 @rule
-async def a_new_run_begins_with_number_0(store: Store) -> None:
+async def a_new_run_starts_with_number_0(store: Store) -> None:
     with refused(CommitConflict):
         await store.append(record("r", 1))
     assert await store.head("r") is None
 
 
 @rule
-async def of_many_appends_of_one_number_exactly_one_wins(store: Store) -> None:
+async def concurrent_appends_of_one_number_have_one_winner(store: Store) -> None:
     outcomes = await asyncio.gather(
         *(store.append(record("r", 0, body=n, checkpoint_id=f"c{n}")) for n in range(20)), return_exceptions=True
     )
@@ -101,7 +102,7 @@ async def a_run_belongs_to_one_workflow(store: Store) -> None:
 
 
 @rule
-async def runs_and_workflows_of_odd_names_are_kept_apart(store: Store) -> None:
+async def runs_and_workflows_with_odd_names_are_kept_apart(store: Store) -> None:
     for name in ODD_IDS:
         await store.append(record(name, 0, workflow=f"w{name}", body=name, checkpoint_id=f"c{name}"))
         await store.write_log(name, 1, name, text(name))
@@ -115,7 +116,7 @@ async def runs_and_workflows_of_odd_names_are_kept_apart(store: Store) -> None:
 
 
 @rule
-async def a_checkpoint_or_workflow_of_an_odd_name_is_found_or_not_found(store: Store) -> None:
+async def checkpoints_and_workflows_with_odd_names_are_found(store: Store) -> None:
     await store.append(record("r", 0))
     for name in ODD_IDS:
         assert await store.locate(name) is None
@@ -132,7 +133,8 @@ async def a_checkpoint_or_workflow_of_an_odd_name_is_found_or_not_found(store: S
 
 
 @rule
-async def a_record_is_put_wherever_it_belongs(store: Store) -> None:
+async def put_stores_a_record_at_any_number(store: Store) -> None:
+    # `put` is for imports, so numbers may arrive in any order and with gaps.
     await store.put(record("r", 5))
     await store.put(record("r", 2))
     assert numbers(await store.history("r")) == [2, 5]
@@ -144,7 +146,7 @@ async def a_record_is_put_wherever_it_belongs(store: Store) -> None:
 
 
 @rule
-async def what_is_put_replaces_and_counts_as_committed_now(store: Store) -> None:
+async def put_replaces_a_record_and_counts_as_committed_now(store: Store) -> None:
     await fill(store, "r", 3)
     await fill(store, "s", 1)
     again = record("r", 1, body="again", checkpoint_id="again")
@@ -173,26 +175,27 @@ async def a_removed_record_is_gone(store: Store) -> None:
 
 
 @rule
-async def a_follower_takes_the_place_of_the_record_after_without_becoming_the_newest(store: Store) -> None:
+async def a_follower_replaces_the_next_record_without_becoming_the_newest(store: Store) -> None:
     await store.append(record("r", 0))
     await store.append(record("r", 1, is_snapshot=False))
     await fill(store, "s", 1)
     whole = record("r", 1, body="whole")
     assert await store.remove("r", 0, follower=whole)
     assert meanings(await store.chain("r", 1)) == meanings([whole])
+    # Unlike `put`, a follower keeps the position of the record it replaces.
     assert places(await store.entries()) == [("r", 1), ("s", 0)]
     assert await store.newest() == record("s", 0).entry
 
 
 @rule
-async def a_follower_of_nothing_is_not_stored(store: Store) -> None:
+async def a_follower_of_a_missing_record_is_not_stored(store: Store) -> None:
     await fill(store, "r", 1)
     assert not await store.remove("r", 7, follower=record("r", 8))
     assert numbers(await store.history("r")) == [0]
 
 
 @rule
-async def a_follower_that_is_refused_removes_nothing(store: Store) -> None:
+async def a_refused_follower_removes_nothing(store: Store) -> None:
     await fill(store, "r", 2)
     with refused(CommitConflict):
         await store.remove("r", 0, follower=record("r", 1, workflow="another"))
@@ -200,12 +203,13 @@ async def a_follower_that_is_refused_removes_nothing(store: Store) -> None:
 
 
 @rule
-async def a_run_whose_last_record_goes_is_gone_with_its_memory(store: Store) -> None:
+async def removing_the_last_record_removes_the_superstep_log(store: Store) -> None:
     await fill(store, "r", 1)
     await store.write_log("r", 1, "k", text(1))
     assert await store.remove("r", 0)
     assert await store.read_log("r", 1) == {}
     assert await store.entries() == []
     assert await store.newest(workflow="w") is None
+    # Nothing is left of the old run, so its id may be used by another workflow.
     await store.append(record("r", 0, workflow="another"))
     assert meaning(await store.head("r")) == meaning(record("r", 0, workflow="another"))

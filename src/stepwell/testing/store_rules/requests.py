@@ -1,4 +1,4 @@
-"""What is true of every store: open questions, and when to wake a run."""
+"""Rules for open requests, and for the times at which runs are due."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from stepwell.storage.port import CommitEffects, Pending, Store, Wake
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import fill, meaning, names, on, question, record, refused, text
 
-# -------------------------------------------------------------------- questions
+# -------------------------------------------------------------------- requests
 
 
 @rule
-async def a_question_is_pending_until_it_is_closed(store: Store) -> None:
+async def a_request_is_pending_until_it_is_closed(store: Store) -> None:
     first = replace(question("r", "q1"), deadline="2026-02-01T00:00:00+00:00")
     second = replace(question("r", "q2"), executor="é", request_type="", schema="{}")
     await store.append(record("r", 0), CommitEffects(asked=(first, second)))
@@ -28,15 +28,16 @@ async def a_question_is_pending_until_it_is_closed(store: Store) -> None:
 
 
 @rule
-async def a_question_asked_again_is_there_once(store: Store) -> None:
+async def a_request_asked_again_is_pending_once(store: Store) -> None:
     await store.append(record("r", 0), CommitEffects(asked=(question("r", "q1"), question("r", "q2"))))
     again = replace(question("r", "q1"), executor="another")
+    # Closed and asked in one record: it moves to the end of the list.
     await store.append(record("r", 1), CommitEffects(asked=(again,), closed=("q1",)))
     assert await store.pending() == [question("r", "q2"), again]
 
 
 @rule
-async def a_question_closed_in_one_run_stays_open_in_another(store: Store) -> None:
+async def closing_a_request_leaves_other_runs_alone(store: Store) -> None:
     for run_id in ("r", "s"):
         await store.append(record(run_id, 0), CommitEffects(asked=(question(run_id, "q"),)))
     await store.append(record("r", 1), CommitEffects(closed=("q",)))
@@ -44,7 +45,7 @@ async def a_question_closed_in_one_run_stays_open_in_another(store: Store) -> No
 
 
 @rule
-async def questions_of_all_runs_come_oldest_first(store: Store) -> None:
+async def requests_are_listed_oldest_first(store: Store) -> None:
     for run_id, second in [("b", 3), ("a", 1), ("c", 2)]:
         asked = [question(run_id, f"q{n}", at=f"2026-01-01T00:00:0{second}+00:00") for n in (2, 1)]
         await store.append(record(run_id, 0), CommitEffects(asked=tuple(asked)))
@@ -54,7 +55,7 @@ async def questions_of_all_runs_come_oldest_first(store: Store) -> None:
 
 
 @rule
-async def questions_are_found_by_workflow_and_by_run(store: Store) -> None:
+async def requests_are_found_by_workflow_and_by_run(store: Store) -> None:
     for run_id, workflow in [("r", "w"), ("s", "w"), ("t", "V 2")]:
         asked = (question(run_id, "q", workflow=workflow),)
         await store.append(record(run_id, 0, workflow=workflow), CommitEffects(asked=asked))
@@ -68,7 +69,7 @@ async def questions_are_found_by_workflow_and_by_run(store: Store) -> None:
 
 
 @rule
-async def questions_are_found_by_age_and_by_deadline(store: Store) -> None:
+async def requests_are_found_by_age_and_by_deadline(store: Store) -> None:
     for n, (asked, due) in enumerate([(1, 9), (2, None), (3, 5), (4, 7), (4, 5)]):
         request = replace(question(f"r{n}", "q", at=on(asked)), deadline=None if due is None else on(due))
         await store.append(record(f"r{n}", 0), CommitEffects(asked=(request,)))
@@ -81,7 +82,7 @@ async def questions_are_found_by_age_and_by_deadline(store: Store) -> None:
 
 
 @rule
-async def questions_come_in_pages(store: Store) -> None:
+async def requests_are_listed_in_pages(store: Store) -> None:
     asked = [("b", 2), ("a", 3), ("c", 3), ("d", 1)]
     for run_id, day in asked:
         both = tuple(replace(question(run_id, f"q{n}", at=on(day)), deadline=on(9 - day)) for n in (2, 1))
@@ -98,21 +99,22 @@ async def questions_come_in_pages(store: Store) -> None:
 
 
 @rule
-async def the_page_after_a_question_that_is_closed_misses_none(store: Store) -> None:
+async def the_page_after_a_closed_request_misses_none(store: Store) -> None:
     both = (question("r", "q1", at=on(1)), question("r", "q2", at=on(1)))
     await store.append(record("r", 0), CommitEffects(asked=both))
     await store.append(record("s", 0), CommitEffects(asked=(question("s", "q", at=on(2)),)))
     (last,) = await store.pending(limit=1)
+    # The last request of the page is answered before the next page is read.
     await store.append(record("r", 1), CommitEffects(closed=("q1",)))
     assert names(await store.pending(past=last)) == [("r", "q2"), ("s", "q")]
 
 
 @rule
-async def a_refused_append_opens_and_closes_no_question_and_sets_no_wake(store: Store) -> None:
+async def a_refused_append_changes_no_requests_and_no_wake(store: Store) -> None:
     before = CommitEffects(asked=(question("r", "q"),), wake="2026-01-01")
     await store.append(record("r", 0), before)
     stale = CommitEffects(asked=(question("r", "new"),), closed=("q",), wake="2027-01-01")
-    for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:
+    for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:  # every reason to refuse an append
         with refused(CommitConflict):
             await store.append(record("r", number, workflow=workflow), stale)
     with refused(CommitConflict):
@@ -124,7 +126,7 @@ async def a_refused_append_opens_and_closes_no_question_and_sets_no_wake(store: 
 
 
 @rule
-async def what_is_put_as_the_newest_sets_what_is_open(store: Store) -> None:
+async def putting_the_newest_record_sets_the_open_requests(store: Store) -> None:
     await store.append(
         record("r", 0), CommitEffects(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01")
     )
@@ -147,7 +149,7 @@ async def what_is_put_as_the_newest_sets_what_is_open(store: Store) -> None:
 
 
 @rule
-async def what_is_put_among_older_records_opens_and_closes_nothing(store: Store) -> None:
+async def putting_an_older_record_changes_no_requests(store: Store) -> None:
     await fill(store, "r", 1)
     await store.append(record("r", 1), CommitEffects(asked=(question("r", "q"),), wake="2026-01-01"))
     await store.put(record("r", 0), CommitEffects(asked=(question("r", "old"),), closed=("q",), wake="2027-01-01"))
@@ -156,7 +158,7 @@ async def what_is_put_among_older_records_opens_and_closes_nothing(store: Store)
 
 
 @rule
-async def removing_an_older_record_leaves_mail_questions_and_wakes(store: Store) -> None:
+async def removing_an_older_record_keeps_signals_requests_and_wakes(store: Store) -> None:
     await store.append(record("r", 0), CommitEffects(asked=(question("r", "q"),)))
     await store.append(record("r", 1))
     await store.send("r", "used", text(0))
@@ -176,7 +178,7 @@ async def removing_an_older_record_leaves_mail_questions_and_wakes(store: Store)
 
 
 @rule
-async def when_the_newest_record_goes_what_is_open_is_said_anew(store: Store) -> None:
+async def removing_the_newest_record_replaces_the_open_requests(store: Store) -> None:
     first, second = question("r", "q1"), question("r", "q2")
     await store.append(record("s", 0), CommitEffects(asked=(question("s", "q1"),), wake="2026-01-09"))
     await store.append(record("r", 0), CommitEffects(asked=(first,)))
@@ -203,7 +205,7 @@ async def when_the_newest_record_goes_what_is_open_is_said_anew(store: Store) ->
 
 
 @rule
-async def a_run_whose_last_record_goes_is_gone_with_its_mail_questions_and_wakes(store: Store) -> None:
+async def removing_the_last_record_removes_signals_requests_and_wakes(store: Store) -> None:
     for run_id in ("r", "s"):
         await store.send(run_id, "used", text(0))
         effects = CommitEffects(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
@@ -224,11 +226,11 @@ async def a_run_whose_last_record_goes_is_gone_with_its_mail_questions_and_wakes
     assert await store.pending() == []
 
 
-# -------------------------------------------------------------------- waking
+# -------------------------------------------------------------------- wake-up times
 
 
 @rule
-async def a_run_is_woken_when_its_newest_record_says(store: Store) -> None:
+async def the_newest_record_sets_the_wake(store: Store) -> None:
     await store.append(record("r", 0), CommitEffects(wake="2026-01-05"))
     assert await store.wakes() == [Wake("r", "w", "2026-01-05")]
     await store.append(record("r", 1), CommitEffects(wake="2026-01-03"))
@@ -238,7 +240,7 @@ async def a_run_is_woken_when_its_newest_record_says(store: Store) -> None:
 
 
 @rule
-async def those_that_are_due_are_woken_soonest_first(store: Store) -> None:
+async def due_runs_are_listed_soonest_first(store: Store) -> None:
     for run_id, day, workflow in [("b", 3, "w"), ("a", 3, "w"), ("c", 1, "v"), ("d", 9, "w")]:
         await store.append(record(run_id, 0, workflow=workflow), CommitEffects(wake=f"2026-01-0{day}"))
     await fill(store, "never", 1)
@@ -251,7 +253,8 @@ async def those_that_are_due_are_woken_soonest_first(store: Store) -> None:
 
 
 @rule
-async def a_moment_without_microseconds_is_before_those_of_its_second(store: Store) -> None:
+async def a_time_without_microseconds_sorts_before_the_rest_of_its_second(store: Store) -> None:
+    # Times are compared as texts, and "+" sorts before ".".
     moments = [
         "2026-01-01T11:59:59.999999+00:00",
         "2026-01-01T12:00:00+00:00",  # as isoformat() writes it when they are 0
@@ -267,7 +270,7 @@ async def a_moment_without_microseconds_is_before_those_of_its_second(store: Sto
 
 
 @rule
-async def everything_happens_along_with_one_record(store: Store) -> None:
+async def a_record_and_its_effects_are_stored_together(store: Store) -> None:
     await store.append(record("r", 0), CommitEffects(asked=(question("r", "q"),)))
     await store.send("r", "q", text(True))
     await store.write_log("r", 1, "k", text(1))

@@ -1,4 +1,4 @@
-"""What is true of every store: what is kept of a run, and how it goes."""
+"""Rules for retention: which records are dropped, how runs are removed, and compaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stepwell.testing.store_rules.samples import (
 
 
 @rule
-async def that_a_record_is_fleeting_is_stored_with_it(store: Store) -> None:
+async def the_fleeting_flag_is_stored(store: Store) -> None:
     made = [record("r", 0, fleeting=True), record("r", 1, fleeting=False), record("r", 2, fleeting=True, outputs=True)]
     for each in made:
         await store.append(each)
@@ -44,7 +44,7 @@ async def that_a_record_is_fleeting_is_stored_with_it(store: Store) -> None:
 
 
 @rule
-async def what_an_append_drops_is_gone(store: Store) -> None:
+async def records_dropped_by_an_append_are_gone(store: Store) -> None:
     await fill(store, "r", 3)
     await fill(store, "s", 3)
     await store.append(record("r", 3), CommitEffects(drop_below=3))
@@ -61,7 +61,8 @@ async def what_an_append_drops_is_gone(store: Store) -> None:
 
 
 @rule
-async def a_run_that_keeps_only_its_latest_goes_on(store: Store) -> None:
+async def a_run_that_keeps_only_its_latest_record_continues(store: Store) -> None:
+    # A snapshot every third record, and each append drops what was before the last snapshot.
     for number in range(10):
         base = max(0, number - number % 3)
         await store.append(
@@ -79,7 +80,7 @@ async def a_run_that_keeps_only_its_latest_goes_on(store: Store) -> None:
 
 
 @rule
-async def what_has_outputs_is_never_dropped(store: Store) -> None:
+async def records_with_outputs_are_never_dropped(store: Store) -> None:
     for number in range(6):
         await store.append(record("r", number, outputs=number in (1, 4)), CommitEffects(drop_below=number))
     assert numbers(await store.history("r")) == [1, 4, 5]
@@ -91,7 +92,7 @@ async def what_has_outputs_is_never_dropped(store: Store) -> None:
 
 
 @rule
-async def what_is_kept_for_its_outputs_cannot_be_read_without_what_it_is_based_on(store: Store) -> None:
+async def a_delta_kept_for_its_outputs_is_unreadable_without_its_base(store: Store) -> None:
     await store.append(record("r", 0))
     await store.append(record("r", 1, is_snapshot=False, outputs=True))
     await store.append(record("r", 2), CommitEffects(drop_below=2))
@@ -140,7 +141,7 @@ async def a_refused_append_drops_nothing(store: Store) -> None:
 
 
 @rule
-async def dropping_leaves_everything_beside_the_records(store: Store) -> None:
+async def dropping_records_keeps_signals_requests_and_metadata(store: Store) -> None:
     await store.append(
         record("r", 0, at=on(1)), CommitEffects(asked=(question("r", "q"),), metadata=run_metadata(team="red"))
     )
@@ -158,7 +159,7 @@ async def dropping_leaves_everything_beside_the_records(store: Store) -> None:
 
 
 @rule
-async def what_is_put_may_drop_too(store: Store) -> None:
+async def put_drops_records_too(store: Store) -> None:
     await fill(store, "r", 3)
     await store.put(record("r", 3), CommitEffects(drop_below=3))
     assert numbers(await store.history("r")) == [3]
@@ -170,7 +171,7 @@ async def what_is_put_may_drop_too(store: Store) -> None:
 
 
 @rule
-async def a_dropped_run_is_gone_with_everything_beside_it(store: Store) -> None:
+async def a_dropped_run_leaves_nothing_behind(store: Store) -> None:
     for run_id in ("r", "s"):
         await store.acquire(run_id, this_process("mine"), seconds=60)
         await store.append(record(run_id, 0, at=on(1)), CommitEffects(metadata=run_metadata(team="red")))
@@ -196,7 +197,7 @@ async def a_dropped_run_is_gone_with_everything_beside_it(store: Store) -> None:
 
 
 @rule
-async def a_dropped_run_may_begin_anew(store: Store) -> None:
+async def a_dropped_run_can_start_again(store: Store) -> None:
     await store.acquire("r", this_process("mine"), seconds=60)
     await store.send("r", "k", text(1))
     await store.append(
@@ -211,7 +212,7 @@ async def a_dropped_run_may_begin_anew(store: Store) -> None:
 
 
 @rule
-async def there_is_nothing_to_drop_of_a_run_without_records(store: Store) -> None:
+async def dropping_a_run_without_records_does_nothing(store: Store) -> None:
     assert not await store.drop("r")
     await store.acquire("r", this_process("mine"), seconds=60)
     await store.send("r", "k", text(1))
@@ -224,7 +225,7 @@ async def there_is_nothing_to_drop_of_a_run_without_records(store: Store) -> Non
 
 
 @rule
-async def when_the_newest_record_goes_the_run_is_woken_as_is_said_then(store: Store) -> None:
+async def removing_the_newest_record_replaces_the_wake(store: Store) -> None:
     await fill(store, "r", 1)
     await store.append(record("r", 1), CommitEffects(wake=on(5)))
     await store.append(record("r", 2))
@@ -236,11 +237,11 @@ async def when_the_newest_record_goes_the_run_is_woken_as_is_said_then(store: St
     assert await store.wakes() == []
 
 
-# -------------------------------------------------------------------- many at once
+# -------------------------------------------------------------------- thinning out, compacting
 
 
 @rule
-async def many_records_go_at_once(store: Store) -> None:
+async def many_records_are_removed_at_once(store: Store) -> None:
     for run_id in ("r", "s"):
         await store.append(
             record(run_id, 0, at=on(1)),
@@ -268,7 +269,7 @@ async def many_records_go_at_once(store: Store) -> None:
 
 
 @rule
-async def what_stands_for_others_may_be_the_newest(store: Store) -> None:
+async def the_newest_record_may_be_replaced_while_thinning_out(store: Store) -> None:
     await fill(store, "r", 2)
     await store.append(record("r", 2, is_snapshot=False))
     await fill(store, "s", 1)
@@ -281,7 +282,7 @@ async def what_stands_for_others_may_be_the_newest(store: Store) -> None:
 
 
 @rule
-async def the_newest_record_does_not_go_with_many(store: Store) -> None:
+async def thinning_out_never_removes_the_newest_record(store: Store) -> None:
     await fill(store, "r", 3)
     with refused(CommitConflict, "commit 2 of run 'r' is its newest"):
         await store.thin_out("r", [0, 2])
@@ -291,7 +292,7 @@ async def the_newest_record_does_not_go_with_many(store: Store) -> None:
 
 
 @rule
-async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> None:
+async def thinning_out_keeps_the_base_of_a_delta(store: Store) -> None:
     await fill(store, "r", 2)
     for number in (2, 3, 4):
         await store.append(record("r", number, is_snapshot=False))
@@ -306,7 +307,7 @@ async def nothing_goes_that_a_record_which_stays_is_based_on(store: Store) -> No
 
 @rule
 async def compacting_changes_nothing_that_is_stored(store: Store) -> None:
-    await store.compact()  # of nothing
+    await store.compact()  # an empty store
     for run_id in ("r", "s"):
         effects = CommitEffects(asked=(question(run_id, "q"),), metadata=run_metadata(team="red"), wake=on(5))
         await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), effects)

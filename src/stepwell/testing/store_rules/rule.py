@@ -1,4 +1,4 @@
-"""What a rule for stores is: a promise, a manner to use the store in, and a way to make sure that it is kept."""
+"""Store rules: a promise of the store port, a manner of using the store, and a check."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.port import Store
 
 OpenStore = Callable[[], Store | Awaitable[Store]]
-"""Opens a store at a place that is empty at first; called again, it opens the same place again."""
+"""Opens a store at an empty location; called again, it opens the same location again.
+
+May be async.
+"""
 
 Manner = Literal["plain", "summed", "sealed"]
-"""How a store is used: alone, with a sum in every text as storages do, or with every text sealed."""
+"""How a store is used: directly, with checksums (as storages do), or encrypted."""
 
 _SEAL_KEY = bytes(range(32))
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What is true of a store, as it is written down: the name of a function that makes sure of it."""
+    """A promise of the store port: a function that checks it, and whose name states it."""
 
     keep: Callable[..., Awaitable[None]]
     openings: int = 1
@@ -32,24 +35,30 @@ class Promise:
 
 @dataclass(frozen=True)
 class StoreRule:
-    """One promise that a store keeps in one manner of use. `str(rule)` says which, as the name of a test."""
+    """One promise of the store port, checked in one manner of use.
+
+    `str(rule)` is the name of the promise and the manner, for use as a test id.
+    """
 
     promise: Promise
     manner: Manner
 
     @property
     def openings(self) -> int:
-        """How many stores are open at one place, side by side: 1, or 2 if it is about two programs at once."""
+        """How many stores are opened at one location: 1, or 2 for rules about two programs."""
         return self.promise.openings
 
     async def check(self, open_store: OpenStore) -> None:
-        """Try the store. Returns if the promise is kept; raises AssertionError, or what the store raised, if not.
+        """Check that a store keeps this promise.
 
-        `open_store` opens it at a place that is empty at first, and at the same place whenever it is called again;
-        it may be async. What it opened is closed at the end.
+        `open_store` opens the store at an empty location, and at the same location each time it is
+        called; it may be async. The stores it opened are closed at the end.
+
+        Raises AssertionError, or whatever the store raised, if the promise is broken.
         """
+        # Under -O the asserts vanish, and every store would pass.
         if not __debug__:
-            raise RuntimeError("the rules are made of assert statements: run them without -O")
+            raise RuntimeError("store rules are made of assert statements; run them without -O")
         async with AsyncExitStack() as after:
             stores = [await self._open(open_store, after) for _ in range(self.openings)]
             await self.promise.keep(*stores)
@@ -65,17 +74,23 @@ class StoreRule:
 
 
 def rule(keep: Callable[[Any], Awaitable[None]]) -> Promise:
-    """What follows is true of every store, in every manner. It is given an empty store."""
+    """Declare a promise of every store, in every manner. The function gets an empty store."""
     return Promise(keep)
 
 
 def rule_of_two(keep: Callable[[Any, Any], Awaitable[None]]) -> Promise:
-    """What follows is true of every store that can be opened twice. It is given two, open at one empty place."""
+    """Declare a promise of stores that can be opened twice.
+
+    The function gets two at one empty location.
+    """
     return Promise(keep, openings=2)
 
 
 def rule_of_guards(*manners: Manner) -> Callable[[Callable[[VerifiedStore], Awaitable[None]]], Promise]:
-    """What follows is true of what guards a store in these manners. `inner` is the store itself."""
+    """Declare a promise of the guard around a store, in these manners.
+
+    `store.inner` is the store itself.
+    """
     return lambda keep: Promise(keep, manners=manners)
 
 

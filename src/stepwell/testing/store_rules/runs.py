@@ -1,4 +1,4 @@
-"""What is true of every store: how runs and records are listed, page by page."""
+"""Rules for the lists of runs and of records, and for searching them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from stepwell.testing.store_rules.samples import (
 @rule
 async def a_store_without_records_lists_no_runs(store: Store) -> None:
     assert await store.runs() == []
+    # All of this may exist before the first commit.
     await store.acquire("r", this_process("mine"), seconds=60)
     await store.send("s", "k", text(1))
     await store.write_log("t", 0, "k", text(1))
@@ -32,7 +33,7 @@ async def a_store_without_records_lists_no_runs(store: Store) -> None:
 
 
 @rule
-async def a_run_is_listed_as_its_newest_record_is(store: Store) -> None:
+async def a_run_is_listed_with_its_newest_record(store: Store) -> None:
     await store.append(record("r", 0, at=on(1)))
     assert await store.runs() == [run_entry(record("r", 0, at=on(1)))]
     second = record("r", 1, at=on(2), status="waiting", iteration=7, checkpoint_id="second", is_snapshot=False)
@@ -43,7 +44,7 @@ async def a_run_is_listed_as_its_newest_record_is(store: Store) -> None:
 
 
 @rule
-async def runs_that_began_last_are_listed_first(store: Store) -> None:
+async def runs_are_listed_latest_start_first(store: Store) -> None:
     for run_id, day in [("b", 2), ("a", 3), ("d", 1), ("c", 2)]:
         await store.append(record(run_id, 0, at=on(day)))
     await store.append(record("d", 1, at=on(9)))
@@ -53,7 +54,7 @@ async def runs_that_began_last_are_listed_first(store: Store) -> None:
 
 
 @rule
-async def runs_of_odd_names_are_listed_and_paged_in_one_order(store: Store) -> None:
+async def runs_with_odd_names_are_listed_and_paged_in_one_order(store: Store) -> None:
     for name in ODD_IDS:
         await store.append(record(name, 0, workflow=f"w{name}", at=on(1)))
     expected = sorted(ODD_IDS, reverse=True)
@@ -74,7 +75,7 @@ async def read_pages(store: Store, limit: int) -> list[str]:
 
 
 @rule
-async def a_list_of_runs_comes_in_pages(store: Store) -> None:
+async def runs_are_listed_in_pages(store: Store) -> None:
     for n in range(10):
         await store.append(record(f"r{n}", 0, at=on(1 + n // 4)))
     everything = [f"r{n}" for n in reversed(range(10))]
@@ -86,11 +87,13 @@ async def a_list_of_runs_comes_in_pages(store: Store) -> None:
 
 
 @rule
-async def a_page_goes_on_where_the_last_ended_though_its_last_run_moved_or_went(store: Store) -> None:
+async def a_page_starts_after_the_last_one_even_if_its_last_run_changed(store: Store) -> None:
     for n in range(6):
         await store.append(record(f"r{n}", 0, at=on(n + 1)))
     page = await store.runs(limit=2)
     assert [run.run_id for run in page] == ["r5", "r4"]
+    # A run changes, another starts, and then the last run of the page is dropped: the next page
+    # stays the same.
     await store.append(record("r4", 1, at=on(20), status="done"))
     await store.append(record("new", 0, at=on(21)))
     assert [run.run_id for run in await store.runs(past=page[-1], limit=2)] == ["r3", "r2"]
@@ -119,7 +122,7 @@ async def runs_are_found_by_workflow_status_and_tags(store: Store) -> None:
 
 
 @rule
-async def pages_are_of_what_matches(store: Store) -> None:
+async def pages_contain_only_matching_runs(store: Store) -> None:
     for n in range(12):
         odd = "odd" if n % 2 else "even"
         status = "done" if n % 3 == 0 else "waiting"
@@ -149,7 +152,7 @@ async def the_status_of_a_run_is_that_of_its_newest_record(store: Store) -> None
 
 
 @rule
-async def tags_stay_with_a_run_until_others_take_their_place(store: Store) -> None:
+async def tags_stay_until_they_are_replaced(store: Store) -> None:
     await store.append(record("r", 0), CommitEffects(metadata=run_metadata(team="red", ticket="1")))
     await store.append(record("r", 1))
     assert (await store.runs())[0].metadata == run_metadata(team="red", ticket="1")
@@ -164,7 +167,7 @@ async def tags_stay_with_a_run_until_others_take_their_place(store: Store) -> No
 
 
 @rule
-async def tags_of_odd_names_and_values_are_kept_apart(store: Store) -> None:
+async def tags_with_odd_names_and_values_are_kept_apart(store: Store) -> None:
     tags = {name: f"{name}!" for name in ODD_IDS}
     await store.append(record("r", 0), CommitEffects(metadata=RunMetadata(tags)))
     for name in ODD_IDS:
@@ -176,7 +179,7 @@ async def tags_of_odd_names_and_values_are_kept_apart(store: Store) -> None:
 
 
 @rule
-async def runs_that_work_for_others_are_listed_only_when_asked_for(store: Store) -> None:
+async def sub_workflow_runs_are_listed_only_on_request(store: Store) -> None:
     await store.append(record("r", 0, at=on(1)))
     await store.append(record("inner", 0, at=on(2)), CommitEffects(metadata=run_metadata("r", team="red")))
     await store.append(record("inner", 1, at=on(3)))
@@ -190,7 +193,7 @@ async def runs_that_work_for_others_are_listed_only_when_asked_for(store: Store)
 
 
 @rule
-async def a_refused_append_changes_nothing_in_the_list(store: Store) -> None:
+async def a_refused_append_does_not_change_the_list_of_runs(store: Store) -> None:
     await store.append(record("r", 0, at=on(1)), CommitEffects(metadata=run_metadata(team="red")))
     for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:
         stale = record("r", number, workflow=workflow, status="done", at=on(2))
@@ -203,7 +206,7 @@ async def a_refused_append_changes_nothing_in_the_list(store: Store) -> None:
 
 
 @rule
-async def what_is_put_is_listed_if_it_is_the_newest(store: Store) -> None:
+async def a_put_record_is_listed_if_it_is_the_newest(store: Store) -> None:
     fifth = record("r", 5, at=on(5), status="waiting")
     await store.put(fifth, CommitEffects(metadata=run_metadata(team="red")))
     assert await store.runs() == [run_entry(fifth, metadata=run_metadata(team="red"))]
@@ -222,7 +225,7 @@ async def what_is_put_is_listed_if_it_is_the_newest(store: Store) -> None:
 
 
 @rule
-async def when_a_record_goes_the_newest_of_those_that_are_left_is_listed(store: Store) -> None:
+async def after_a_removal_the_newest_remaining_record_is_listed(store: Store) -> None:
     made = [record("r", n, at=on(n + 1), status=f"s{n}") for n in range(5)]
     for each in made:
         await store.append(each, CommitEffects(metadata=run_metadata(team="red") if each is made[0] else None))
@@ -253,7 +256,7 @@ async def a_follower_that_is_the_newest_is_listed(store: Store) -> None:
 
 
 @rule
-async def entries_come_in_pages_from_the_end(store: Store) -> None:
+async def entries_are_paged_from_the_end(store: Store) -> None:
     for number in range(5):
         for run_id in ("r", "s"):
             await store.append(record(run_id, number, workflow="v" if run_id == "s" else "w"))
@@ -272,7 +275,7 @@ async def entries_come_in_pages_from_the_end(store: Store) -> None:
 
 
 @rule
-async def what_was_put_is_on_the_last_page(store: Store) -> None:
+async def a_put_record_is_on_the_last_page(store: Store) -> None:
     await fill(store, "r", 4)
     await store.put(record("r", 1, checkpoint_id="again"))
     assert places(await store.entries(limit=2)) == [("r", 3), ("r", 1)]
@@ -281,7 +284,7 @@ async def what_was_put_is_on_the_last_page(store: Store) -> None:
     assert await store.entries(before="r-1") == []
 
 
-# -------------------------------------------------------------------- keeping only the latest
+# -------------------------------------------------------------------- searching
 
 
 @rule
@@ -299,11 +302,10 @@ async def a_run_is_found_by_its_id(store: Store) -> None:
     assert await store.run("claimed") is None
 
 
-# -------------------------------------------------------------------- looking for runs
-
-
 @rule
-async def runs_are_found_by_the_beginning_of_their_id(store: Store) -> None:
+async def runs_are_found_by_id_prefix(store: Store) -> None:
+    # Besides the odd ids: the escape character of the PostgreSQL store, and both ends of the
+    # surrogate gap, where the "next" character after a prefix is not a valid one.
     for name in [*ODD_IDS, "a\x10b", "a\x101b", "\U0010ffff", "\ud7ff", "\ue000"]:
         await store.append(
             record(name, 0), CommitEffects(metadata=run_metadata("caller" if name == "run" else None, of="all"))
@@ -318,7 +320,7 @@ async def runs_are_found_by_the_beginning_of_their_id(store: Store) -> None:
 
 
 @rule
-async def runs_are_found_by_when_they_began_and_changed(store: Store) -> None:
+async def runs_are_found_by_start_and_change_times(store: Store) -> None:
     for day in range(1, 7):
         await store.append(record(f"r{day}", 0, at=on(day)), CommitEffects(metadata=run_metadata(of="all")))
     await store.append(record("r1", 1, at=on(9)))
@@ -342,7 +344,7 @@ async def runs_are_found_by_when_they_began_and_changed(store: Store) -> None:
 
 
 @rule
-async def runs_are_found_by_a_text_in_what_is_said_of_them(store: Store) -> None:
+async def runs_are_found_by_text_in_id_workflow_and_tags(store: Store) -> None:
     await store.append(
         record("Order-1", 0, at=on(1)), CommitEffects(metadata=run_metadata(customer="Ada Lovelace", city="Zürich"))
     )
@@ -358,7 +360,7 @@ async def runs_are_found_by_a_text_in_what_is_said_of_them(store: Store) -> None
     assert await find("order") == await find("ORDER") == ["r2", "Order-1"]
     assert await find("lace") == ["Order-1"]
     assert await find("zürich") == ["Order-1"]
-    assert await find("ZÜRICH") == []  # only A to Z are the same
+    assert await find("ZÜRICH") == []  # case is ignored for A to Z only
     assert await find("d%_\\") == ["r3"]
     assert await find("%") == ["r3"]
     assert await find("team") == ["r3"]
@@ -368,7 +370,7 @@ async def runs_are_found_by_a_text_in_what_is_said_of_them(store: Store) -> None
 
 
 @rule
-async def checkpoints_are_found_by_the_beginning_of_their_id(store: Store) -> None:
+async def checkpoints_are_found_by_id_prefix(store: Store) -> None:
     ids = [*ODD_IDS, "a\x10b", "\U0010ffff", "0a1b-x", "0a1b-y", "0A1B-z"]
     for number, id in enumerate(ids):
         await store.append(record(f"r{number % 3}", number // 3, checkpoint_id=id))

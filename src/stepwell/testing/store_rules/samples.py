@@ -1,4 +1,4 @@
-"""What the rules for stores are told with: records, texts and questions that mean nothing but themselves."""
+"""Sample records, texts and requests for the store rules, and helpers to compare what is read back."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from stepwell.storage.port import Entry, Pending, Record, RunEntry, RunMetadata, Store
 from stepwell.testing.clock import FakeClock
 
+# Ids that break naive stores: file names and paths, names that some file systems treat as equal,
+# NULs, and more characters than a file name may have.
 ODD_IDS = [
     "",
     ".",
@@ -47,12 +49,15 @@ ODD_IDS += [
 
 
 def text(content: object) -> bytes:
-    """A body that says something. Every body is a JSON object without blanks."""
+    """Return a body with this content: like every body, a JSON object without blanks."""
     return json.dumps(content if isinstance(content, dict) else {"said": content}, separators=(",", ":")).encode()
 
 
 def record(run_id: str, number: int, *, workflow: str = "w", body: object = None, **changes: Any) -> Record:
-    """A record of its own: no two places have the same."""
+    """Return a record that differs from those of all other runs and numbers.
+
+    `changes` are fields of its entry.
+    """
     entry = Entry(
         run_id=run_id,
         number=number,
@@ -68,6 +73,7 @@ def record(run_id: str, number: int, *, workflow: str = "w", body: object = None
 
 
 def question(run_id: str, request_id: str, *, at: str = "2026-01-01T00:00:00+00:00", workflow: str = "w") -> Pending:
+    """Return an open request; the fields that do not matter are the same for all."""
     return Pending(
         run_id=run_id,
         request_id=request_id,
@@ -81,6 +87,7 @@ def question(run_id: str, request_id: str, *, at: str = "2026-01-01T00:00:00+00:
 
 
 def on(day: int) -> str:
+    """Return a day of January 2026 as a stored time."""
     return f"2026-01-{day:02}T00:00:00+00:00"
 
 
@@ -89,20 +96,23 @@ def run_metadata(caller: str | None = None, **tags: str) -> RunMetadata:
 
 
 def run_entry(newest: Record, *, began: str | None = None, metadata: RunMetadata | None = None) -> RunEntry:
-    """How a run is listed whose newest record that is."""
+    """Return how a run with this newest record is listed."""
     entry = newest.entry
     metadata = RunMetadata() if metadata is None else metadata
     return RunEntry(
         entry.run_id,
         entry.workflow,
-        entry.status,
-        entry.number,
-        entry.checkpoint_id,
-        entry.iteration,
-        entry.at,
-        began or entry.at,
-        metadata,
+        status=entry.status,
+        number=entry.number,
+        checkpoint_id=entry.checkpoint_id,
+        iteration=entry.iteration,
+        at=entry.at,
+        began=began or entry.at,
+        metadata=metadata,
     )
+
+
+# Helpers that reduce what was read to what an assert compares.
 
 
 async def run_ids(store: Store, *, tags: Mapping[str, str] | None = None, **filters: str | bool) -> list[str]:
@@ -110,6 +120,7 @@ async def run_ids(store: Store, *, tags: Mapping[str, str] | None = None, **filt
 
 
 async def fill(store: Store, run_id: str, count: int, *, workflow: str = "w") -> None:
+    """Append so many sample records to a run."""
     for number in range(count):
         await store.append(record(run_id, number, workflow=workflow))
 
@@ -135,8 +146,11 @@ def names(requests: list[Pending]) -> list[tuple[str, str]]:
     return [(request.run_id, request.request_id) for request in requests]
 
 
-class refused:  # noqa: N801 - it is read as a word: `with refused(CommitConflict):`
-    """What is done inside must be refused with such an error, which says so."""
+class refused:  # noqa: N801 - reads as a word: `with refused(CommitConflict):`
+    """Expects an error of this kind whose message matches `saying`.
+
+    `pytest.raises`, without pytest.
+    """
 
     def __init__(self, kind: type[Exception], saying: str = "") -> None:
         self._kind, self._saying = kind, saying
@@ -146,17 +160,17 @@ class refused:  # noqa: N801 - it is read as a word: `with refused(CommitConflic
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        assert error is not None, f"it was not refused: {self._kind.__name__} is missing"
+        assert error is not None, f"no {self._kind.__name__} was raised"
         if not isinstance(error, self._kind):
             return False
         self.error = error
-        assert re.search(self._saying, str(error)), f"the refusal does not say {self._saying!r}: {error}"
+        assert re.search(self._saying, str(error)), f"the message does not match {self._saying!r}: {error}"
         return True
 
 
 @contextmanager
 def after(*, minutes: float) -> Iterator[None]:
-    """It is later, by every clock that is asked."""
+    """Advance the clock inside the block."""
     with FakeClock() as later:
         later(minutes=minutes)
         yield

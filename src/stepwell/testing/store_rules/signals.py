@@ -1,4 +1,4 @@
-"""What is true of every store: mail."""
+"""Rules for signals: what is sent to a run from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepwell.testing.store_rules.samples import ODD_IDS, fill, names, question,
 
 
 @rule
-async def a_run_without_mail_has_none(store: Store) -> None:
+async def a_run_without_signals_has_none(store: Store) -> None:
     assert await store.pending_signals("r") == []
     assert await store.pending() == []
     assert await store.wakes() == []
@@ -24,7 +24,7 @@ async def a_run_without_mail_has_none(store: Store) -> None:
 
 
 @rule
-async def mail_comes_oldest_first(store: Store) -> None:
+async def signals_are_read_oldest_first(store: Store) -> None:
     await fill(store, "r", 1)
     keys = ["b", "a", "Z", "c", *map(str, range(12))]
     for key in keys:
@@ -37,7 +37,7 @@ async def mail_comes_oldest_first(store: Store) -> None:
 
 
 @rule
-async def mail_of_one_run_is_not_anothers(store: Store) -> None:
+async def signals_of_different_runs_are_kept_apart(store: Store) -> None:
     await fill(store, "r", 1)
     await fill(store, "s", 1)
     assert await store.send("r", "k", text(1))
@@ -48,12 +48,13 @@ async def mail_of_one_run_is_not_anothers(store: Store) -> None:
 
 
 @rule
-async def the_first_mail_of_a_key_wins_for_ever(store: Store) -> None:
+async def the_first_signal_of_a_key_wins_permanently(store: Store) -> None:
     await fill(store, "r", 1)
     assert await store.send("r", "k", text(1))
     assert not await store.send("r", "k", text(2))
     assert await store.pending_signals("r") == [("k", text(1))]
     await store.append(record("r", 1), CommitEffects(consumed=("k",)))
+    # A consumed signal leaves a tombstone: a late second response must not reopen the request.
     assert not await store.send("r", "k", text(3))
     assert await store.pending_signals("r") == []
     await store.append(record("r", 2))
@@ -63,7 +64,7 @@ async def the_first_mail_of_a_key_wins_for_ever(store: Store) -> None:
 
 
 @rule
-async def a_key_that_was_consumed_before_it_was_posted_is_used(store: Store) -> None:
+async def a_key_consumed_before_it_was_sent_cannot_be_sent(store: Store) -> None:
     await store.append(record("r", 0), CommitEffects(consumed=("k",)))
     assert not await store.send("r", "k", text(1))
     assert await store.pending_signals("r") == []
@@ -71,7 +72,7 @@ async def a_key_that_was_consumed_before_it_was_posted_is_used(store: Store) -> 
 
 
 @rule
-async def a_refused_append_consumes_no_mail(store: Store) -> None:
+async def a_refused_append_consumes_no_signals(store: Store) -> None:
     await fill(store, "r", 1)
     await store.send("r", "k", text(1))
     for stale in (record("r", 0), record("r", 2), record("r", 1, workflow="another")):
@@ -82,7 +83,7 @@ async def a_refused_append_consumes_no_mail(store: Store) -> None:
 
 
 @rule
-async def a_run_without_records_has_mail_already(store: Store) -> None:
+async def a_run_without_records_accepts_signals(store: Store) -> None:
     assert await store.send("r", "k", text(1))
     assert await store.pending_signals("r") == [("k", text(1))]
     await store.acquire("r", this_process("mine"), seconds=60)
@@ -94,7 +95,7 @@ async def a_run_without_records_has_mail_already(store: Store) -> None:
 
 
 @rule
-async def of_many_posts_of_one_key_exactly_one_is_left(store: Store) -> None:
+async def concurrent_signals_of_one_key_have_one_winner(store: Store) -> None:
     await fill(store, "r", 1)
     left = await asyncio.gather(*(store.send("r", f"k{n % 5}", text(n)) for n in range(30)))
     assert sum(left) == 5
@@ -103,7 +104,7 @@ async def of_many_posts_of_one_key_exactly_one_is_left(store: Store) -> None:
 
 
 @rule
-async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
+async def signals_with_odd_runs_and_keys_are_kept_apart(store: Store) -> None:
     for name in ODD_IDS:
         for key in ODD_IDS:
             assert await store.send(name, key, text([name, key]))
@@ -118,7 +119,7 @@ async def mail_of_odd_runs_and_keys_is_kept_apart(store: Store) -> None:
 
 
 @rule
-async def what_is_put_consumes_its_mail(store: Store) -> None:
+async def put_consumes_signals(store: Store) -> None:
     await fill(store, "r", 2)
     await store.send("r", "a", text(1))
     await store.send("r", "b", text(2))
@@ -129,7 +130,7 @@ async def what_is_put_consumes_its_mail(store: Store) -> None:
 
 
 @rule
-async def the_runs_that_have_mail_are_told_from_those_that_have_none(store: Store) -> None:
+async def runs_with_signals_are_found(store: Store) -> None:
     assert await asyncio.to_thread(store.runs_with_signals, []) == []
     assert await asyncio.to_thread(store.runs_with_signals, ["r", "nobody"]) == []
     for run_id in ("r", "s", "t"):
@@ -148,7 +149,8 @@ async def the_runs_that_have_mail_are_told_from_those_that_have_none(store: Stor
 
 
 @rule
-async def of_thousands_of_odd_runs_those_with_mail_are_told(store: Store) -> None:
+async def runs_with_signals_are_found_among_thousands(store: Store) -> None:
+    # "~0" and the like are what a store might use to escape a NUL.
     odd = [*ODD_IDS, "~0", "~1", "a~0b", "a~1b", "a", '"', "'", "[", "1", "null"]
     for name in odd[::2]:
         await store.send(name, "k", text(1))
@@ -157,7 +159,7 @@ async def of_thousands_of_odd_runs_those_with_mail_are_told(store: Store) -> Non
 
 
 @rule
-async def nobody_sees_an_append_without_its_mail(store: Store) -> None:
+async def an_append_and_its_consumed_signals_become_visible_together(store: Store) -> None:
     await fill(store, "r", 1)
     for number in range(1, 6):
         await store.send("r", str(number), text(number))
@@ -165,10 +167,12 @@ async def nobody_sees_an_append_without_its_mail(store: Store) -> None:
         appending = asyncio.create_task(store.append(record("r", number), effects))
         while not appending.done():
             await asyncio.sleep(0)
+            # Each pair is read in the order in which a half-done append would show: with only one
+            # order, the append could complete between the two reads and look half done.
             committed, waiting = await _is_committed(store, number), await _is_waiting(store, number)
-            assert not (committed and waiting), f"commit {number} is there, and the mail it consumed too"
+            assert not (committed and waiting), f"commit {number} is visible, but its signal is not consumed"
             waiting, committed = await _is_waiting(store, number), await _is_committed(store, number)
-            assert committed or waiting, f"the mail of commit {number} is consumed, and the commit is not there"
+            assert committed or waiting, f"the signal of commit {number} is consumed, but the commit is not visible"
         await appending
 
 

@@ -1,4 +1,4 @@
-"""What is true of every store: what is remembered inside a superstep."""
+"""Rules for the superstep log: what is stored of a superstep that is not committed yet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stepwell.testing.store_rules.samples import fill, record, refused, text
 
 
 @rule
-async def what_is_remembered_first_is_kept(store: Store) -> None:
+async def the_first_log_entry_of_a_key_wins(store: Store) -> None:
     await fill(store, "r", 1)
     assert await store.write_log("r", 1, "k", b'{"first":1}')
     assert not await store.write_log("r", 1, "k", text(2))
-    assert await store.write_log("r", 1, "K/../k", text(3))
+    assert await store.write_log("r", 1, "K/../k", text(3))  # not a path
     assert await store.write_log("r", 2, "k", text(4))
     assert await store.read_log("r", 1) == {"k": b'{"first":1}', "K/../k": text(3)}
     assert await store.read_log("r", 2) == {"k": text(4)}
@@ -23,7 +23,7 @@ async def what_is_remembered_first_is_kept(store: Store) -> None:
 
 
 @rule
-async def a_run_without_records_has_a_memory_already(store: Store) -> None:
+async def a_run_without_records_has_a_superstep_log(store: Store) -> None:
     await store.write_log("r", 0, "k", text(1))
     assert await store.read_log("r", 0) == {"k": text(1)}
     await fill(store, "r", 1)
@@ -31,7 +31,7 @@ async def a_run_without_records_has_a_memory_already(store: Store) -> None:
 
 
 @rule
-async def an_append_forgets_what_it_settles(store: Store) -> None:
+async def an_append_drops_the_superstep_log_it_settles(store: Store) -> None:
     await fill(store, "r", 1)
     await store.write_log("r", 1, "k", text(1))
     await store.write_log("r", 2, "k", text(2))
@@ -41,7 +41,7 @@ async def an_append_forgets_what_it_settles(store: Store) -> None:
 
 
 @rule
-async def a_refused_append_forgets_nothing(store: Store) -> None:
+async def a_refused_append_keeps_the_superstep_log(store: Store) -> None:
     await fill(store, "r", 1)
     await store.write_log("r", 1, "k", text(1))
     with refused(CommitConflict):
@@ -50,20 +50,21 @@ async def a_refused_append_forgets_nothing(store: Store) -> None:
 
 
 @rule
-async def the_memory_of_a_place_that_is_no_more_is_forgotten(store: Store) -> None:
+async def removing_a_record_drops_later_superstep_logs(store: Store) -> None:
     await fill(store, "r", 3)
     await store.write_log("r", 1, "k", text(1))
     await store.write_log("r", 2, "k", text(2))
     assert await store.remove("r", 2)
     assert await store.read_log("r", 2) == {}
     assert await store.read_log("r", 1) == {"k": text(1)}
+    # The place exists again, but what was logged there belonged to another history.
     await store.put(record("r", 2))
     assert await store.read_log("r", 2) == {}
     assert await store.write_log("r", 2, "k", text(3))
 
 
 @rule
-async def many_things_are_remembered_at_once(store: Store) -> None:
+async def concurrent_log_entries_of_one_key_have_one_winner(store: Store) -> None:
     await fill(store, "r", 1)
     kept = await asyncio.gather(*(store.write_log("r", 1, f"k{n % 10}", text(n)) for n in range(30)))
     assert sum(kept) == 10

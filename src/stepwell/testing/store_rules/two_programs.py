@@ -1,4 +1,4 @@
-"""What is true of every store that two programs may open at once. Neither knows what the other does."""
+"""Rules for stores that two programs open at once: neither may rely on what it has cached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stepwell.testing.store_rules.samples import (
 
 
 @rule_of_two
-async def what_one_has_stored_the_other_reads(one: Store, other: Store) -> None:
+async def each_program_reads_what_the_other_stored(one: Store, other: Store) -> None:
     assert await other.head("r") is None
     await one.append(record("r", 0), CommitEffects(asked=(question("r", "q"),), wake="2026-01-01"))
     await other.append(record("r", 1, is_snapshot=False))
@@ -43,9 +43,10 @@ async def what_one_has_stored_the_other_reads(one: Store, other: Store) -> None:
 
 
 @rule_of_two
-async def a_writer_that_was_overtaken_is_refused(one: Store, other: Store) -> None:
+async def a_stale_writer_is_refused(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
     await one.send("r", "k", text(1))
+    # The other program has seen commit 0 and may have cached it.
     assert meaning(await other.head("r")) == meaning(record("r", 0))
     await one.append(record("r", 1), CommitEffects(wake="2026-01-01"))
     stale = CommitEffects(consumed=("k",), asked=(question("r", "q"),), settled=1)
@@ -62,7 +63,7 @@ async def a_writer_that_was_overtaken_is_refused(one: Store, other: Store) -> No
 
 
 @rule_of_two
-async def what_one_removes_is_gone_for_the_other(one: Store, other: Store) -> None:
+async def what_one_program_removes_is_gone_for_the_other(one: Store, other: Store) -> None:
     await fill(one, "r", 2)
     await other.send("r", "k", text(1))
     assert await other.remove("r", 1)
@@ -75,7 +76,7 @@ async def what_one_removes_is_gone_for_the_other(one: Store, other: Store) -> No
 
 
 @rule_of_two
-async def the_first_mail_of_a_key_wins_whoever_posts_it(one: Store, other: Store) -> None:
+async def the_first_signal_of_a_key_wins_across_programs(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
     assert await one.send("r", "k", text("first"))
     assert not await other.send("r", "k", text("second"))
@@ -86,7 +87,7 @@ async def the_first_mail_of_a_key_wins_whoever_posts_it(one: Store, other: Store
 
 
 @rule_of_two
-async def what_is_remembered_first_is_kept_whoever_remembers(one: Store, other: Store) -> None:
+async def the_first_log_entry_of_a_key_wins_across_programs(one: Store, other: Store) -> None:
     await fill(one, "r", 1)
     assert await one.write_log("r", 1, "k", text("first"))
     assert not await other.write_log("r", 1, "k", text("second"))
@@ -94,7 +95,7 @@ async def what_is_remembered_first_is_kept_whoever_remembers(one: Store, other: 
 
 
 @rule_of_two
-async def a_run_is_driven_by_one_of_them_at_a_time(one: Store, other: Store) -> None:
+async def a_run_has_one_driver_across_programs(one: Store, other: Store) -> None:
     mine, theirs = this_process("mine"), this_process("theirs")
     await one.acquire("r", mine, seconds=60)
     with refused(RunBusy):
@@ -106,7 +107,7 @@ async def a_run_is_driven_by_one_of_them_at_a_time(one: Store, other: Store) -> 
 
 
 @rule_of_two
-async def each_number_is_given_to_one_of_those_who_append_at_once(one: Store, other: Store) -> None:
+async def concurrent_appends_across_programs_have_one_winner_per_number(one: Store, other: Store) -> None:
     ours, theirs = await at_once(_append_all(one, "one"), _append_all(other, "other"))
     assert sorted(ours + theirs) == list(range(10))
     expected = [record("r", n, body="one" if n in ours else "other") for n in range(10)]
@@ -116,7 +117,7 @@ async def each_number_is_given_to_one_of_those_who_append_at_once(one: Store, ot
 
 
 @rule_of_two
-async def each_key_is_given_to_one_of_those_who_post_at_once(one: Store, other: Store) -> None:
+async def concurrent_signals_across_programs_have_one_winner_per_key(one: Store, other: Store) -> None:
     ours, theirs = await at_once(_post_all(one, "one"), _post_all(other, "other"))
     assert sorted(ours + theirs) == list(range(10))
     expected = {str(n): text("one" if n in ours else "other") for n in range(10)}
@@ -124,7 +125,7 @@ async def each_key_is_given_to_one_of_those_who_post_at_once(one: Store, other: 
 
 
 async def at_once(*programs: Coroutine[Any, Any, list[int]]) -> list[list[int]]:
-    """What each comes to, each in a thread and a loop of its own."""
+    """Run each coroutine in its own thread and event loop, as two programs would."""
     return await asyncio.gather(*(asyncio.to_thread(asyncio.run, program) for program in programs))
 
 
