@@ -130,7 +130,8 @@ class RequestExpired(RequestError):
 class PrivateMissing(RunError, KeyError):
     """A handler read a private value that was not passed to this call of `run`."""
 
-    __str__ = Exception.__str__  # KeyError would show the repr of the message
+    # KeyError would show the repr of the message
+    __str__ = Exception.__str__
 
 
 class DurabilityError(StepwellError):

@@ -280,8 +280,8 @@ def test_what_cannot_be_known_before_the_superstep_ends_is_refused(outcome: Outc
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"version": 0}, "the version of a workflow must be an integer of 1 or more, not 0"),
     ({"version": True}, "the version of a workflow must be an integer of 1 or more, not True"),
-    ({"migrations": ["rename"]}, "migrations must be a list of Migration"),
-    ({"migrations": Migration(2)}, "migrations must be a list of Migration"),
+    ({"migrations": ["rename"]}, "a list of Migration"),
+    ({"migrations": Migration(2)}, "a list of Migration"),
     ({"migrations": [Migration(1)]}, "a migration leads to version 2 or more, not to 1"),
     ({"migrations": [Migration(2), Migration(4)]}, "version 2 is followed by version 4"),
     (

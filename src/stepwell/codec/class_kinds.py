@@ -211,7 +211,8 @@ class DataclassKind(FieldsKind):
     def make(self, fields: dict[str, Any]) -> Any:
         instance = object.__new__(self.cls)
         for name, item in fields.items():
-            object.__setattr__(instance, name, item)  # a frozen dataclass refuses plain assignment
+            # a frozen dataclass refuses plain assignment
+            object.__setattr__(instance, name, item)
         return instance
 
 
@@ -235,7 +236,8 @@ class StructKind(FieldsKind):
 
     def reconcile(self, fields: dict[str, Any]) -> dict[str, Any]:
         self.check_known(fields)
-        return fields  # the constructor fills in defaults for missing fields
+        # the constructor fills in defaults for missing fields
+        return fields
 
     def make(self, fields: dict[str, Any]) -> Any:
         instance = self.cls(**fields)

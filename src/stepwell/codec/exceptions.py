@@ -170,7 +170,8 @@ class ExceptionKind:
                 f"these arguments belong to a `{type(instance).__qualname__}`, not a `{self.cls.__qualname__}`"
             )
         self._init(instance, *arguments)
-        _ARGUMENTS.__set__(instance, arguments)  # some `__init__`s rewrite them: OSError drops the file name
+        # some `__init__`s rewrite them: OSError drops the file name
+        _ARGUMENTS.__set__(instance, arguments)
         return instance
 
     def _set(self, instance: BaseException, name: Any, item: Any) -> None:

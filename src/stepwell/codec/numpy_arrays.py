@@ -19,7 +19,8 @@ _ARRAY, _SCALAR = "numpy.ndarray", "numpy.generic"
 # A closed list of element types, always with their byte order. Types that depend on the machine
 # (`longdouble`) or contain Python objects (`O`, which numpy can store only by pickle) are not in it.
 _NAME = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16|[SUV]\d{1,10}|[mM]8(\[\d{0,9}([YMWDhms]|[munpfa]s)\])?)")
-_MAX_DIMENSIONS = 64  # the limit of numpy 2; numpy 1 stops at 32 and says so itself
+# the limit of numpy 2; numpy 1 stops at 32 and says so itself
+_MAX_DIMENSIONS = 64
 
 
 def numpy_kind(cls: type) -> ValueKind | None:
@@ -139,7 +140,8 @@ def _open_array(tree: dict[str, Any], open: Open, depth: int) -> Any:
     if "order" in tree and order != "F":
         raise Refused(f"expected no `order` or `F`, found `{shorten(order)}`")
     array = _make_array(_decode_bytes(tree["v"]), dtype, _read_shape(tree["shape"]), order)
-    return array.copy("K")  # an array over `bytes` is read-only; its owner may want to change it
+    # an array over `bytes` is read-only; its owner may want to change it
+    return array.copy("K")
 
 
 def _open_scalar(tree: dict[str, Any], open: Open, depth: int) -> Any:

@@ -28,7 +28,8 @@ class Registration(msgspec.Struct, frozen=True):
     """How the instances of one class are stored, as declared when it was registered."""
 
     versions: Versions = FIRST
-    names: tuple[str, ...] = ()  # the tags it was stored under in the past
+    # the tags it was stored under in the past
+    names: tuple[str, ...] = ()
     pickled: bool = False
     pickle_needs: tuple[Callable[..., Any], ...] = ()
 

@@ -43,6 +43,7 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     them without `await`.
     """
 
+    # `Generic` would insist on exactly two parameters; an alias takes one as well
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, params):

@@ -120,6 +120,7 @@ class FanIn:
         return f"all of {format_ids(*self.sources)} -> {format_ids(self.target)}"
 
 
+# The inverse of `FanIn.describe`: ids are either plain words or Python string literals, see `format_ids`
 _ID = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.:/-]+)"""
 _FAN_IN = re.compile(rf"all of ({_ID}(?:, {_ID})*) -> ({_ID})")
 

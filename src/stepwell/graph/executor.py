@@ -55,7 +55,8 @@ class HandlerTable:
             for response_type in spec.response or ()
             if is_instance_of(request, request_type) and is_instance_of(response, response_type)
         ]
-        if len(candidates) > 1:  # the request decides first, the response among those that are left
+        # the request decides first, the response among those that are left
+        if len(candidates) > 1:
             closest = candidates[most_specific([request_type for request_type, _, _ in candidates])][0]
             candidates = [entry for entry in candidates if entry[0] == closest]
         return candidates[most_specific([type_ for _, type_, _ in candidates])][2] if candidates else None
@@ -203,6 +204,8 @@ class Executor:
 
         References to the executor itself, or to its methods, become references to the clone.
         """
+        # The twin must exist before the attributes are copied, so that references to `self` among them
+        # can be replaced by it.
         twin = copy.copy(self)
         vars(twin).update(plain_copy(vars(self), {id(self): twin}))
         return twin
@@ -220,6 +223,7 @@ def keeps_state(executor: Executor) -> bool:
 
 def has_hooks(executor: Executor) -> bool:
     """Return whether an executor saves or restores anything besides its persistent attributes."""
+    # looked up on the instance, because hooks may be assigned to a single one
     saves = getattr(executor.on_checkpoint_save, "__func__", None) is not Executor.on_checkpoint_save
     return saves or getattr(executor.on_checkpoint_restore, "__func__", None) is not Executor.on_checkpoint_restore
 

@@ -24,12 +24,14 @@ class Graph:
     start: str
     executors: Mapping[str, Executor]
     edges: tuple[Edge, ...]
-    outputs: Mapping[str, OutputKind] | None = None  # None: every yielded value is an output
+    # None: every yielded value is an output
+    outputs: Mapping[str, OutputKind] | None = None
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     on_unroutable: OnUnroutable = "fail"
     # Both are computed once, because every message needs them
     outgoing: Mapping[str, tuple[Edge, ...]] = field(init=False)
-    has_conditions: bool = field(init=False)  # routing calls a user's function, which may take its time
+    # routing calls a user's function, which may take its time
+    has_conditions: bool = field(init=False)
 
     def __post_init__(self) -> None:
         leaving: dict[str, list[Edge]] = {}

@@ -28,13 +28,16 @@ class HandlerSpec:
     """A handler's name, and the types that it takes, sends and yields."""
 
     name: str
-    input: tuple[object, ...]  # types of the message; for a response handler, of the request
+    # types of the message; for a response handler, of the request
+    input: tuple[object, ...]
     output: tuple[object, ...]
     workflow_output: tuple[object, ...]
     takes_context: bool
     is_async: bool
-    response: tuple[object, ...] | None = None  # types of the response; None: not a response handler
-    limits: Limits = NO_LIMITS  # those of its decorator; `Executor._limits_for` adds those of the executor
+    # types of the response; None: not a response handler
+    response: tuple[object, ...] | None = None
+    # those of its decorator; `Executor._limits_for` adds those of the executor
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class Declared:
     input: object = None
     output: object = None
     workflow_output: object = None
-    names: dict[str, Any] = field(default_factory=dict)  # local names that its types may refer to
+    # local names that its types may refer to
+    names: dict[str, Any] = field(default_factory=dict)
     response: object = None
     is_response_handler: bool = False
     limits: Limits = NO_LIMITS
@@ -195,12 +199,15 @@ def read_function(func: Callable[..., Any], declared: Declared) -> HandlerSpec:
 @dataclass(frozen=True, slots=True)
 class _ExpectedSignature:
     text: str
-    skipped: int  # leading parameters that are not filled by a message: `self`
-    allowed: tuple[int, ...]  # numbers of parameters after those
+    # leading parameters that are not filled by a message: `self`
+    skipped: int
+    # numbers of parameters after those
+    allowed: tuple[int, ...]
 
 
 def _read_spec(func: Callable[..., Any], declared: Declared, expected: _ExpectedSignature) -> HandlerSpec:
     name, params = _name(func), _parameters(func, expected)
+    # calling a generator function runs none of its code, so it would look like a handler that does nothing
     if inspect.isgeneratorfunction(_code_of(func)) or inspect.isasyncgenfunction(_code_of(func)):
         raise DefinitionError(f"handler {name!r} is a generator; send with ctx.send_message(...) instead of `yield`")
     reader = _AnnotationReader(func, name, declared.names)
@@ -299,6 +306,7 @@ class _AnnotationReader:
                 f"it must be WorkflowContext[...]"
             )
         args = typing.get_args(annotation)
+        # `WorkflowContext` accepts any number of parameters at run time, so too many are found here
         if len(args) > 2:
             raise DefinitionError(f"handler {self._name!r}: WorkflowContext takes at most two types, not {len(args)}")
         sends, yields = (*args, typing.Never, typing.Never)[:2]
@@ -322,7 +330,8 @@ class _AnnotationReader:
         for member in members:
             if variable := _type_variable(member):
                 raise DefinitionError(f"handler {self._name!r} uses the type variable {variable}; name the type itself")
-            if not callable(member):  # as all types and all forms of `typing` are
+            # as all types and all forms of `typing` are
+            if not callable(member):
                 raise DefinitionError(f"handler {self._name!r} names {member!r}, which is not a type")
         return members
 

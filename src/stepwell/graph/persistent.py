@@ -42,7 +42,8 @@ class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
 
 def persistent_names(cls: type) -> tuple[str, ...]:
     """Return the names of the persistent attributes of a class, those of its bases first."""
-    hashable: Any = cls  # `cache` wants a Hashable, which mypy does not see in a type
+    # `cache` wants a Hashable, which mypy does not see in a type
+    hashable: Any = cls
     return _names(hashable)
 
 

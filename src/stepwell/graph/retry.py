@@ -23,10 +23,12 @@ class RetryPolicy:
     """
 
     max_attempts: int = 3  # including the first
-    initial_interval: float | timedelta = 1.0  # seconds before the second attempt
+    # seconds before the second attempt
+    initial_interval: float | timedelta = 1.0
     backoff_factor: float = 2.0
     max_interval: float | timedelta = 60.0
-    jitter: float = 0.5  # the fraction of an interval that is random
+    # the fraction of an interval that is random
+    jitter: float = 0.5
     retry_on: Errors | Callable[[Exception], bool] = Exception
 
     def __post_init__(self) -> None:
@@ -55,7 +57,8 @@ class RetryPolicy:
     def _interval(self, failed: int) -> float:
         """Return the longest wait after so many failed attempts."""
         first, longest = _in_seconds(self.initial_interval), _in_seconds(self.max_interval)
-        if first == 0 or self.backoff_factor == 1:  # it never grows; 0 times an infinite power would be nan
+        # it never grows; 0 times an infinite power would be nan
+        if first == 0 or self.backoff_factor == 1:
             return min(longest, first)
         try:
             return min(longest, first * float(self.backoff_factor) ** (failed - 1))

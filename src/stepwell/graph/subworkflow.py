@@ -26,9 +26,8 @@ class Nesting(Executor):
     """An executor that runs a workflow."""
 
     workflow: InnerWorkflow
-    _forwarded_types: Sequence[
-        object
-    ] = ()  # the types of its outputs, if they are sent as messages of the outer workflow
+    # the types of its outputs, if they are sent as messages of the outer workflow
+    _forwarded_types: Sequence[object] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,8 @@ class SubWorkflowRequest:
     response_type: str
     response_schema: dict[str, Any]
     deadline: str | None
-    child: str  # the sub-workflow run that made it
+    # the sub-workflow run that made it
+    child: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,8 @@ def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> b
     if "enum" in schema or "const" in schema:
         return data in schema.get("enum", [schema.get("const")])
     if "type" not in schema or type(data) not in _PLAIN:
-        return True  # the schema says nothing, or it is an object inside a list, which has no JSON type
+        # the schema says nothing, or it is an object inside a list, which has no JSON type
+        return True
     kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
     if not any(type(data) in _JSON.get(kind, _PLAIN) for kind in kinds):
         return False

@@ -27,6 +27,7 @@ from typing import (
     runtime_checkable,
 )
 
+# The generic types whose arguments are understood. For any other generic class the class alone counts.
 _COLLECTIONS: tuple[type, ...] = (
     *(list, set, frozenset, deque),
     *(abc.Sequence, abc.MutableSequence, abc.Set, abc.MutableSet),
@@ -34,12 +35,14 @@ _COLLECTIONS: tuple[type, ...] = (
 )
 _MAPPINGS: tuple[type, ...] = (dict, abc.Mapping, abc.MutableMapping, OrderedDict, defaultdict)
 _WITH_ELEMENTS: tuple[type, ...] = (tuple, type, *_COLLECTIONS, *_MAPPINGS)
-_SAFE_TO_WALK = (list, tuple, set, frozenset, deque)  # iterating over anything else might exhaust it
+# iterating over anything else might exhaust it
+_SAFE_TO_WALK = (list, tuple, set, frozenset, deque)
 
 
 def is_instance_of(value: object, annotation: object) -> bool:
     """Return whether a value matches an annotation. Looks into containers, but consumes no iterator."""
-    if type(annotation) is type:  # nearly every message: keep this first
+    # nearly every message: keep this first
+    if type(annotation) is type:
         return isinstance(value, annotation)
     try:
         return _matches(value, annotation)
@@ -81,6 +84,8 @@ def flatten(annotation: object) -> tuple[object, ...]:
 
 def most_specific(candidates: Sequence[object]) -> int:
     """Return the index of the closest of several annotations that match one value; the first of equals."""
+    # Narrower beats wider. Where neither is narrower (two unrelated bases of one class), the deeper
+    # one in the class hierarchy is closer to the value.
     closest = [i for i, own in enumerate(candidates) if not any(_is_narrower(other, own) for other in candidates)]
     return max(closest or range(len(candidates)), key=lambda i: _depth(candidates[i]))
 
@@ -179,6 +184,7 @@ def _matches_member(value: object, member: object) -> bool:
         return True
     origin, args = _parts(member)
     if origin is Literal:
+        # the type too, because True == 1
         return type(value) is type(args[0]) and bool(value == args[0])
     if _is_typed_dict(origin):
         return isinstance(value, dict) and _matches_typed_dict(value, origin)
@@ -268,11 +274,13 @@ def _arguments_fit(source: object, target: object, *, every: bool) -> bool:
             elements = _tuple_shape(source)[0] if source_origin is tuple else source_args[:1] or (Any,)
             return all(_each_fits((element,), target_args, every=every) for element in elements)
     if source_origin is not target_origin:
-        return True  # how a subclass fills in the parameters of its base cannot be seen here
+        # how a subclass fills in the parameters of its base cannot be seen here
+        return True
     if not source_args:
         return not every
+    # Without `every`, the other direction counts as well: the parameter may be contravariant
     return _each_fits(source_args, target_args, every=every) or (
-        not every and _each_fits(target_args, source_args, every=every)  # the parameter may be contravariant
+        not every and _each_fits(target_args, source_args, every=every)
     )
 
 
@@ -303,7 +311,8 @@ def _fits_typed_dict(source: Any, target: Any, *, every: bool) -> bool:
 
 
 def _is_subclass(source: Any, target: Any) -> bool:
-    with suppress(TypeError):  # a Protocol with data members, or one that is not runtime_checkable
+    # a Protocol with data members, or one that is not runtime_checkable
+    with suppress(TypeError):
         if issubclass(source, target):
             return True
     return _is_protocol(target) and all(_may_have(source, name, target) for name in _protocol_members(target))
@@ -362,6 +371,7 @@ def _protocol_members(protocol: Any) -> set[str]:
 
 
 def _own_names(cls: Any) -> set[str]:
-    with suppress(NameError):  # since Python 3.14 annotations are evaluated only now
+    # since Python 3.14 annotations are evaluated only now
+    with suppress(NameError):
         return {*vars(cls), *getattr(cls, "__annotations__", ())}
     return set(vars(cls))

@@ -12,6 +12,7 @@ from stepwell.model.superstep import is_text
 
 def find_problems(start: str | None, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> list[str]:
     """Return everything that is wrong with a graph, one sentence each."""
+    # Reachability comes last and needs a valid start: without one, every executor would be reported
     return [
         *_check_start(start, executors),
         *_check_handlers(executors),
@@ -137,6 +138,7 @@ def _check_reachable(start: str, executors: Mapping[str, Executor], edges: Seque
     for edge in edges:
         for source in edge.sources:
             onward.setdefault(source, set()).update(edge.targets)
+    # Conditions are taken as passable and fan-ins as complete: only an executor without any path is an error
     reached, todo = {start}, [start]
     while todo:
         for target in onward.get(todo.pop(), set()) - reached:

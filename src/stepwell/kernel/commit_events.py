@@ -49,7 +49,8 @@ def events(
     for details in commit.failures:
         if details.executor_id is not None:
             yield factory.create_failure("executor_failed", details)
-    if commit.failures:  # several handlers may fail in one superstep; the run fails once, with the first
+    # several handlers may fail in one superstep; the run fails once, with the first
+    if commit.failures:
         yield factory.create_failure("failed", commit.failures[0])
     info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
     if commit.kind is CommitKind.SUPERSTEP:

@@ -87,7 +87,8 @@ def _find_dropped_state(graph: Graph, at: Checkpoint) -> Iterator[str]:
     """Find saved attributes that the executor's class no longer declares: its next save would lose them."""
     for id, payload in at.executors.items():
         executor = graph.executors.get(id)
-        if executor is None or has_hooks(executor):  # hooks may well convert what an older version saved
+        # hooks may well convert what an older version saved
+        if executor is None or has_hooks(executor):
             continue
         declared = persistent_names(type(executor))
         dropped = [repr(name) for name in _read_names(payload) if name not in declared]

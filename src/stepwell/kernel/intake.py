@@ -35,11 +35,13 @@ def intake(graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedSignal], 
     requests = dict(before.requests)
     messages = list(before.messages)
     closed = []
+    # Numbered by position in `arrived`, ignored signals included: the ids then depend on nothing else
     for n, signal in enumerate(arrived):
         if isinstance(signal, ReceivedInput):
             messages.append(
                 RoutedMessage(f"{number}.{n}", None, signal.value, target=graph.start, takers=(graph.start,))
             )
+        # popped, so that a second response to the same request finds it closed
         elif (request := requests.pop(signal.request_id, None)) is not None:
             closed.append(request.id)
             reply, asker = Reply(request.id, request.payload, request.child), request.executor

@@ -84,6 +84,7 @@ def cancel(before: Checkpoint, stamp: Stamp) -> Commit:
 
 def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:
     """Return the commit of a run that has nothing to do before `wake`; its messages stay in flight."""
+    # In progress and not idle: there are messages to deliver, and only `wake` keeps it from that
     waiting = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if before.requests else WorkflowRunState.IN_PROGRESS
     return replace(_change_status(before, CommitKind.PARKED, waiting, stamp), wake=wake)
 

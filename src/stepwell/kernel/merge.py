@@ -58,7 +58,7 @@ def merge(
     asked = _collect_requests(before, ordered)
     following = plan(graph, number, messages, current.held)
     children = _collect_children(ordered)
-    # With nothing to deliver next, whatever still waits may wait permanently. Better to say so.
+    # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
         if not before.requests and not asked:
@@ -90,6 +90,7 @@ def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outco
     """
     if not any(request.child for outcome in ordered for request in outcome.requests):
         return ordered
+    # The ids of this run's own requests are never changed: users chose them, or hold them already
     used = {*before.requests, *(r.id for outcome in ordered for r in outcome.requests if r.child is None)}
     distinct = []
     for outcome in ordered:

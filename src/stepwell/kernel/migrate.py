@@ -190,6 +190,7 @@ class Migrator:
             }
             for key, by_source in at.held.items()
         }
+        # Rebuilt in their old order: the order of a dict is part of what is stored
         at = replace(
             at,
             messages=tuple(messages),
@@ -240,6 +241,7 @@ class Migrator:
         One part for each receiver, in their order, so that the deliveries keep theirs.
         """
         mine = tuple(key for key in message.joins if _target(key) == id)
+        # A response is checked against its request, so a migration of messages leaves it alone
         if message.reply is not None or (id not in message.takers and not mine):
             return [message]
         payload = self._change_payload(message.payload, change)
@@ -368,6 +370,7 @@ def _drop_messages(messages: Iterable[RoutedMessage], id: str) -> tuple[RoutedMe
     for message in messages:
         takers = tuple(taker for taker in message.takers if taker != id)
         joins = tuple(key for key in message.joins if _target(key) != id)
+        # one that had no receiver to begin with, because every condition declined it, is left alone
         if takers or joins or not (message.takers or message.joins):
             kept.append(replace(message, takers=takers, joins=joins))
     return tuple(kept)

@@ -37,8 +37,8 @@ def route(graph: Graph, source: str, value: object, target: str | None, chosen: 
 def _explain_unroutable(
     graph: Graph, edges: Sequence[Edge], source: str, value: object, target: str | None, refused: Sequence[str]
 ) -> Routed:
-    # From the mistake in the graph to the decision of a condition. Only the last is no mistake: a
-    # condition that declines is an answer, so the message is dropped with a warning.
+    # The first three are mistakes in the graph or in the code. The last is a decision: a condition that
+    # declines is an answer, so the message is dropped with a warning.
     what = f"{source!r} sent a {type(value).__name__}"
     targets = list(dict.fromkeys(t for edge in edges for t in edge.targets))
     if not edges:

@@ -137,8 +137,10 @@ class WorkflowEvent:
         self.replayed = replayed
         self._request = request
         self.attempt = attempt
-        self.delivery = delivery  # the id of the handler call it is about
-        self.path = path  # the executors that lead to the sub-workflow it comes from, outermost first
+        # the id of the handler call it is about
+        self.delivery = delivery
+        # the executors that lead to the sub-workflow it comes from, outermost first
+        self.path = path
         self.origin = origin
 
     @classmethod

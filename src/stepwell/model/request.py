@@ -11,12 +11,16 @@ class Request(msgspec.Struct, frozen=True):
     """A request as it is stored, with all that is needed to check a response without the code that asked."""
 
     id: str
-    executor: str  # made the request, and receives the response
+    # made the request, and receives the response
+    executor: str
     payload: Payload
     request_type: str
     response_type: str
-    schema: str  # the JSON schema of an acceptable response, as text
+    # the JSON schema of an acceptable response, as text
+    schema: str
     at: str
     deadline: str | None = None
-    default: Payload | None = None  # the response if the deadline passes; None: the run fails then
-    child: str | None = None  # the sub-workflow run that made the request, if it was one
+    # the response if the deadline passes; None: the run fails then
+    default: Payload | None = None
+    # the sub-workflow run that made the request, if it was one
+    child: str | None = None

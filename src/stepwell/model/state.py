@@ -41,7 +41,8 @@ class StateView:
 
     def __init__(self, committed: Mapping[str, Payload], pack: Pack) -> None:
         self._committed, self._pack = committed, pack
-        self._writes: dict[str, Write] = {}  # of this executor's earlier deliveries in the superstep
+        # of this executor's earlier deliveries in the superstep
+        self._writes: dict[str, Write] = {}
         self._pending: dict[str, Write] = {}  # of this attempt only
 
     def for_attempt(self) -> StateView:
@@ -51,7 +52,8 @@ class StateView:
         with it.
         """
         view = StateView(self._committed, self._pack)
-        view._writes = self._writes  # shared: a delivery sees what those before it in this superstep wrote
+        # shared: a delivery sees what those before it in this superstep wrote
+        view._writes = self._writes
         return view
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -202,7 +204,8 @@ def _resolve(write: Write | None, committed: Payload | None) -> Payload | None:
 
 
 def _reduce(run_id: str, key: str, reducer: Reducer, current: Payload | None, write: Assigned, pack: Pack) -> Assigned:
-    if current is None:  # nothing to combine with: the first value of a key is kept as it is
+    # nothing to combine with: the first value of a key is kept as it is
+    if current is None:
         return write
     try:
         return Assigned(pack(reducer(current.open(), write.value.open()), f"$.state.{key}"))

@@ -22,8 +22,10 @@ class Reply(msgspec.Struct, frozen=True):
     """The request that a message is the response to."""
 
     request_id: str
-    question: Payload  # the handler of a response also receives the request
-    child: str | None = None  # the sub-workflow run that made the request, if it was one
+    # the handler of a response also receives the request
+    question: Payload
+    # the sub-workflow run that made the request, if it was one
+    child: str | None = None
 
 
 def is_text(name: str) -> bool:
@@ -41,9 +43,11 @@ class RoutedMessage(msgspec.Struct, frozen=True):
     id: str
     source: str | None  # None: from outside
     payload: Payload
-    target: str | None = None  # the receiver that the sender named; None: all that the edges lead to
+    # the receiver that the sender named; None: all that the edges lead to
+    target: str | None = None
     takers: tuple[str, ...] = ()  # the executors it is delivered to
-    joins: tuple[str, ...] = ()  # the fan-ins that hold it until they are complete
+    # the fan-ins that hold it until they are complete
+    joins: tuple[str, ...] = ()
     reply: Reply | None = None
 
 
@@ -79,8 +83,10 @@ class LogEntry(msgspec.Struct, frozen=True):
     due: str
     failure: WorkflowErrorDetails | None = None
     final: bool = False  # no further attempt is made
-    value: Payload | None = None  # the result of a step; with a failure, the arguments of its error
-    call: str | None = None  # what the step called: the name of the function and digests of its arguments
+    # the result of a step; with a failure, the arguments of its error
+    value: Payload | None = None
+    # what the step called: the name of the function and digests of its arguments
+    call: str | None = None
 
 
 def timer_key(delivery: str, number: int, branch: str = "") -> str:
@@ -171,18 +177,21 @@ class Outcome(msgspec.Struct, frozen=True):
     sent: tuple[Sent, ...] = ()
     outputs: tuple[Output, ...] = ()
     writes: Mapping[str, Write] = {}
-    saved: Payload | None = None  # the executor's own state afterwards; None: it has none
+    # the executor's own state afterwards; None: it has none
+    saved: Payload | None = None
     requests: tuple[Request, ...] = ()
     children: Mapping[str, Child | None] = {}  # None: it no longer waits
     attempts: int = 1  # how often the handler was called
-    version: int = 1  # the version of the workflow that the handler belongs to
+    # the version of the workflow that the handler belongs to
+    version: int = 1
 
 
 class RecalledLog(msgspec.Struct, frozen=True):
     """The superstep log as it is read back: what was done in a superstep that is not committed yet."""
 
     outcomes: Mapping[str, Outcome] = {}  # by delivery
-    entries: Mapping[str, LogEntry] = {}  # by timer_key, attempt_key or step_key
+    # by timer_key, attempt_key or step_key
+    entries: Mapping[str, LogEntry] = {}
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -190,15 +199,18 @@ class Routed(msgspec.Struct, frozen=True):
 
     takers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
-    missing: str | None = None  # no edge or no handler for it: an error, unless the graph says otherwise
-    declined: str | None = None  # there are edges, but every condition said no: a warning
+    # no edge or no handler for it: an error, unless the graph says otherwise
+    missing: str | None = None
+    # there are edges, but every condition said no: a warning
+    declined: str | None = None
 
 
 class Retention(StrEnum):
     """Which checkpoints of a run are kept."""
 
     FullHistory = "full-history"  # all of them
-    LatestOnly = "latest-only"  # the newest; superseded data is deleted at the latest when the run rests
+    # the newest; superseded data is deleted at the latest when the run rests
+    LatestOnly = "latest-only"
 
 
 FullHistory, LatestOnly = Retention.FullHistory, Retention.LatestOnly
@@ -255,15 +267,21 @@ class Commit(msgspec.Struct, frozen=True):
     state: Mapping[str, Write | Edited] = {}
     executors: Mapping[str, Payload | Edited] = {}
     asked: tuple[Request, ...] = ()
-    closed: tuple[str, ...] = ()  # ids of requests that are no longer open
-    children: Mapping[str, Child | None] = {}  # those that changed; None: it no longer waits
-    wake: str | None = None  # the time before which there is nothing to do
-    restored: int | None = None  # the number of the commit that the run was moved back to
-    migrated: tuple[str, ...] = ()  # what changed when other code adopted the run, one sentence each
+    # ids of requests that are no longer open
+    closed: tuple[str, ...] = ()
+    # those that changed; None: it no longer waits
+    children: Mapping[str, Child | None] = {}
+    # the time before which there is nothing to do
+    wake: str | None = None
+    # the number of the commit that the run was moved back to
+    restored: int | None = None
+    # what changed when other code adopted the run, one sentence each
+    migrated: tuple[str, ...] = ()
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()
     warnings: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = {}  # what users added to a checkpoint; plain JSON data
+    # what users added to a checkpoint; plain JSON data
+    metadata: Mapping[str, Any] = {}
 
 
 class RunHeader(msgspec.Struct, frozen=True):
@@ -278,14 +296,18 @@ class RunHeader(msgspec.Struct, frozen=True):
     signature: Mapping[str, Any]
     input_digest: str
     epoch: int = 0
-    parent_id: str | None = None  # the checkpoint that this run was forked from, which may be deleted by now
-    caller: str | None = None  # of a sub-workflow: the run that called it, which makes its requests for it
-    trace: str | None = None  # the trace in which the run was started, as a W3C traceparent
+    # the checkpoint that this run was forked from, which may be deleted by now
+    parent_id: str | None = None
+    # of a sub-workflow: the run that called it, which makes its requests for it
+    caller: str | None = None
+    # the trace in which the run was started, as a W3C traceparent
+    trace: str | None = None
     parent_run: str | None = None  # the run of that checkpoint
     parent_number: int | None = None  # and its number
     tags: Mapping[str, str] = {}
     retention: Retention = Retention.FullHistory
-    version: int = 1  # of the workflow, as its code declares it
+    # of the workflow, as its code declares it
+    version: int = 1
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -297,15 +319,19 @@ class Checkpoint(msgspec.Struct, frozen=True):
     previous_id: str | None
     status: WorkflowRunState
     iteration: int  # the number of supersteps so far
-    since_input: int  # the number of supersteps since the last message from outside
-    place: int  # the commit that put the messages in flight; deliveries are named after it
+    # the number of supersteps since the last message from outside
+    since_input: int
+    # the commit that put the messages in flight; deliveries are named after it
+    place: int
     messages: tuple[RoutedMessage, ...] = ()
     held: Held = {}
     state: Mapping[str, Payload] = {}
     executors: Mapping[str, Payload] = {}
     requests: Mapping[str, Request] = {}
-    children: Mapping[str, Child] = {}  # by the id of the run that was called first, whatever forks followed
-    wake: str | None = None  # the time before which there is nothing to do
+    # by the id of the run that was called first, whatever forks followed
+    children: Mapping[str, Child] = {}
+    # the time before which there is nothing to do
+    wake: str | None = None
 
     @property
     def run_id(self) -> str:

@@ -26,5 +26,6 @@ def visible_json(text: str) -> str:
 
 
 def _escape(c: str) -> str:
-    units = c.encode("utf-16-be", "surrogatepass")  # JSON escapes a character beyond U+FFFF as two units
+    # JSON escapes a character beyond U+FFFF as two units
+    units = c.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[n : n + 2].hex()}" for n in range(0, len(units), 2))
