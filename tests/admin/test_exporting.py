@@ -309,7 +309,7 @@ async def test_an_import_that_is_cut_short_anywhere_is_not_resumed_and_is_made_g
             with pytest.raises(CheckpointCorrupt, match="is incomplete"):
                 await export_run(b, "r")
             found = [one.what async for one in examine(b) if isinstance(one, Finding) and one.run_id == "r"]
-            assert found == ["run 'r' is is incomplete: its import was interrupted; import it again, or delete it"]
+            assert found == ["run 'r' is incomplete: its import was interrupted; import it again, or delete it"]
         await import_run(b, data)
         result = await build_nested(b, Book()).run(run_id="r", responses={"q": Ok(True)})
         assert result.get_outputs() == ["saw x", "x: True"]

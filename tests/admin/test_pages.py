@@ -97,7 +97,7 @@ async def test_a_page_tells_what_became_of_a_run(storage: Any) -> None:
     assert "✕ failed" not in first
     with pytest.raises(CheckpointMissing, match="commit 9 of run 'r' does not exist"):
         await report_run(storage, "r", number=9)
-    with pytest.raises(CheckpointMissing, match="no run 'x'"):
+    with pytest.raises(CheckpointMissing, match="run 'x' is not in this store"):
         await report_run(storage, "x")
     await storage.close()
 
